@@ -68,11 +68,10 @@ def exit_code(given: Path, out: Path, *flags: Any) -> int:
     return code
 
 
-def is_caught(monkeypatch: pytest.MonkeyPatch, given: Path, out: Path, *flags: Any) -> bool:
-    """Whether the proof refuses a mutant.
+def refuse_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a proof ends where outputs differ.
 
-    Where outputs differ it is refused whatever else is found; to find that takes a third of the time, so it
-    is left.
+    Then a conversion is refused whatever else is found, and to find that takes a third of the time.
     """
     go_on = check.judge_on_milder_feeds
 
@@ -83,4 +82,9 @@ def is_caught(monkeypatch: pytest.MonkeyPatch, given: Path, out: Path, *flags: A
         raise VerificationError(Verification(False, None, (), outputs, ()), *failed)
 
     monkeypatch.setattr(check, "judge_on_milder_feeds", refuse)
+
+
+def is_caught(monkeypatch: pytest.MonkeyPatch, given: Path, out: Path, *flags: Any) -> bool:
+    """Whether the proof refuses a mutant."""
+    refuse_early(monkeypatch)
     return exit_code(given, out, *flags) == 3

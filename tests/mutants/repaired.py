@@ -78,9 +78,7 @@ def of_weights(mode: Mode) -> dict[str, Change]:
     if mode is Mode.LSTM:
         found["forget_bias_shifted"] = forget_bias_shifted
     for a, b in changes.pairs(mode):
-        found[f"{mode.gates[a].value}_{mode.gates[b].value}_swapped"] = partial(
-            gates_swapped, mode.gates[a], mode.gates[b]
-        )
+        found[f"gates_{a}_{b}_swapped"] = partial(gates_swapped, mode.gates[a], mode.gates[b])
     return found
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from mutants.conversions import Flags, exit_code, is_caught
 from support.samples import fixture
+from support.tiers import combinations
 
 from cudnn_convert.model import Array, Cell, Sizes
 from cudnn_convert.weights import layouts, lazy
@@ -171,7 +172,6 @@ def test_what_stands_for_a_projection_spoiled(
     assert caught(monkeypatch, LENGTHS, tmp_path, to)
 
 
-@pytest.mark.parametrize("to", TARGETS)
-@pytest.mark.parametrize("sample", [LENGTHS, SQUARE, SKIPPED])
+@combinations(lambda _, to: to == CHEAPEST, sample=[LENGTHS, SQUARE, SKIPPED], to=TARGETS)
 def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path, sample: str, to: str) -> None:
     assert exit_code(fixture(sample).prefix, tmp_path / "out", *TARGETS[to]) == 0

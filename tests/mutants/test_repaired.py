@@ -11,6 +11,7 @@ import pytest
 from mutants import changes, repaired, steps
 from mutants.conversions import exit_code, is_caught
 from support.keras3_samples import exported
+from support.tiers import combinations
 
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode
@@ -55,15 +56,29 @@ def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
             yield name, partial(steps.computes, change=change)
 
 
-#: With a plain RNN, of which no file has matrices: what weights do not show.
-OTHERS = frozenset({"activations_exchanged", "state_of_last_step"})
+#: With an LSTM, which goes through a block or a loop, the first tier tries what only it has, and a witness.
+OF_AN_LSTM = frozenset({"directions_swapped", "without_c", "state_of_last_step"})
+#: Weights are tried on matrices, and with a plain RNN, of which no file has any, one of a blob.
+OF_A_BLOB = "transposed_kernel"
+#: With a GRU what only it has, and a witness.
+OF_A_GRU = frozenset(
+    {"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product", "gates_0_1_swapped"}
+)
 
 
 def is_first_on_blobs(mode: Mode, name: str) -> bool:
-    """Whether the first tier tries it: weights where no file has matrices, steps of the op that has all."""
     if mode is Mode.LSTM:
-        return name not in of_weights(mode)
-    return mode not in MATRICES and (name in of_weights(mode) or name in OTHERS)
+        return name in OF_AN_LSTM
+    is_of_weights = name in of_weights(mode) and name != OF_A_BLOB
+    return (
+        mode is Mode.RNN_TANH
+        and not is_of_weights
+        and name not in ("directions_swapped", "state_of_last_step")
+    )
+
+
+def is_first_on_matrices(mode: Mode, name: str) -> bool:
+    return mode is Mode.LSTM or name in OF_A_GRU
 
 
 def cases(modes: Any, mutants: Any, is_first: Callable[[Mode, str], bool]) -> Any:
@@ -94,7 +109,7 @@ def test_a_mistake_on_a_blob(
     assert is_caught(monkeypatch, source, tmp_path / "out")
 
 
-@cases(MATRICES, lambda mode: of_weights(mode).items(), lambda *_: True)
+@cases(MATRICES, lambda mode: of_weights(mode).items(), is_first_on_matrices)
 def test_a_mistake_on_matrices(
     monkeypatch: pytest.MonkeyPatch, out: Path, mode: Mode, mutant: Mutant
 ) -> None:
@@ -102,20 +117,15 @@ def test_a_mistake_on_matrices(
     assert is_caught(monkeypatch, exported(MATRICES[mode]).path, out)
 
 
-@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.value)
+@combinations(lambda mode: mode is Mode.RNN_TANH, mode=Mode, ids=lambda mode: mode.value)
 def test_without_a_mistake_all_is_well(tmp_path: Path, mode: Mode) -> None:
     assert exit_code(repaired.exported(mode, tmp_path / "source"), tmp_path / "out") == 0
     if mode in MATRICES:
         assert exit_code(exported(MATRICES[mode]).path, tmp_path / "other") == 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.mutant(f"repaired, few steps: {name}"))
-        for name in ("without_h", "without_lengths", "whole_row_reversed")
-    ],
-)
+@pytest.mark.mutant("repaired, few steps")
+@combinations(lambda name: name == "without_h", name=["without_h", "without_lengths", "whole_row_reversed"])
 def test_a_mistake_where_steps_are_few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     """There an LSTM goes another way; the few steps of one feed are all that takes it."""
     source = repaired.exported(Mode.LSTM, tmp_path / "source")

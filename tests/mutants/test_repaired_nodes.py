@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mutants.conversions import refuse_early
 from mutants.rows import swap
 from support.keras3_samples import exported
+from support.tiers import combinations, some
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
@@ -19,7 +21,8 @@ from cudnn_convert.recurrences.saved_functions import Stored
 NEWEST = "keras-3.15.1"
 
 
-def caught(out: Path, case: str) -> None:
+def caught(monkeypatch: pytest.MonkeyPatch, out: Path, case: str) -> None:
+    refuse_early(monkeypatch)
     with pytest.raises(VerificationError, match=r"output .*/"):
         cudnn_convert.convert(exported(f"{NEWEST}-{case}").path, out)
     assert not out.exists()
@@ -38,7 +41,9 @@ def found(monkeypatch: pytest.MonkeyPatch, change: Any) -> list[Stored]:
     return seen
 
 
-@pytest.mark.parametrize(("mode", "pair"), [(Mode.LSTM, (1, 3)), (Mode.GRU, (0, 1))])
+@pytest.mark.parametrize(
+    ("mode", "pair"), [(Mode.LSTM, (1, 3)), pytest.param(Mode.GRU, (0, 1), marks=pytest.mark.every)]
+)
 def test_gates_swapped_in_the_table_fit_no_matrix(
     out: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, pair: tuple[int, int]
 ) -> None:
@@ -52,7 +57,9 @@ def test_gates_swapped_in_the_table_fit_no_matrix(
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("matrix", [0, 1, 2], ids=["kernel", "recurrent_kernel", "bias"])
+@combinations(
+    lambda matrix: matrix == 1, matrix=[0, 1, 2], ids=["kernel", "recurrent_kernel", "bias"].__getitem__
+)
 def test_a_matrix_of_another_layer(out: Path, monkeypatch: pytest.MonkeyPatch, matrix: int) -> None:
     def mixed(nodes: list[Stored]) -> list[Stored]:
         first, second = nodes[:2]
@@ -65,31 +72,28 @@ def test_a_matrix_of_another_layer(out: Path, monkeypatch: pytest.MonkeyPatch, m
         return [dataclasses.replace(first, matrices=(taken[0], taken[1], taken[2])), *nodes[1:]]
 
     found(monkeypatch, mixed)
-    caught(out, "bidirectional")
+    caught(monkeypatch, out, "bidirectional")
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("case", ["masked", "masked_last", "go_backwards_masked"])
+@pytest.mark.parametrize("case", some(["masked_last"], "masked", "go_backwards_masked"))
 def test_dropped_lengths(out: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     def dropped(nodes: list[Stored]) -> list[Stored]:
         assert any(node.lengths for node in nodes)
         return [dataclasses.replace(node, lengths=False) for node in nodes]
 
     found(monkeypatch, dropped)
-    caught(out, case)
+    caught(monkeypatch, out, case)
 
 
 @pytest.mark.mutant
 def test_the_other_order_of_axes(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found(monkeypatch, lambda nodes: [dataclasses.replace(node, time_major=True) for node in nodes])
-    caught(out, "lstm")
+    caught(monkeypatch, out, "lstm")
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize(
-    "case",
-    ["lstm", "signatures", *(pytest.param(c, marks=pytest.mark.every) for c in ("gru", "masked", "raw_ops"))],
-)
+@pytest.mark.parametrize("case", some(["lstm"], "gru", "masked", "signatures", "raw_ops"))
 def test_a_node_that_is_not_repaired(out: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     found(monkeypatch, lambda nodes: nodes[1:])
     with pytest.raises(RuntimeError, match="the artifact that was just written does not load"):

@@ -14,6 +14,7 @@ import tensorflow as tf
 from mutants.conversions import Flags, exit_code, is_caught
 from mutants.rows import ROWS, pairs, swap
 from support.samples import GRAPHLESS, fixture
+from support.tiers import combinations
 
 from cudnn_convert.model import Mode
 from cudnn_convert.weights import layouts
@@ -66,16 +67,16 @@ CANONICAL, RAW = ("--weights", "canonical"), ("--weights", "raw")
 FUSED = of("onnx", *(str(flag) for flag in fixture("1.15.5-block_fused").case["flags"]))
 USES = [
     # read from canonical tensors, then written for a network of TensorFlow 1, whose own op reads them
-    Use("contrib", Mode.LSTM, checkpoint(LSTM), of("savedmodel", *CANONICAL)),
-    Use("contrib", Mode.GRU, checkpoint(GRU), of("savedmodel", *CANONICAL)),
+    Use("contrib", Mode.LSTM, checkpoint(LSTM), of("onnx", *CANONICAL)),
+    Use("contrib", Mode.GRU, checkpoint(GRU), of("onnx", *CANONICAL)),
     Use("contrib", Mode.LSTM, checkpoint(LSTM), of("checkpoint", *RAW)),
     Use("contrib", Mode.LSTM, checkpoint(LSTM), of("checkpoint", "--lowering", "portable", *RAW)),
     Use("contrib", Mode.GRU, checkpoint(GRU), of("checkpoint", *RAW)),
     Use("compatible_gru", Mode.GRU, checkpoint(GRU), of("checkpoint")),
     Use("lstm_cell", Mode.LSTM, checkpoint(LSTM), of("checkpoint", "--cell", "lstm_block")),
     Use("basic_lstm_cell", Mode.LSTM, checkpoint(LSTM), of("checkpoint", "--cell", "basic_lstm")),
-    Use("keras", Mode.LSTM, checkpoint("1.15.5-keras_weights_lstm"), of("savedmodel")),
-    Use("keras", Mode.GRU, checkpoint("1.15.5-keras_weights_gru_bi"), of("savedmodel")),
+    Use("keras", Mode.LSTM, checkpoint("1.15.5-keras_weights_lstm"), of("onnx")),
+    Use("keras", Mode.GRU, checkpoint("1.15.5-keras_weights_gru_bi"), of("onnx")),
     Use("block_lstm", Mode.LSTM, block_of_tensorflow_2, of("onnx", "--outputs", "y:0")),
     Use("block_lstm_v1", Mode.LSTM, checkpoint(LSTM), of("savedmodel")),
     Use("block_lstm_v1", Mode.LSTM, checkpoint("1.15.5-block_fused"), FUSED),
@@ -89,14 +90,14 @@ USES = [
 ]
 
 
-#: An ONNX file costs a tenth of others: with it the first tier tries all pairs; else two that move each gate.
-WITNESSES = {Mode.LSTM: {(0, 1), (2, 3)}, Mode.GRU: {(0, 1), (1, 2)}}
+#: An ONNX file costs a tenth of others: with it the first tier tries every pair, else this one.
+WITNESS = (0, 1)
 
 
 def mutant(use: Use, pair: tuple[int, int]) -> Any:
     """A swap, of the class of its row, and of the class of its gates whatever the row."""
     name = f"{pair[0]}-{pair[1]}"
-    is_first = "onnx" in use.flags or pair in WITNESSES[use.mode]
+    is_first = "onnx" in use.flags or pair == WITNESS
     marks = (
         pytest.mark.mutant(f"row {use.row}: two gates swapped", f"row: gates {name} swapped"),
         *([] if is_first else [pytest.mark.every]),
@@ -115,7 +116,7 @@ def test_two_gates_swapped(
     assert is_caught(monkeypatch, use.source(tmp_path), tmp_path / "out", *use.flags)
 
 
-@pytest.mark.parametrize("use", USES, ids=lambda use: use.name)
+@combinations(lambda use: "onnx" in use.flags, use=USES, ids=lambda use: use.name)
 def test_without_a_swap_all_is_well(tmp_path: Path, use: Use) -> None:
     assert exit_code(use.source(tmp_path), tmp_path / "out", *use.flags) == 0
 

@@ -23,6 +23,7 @@ from support.graphs import (
     variable,
 )
 from support.samples import fixture
+from support.tiers import combinations
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
@@ -289,9 +290,21 @@ def before_a_loop(x: Any, made: list[Any]) -> Any:
     return looped(x, lambda wide: lstm(wide, blob).output)
 
 
-@pytest.mark.parametrize("form", ["savedmodel", "onnx"])
-@pytest.mark.parametrize("made", [references, resources])
-@pytest.mark.parametrize("place", [in_a_branch, before_a_branch, in_a_loop, before_a_loop])
+#: Every place, with either kind of variable and in either format.
+PLACES = {
+    (in_a_branch, references, "savedmodel"),
+    (before_a_branch, resources, "onnx"),
+    (in_a_loop, resources, "savedmodel"),
+    (before_a_loop, references, "onnx"),
+}
+
+
+@combinations(
+    lambda *case: case in PLACES,
+    place=[in_a_branch, before_a_branch, in_a_loop, before_a_loop],
+    made=[references, resources],
+    form=["savedmodel", "onnx"],
+)
 def test_inside_control_flow(place: Any, made: Any, form: str, tmp_path: Path) -> None:
     with drawing() as graph:
         tf.identity(place(v1.placeholder(tf.float32, [None, None, INPUTS], "x"), made()), name="scores")

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from support.cases import UNITS, Case, swapped
 from support.lowered_recurrences import cells, judged, run, stored
+from support.tiers import combinations
 
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.layer_stack import Making
@@ -90,9 +91,13 @@ def test_what_a_cache_holds_takes_the_block_for_many_steps(
     assert asked_for == [17] * expected
 
 
-@pytest.mark.parametrize("forget_bias", [0.0, 0.75])
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
-@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
+@combinations(
+    lambda *case: case in {(True, "CudnnRNNV3", 0.75), (False, "CudnnRNN", 0.0)},
+    ids=lambda value: {True: "time_major", False: "batch_major"}[value] if isinstance(value, bool) else None,
+    time_major=[True, False],
+    op=["CudnnRNN", "CudnnRNNV3"],
+    forget_bias=[0.0, 0.75],
+)
 def test_matrices_that_no_cache_holds_take_the_block_for_few_steps(
     taken: list[int], time_major: bool, op: str, forget_bias: float
 ) -> None:
@@ -213,9 +218,12 @@ def taken_apart(case: Case, layout: Layout) -> list[Array]:
     return found
 
 
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
-@pytest.mark.parametrize("lowering", ["fast", "portable"])
-@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+@combinations(
+    lambda *case: case in {(Mode.LSTM, "fast", "CudnnRNNV3"), (Mode.GRU, "portable", "CudnnRNN")},
+    mode=[Mode.LSTM, Mode.GRU],
+    lowering=["fast", "portable"],
+    op=["CudnnRNN", "CudnnRNNV3"],
+)
 def test_a_switch_takes_gates_in_any_order(mode: Mode, lowering: str, op: str) -> None:
     for layout in (layouts.KERAS, layouts.LOOP):
         case = Case(mode, 2, 2, op)
@@ -272,7 +280,7 @@ def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collect
     ("sizes", "dtype", "lowering", "expected"),
     [
         (SEVERAL, "float32", "fast", 2),
-        (SEVERAL, "float16", "fast", 2),
+        pytest.param(SEVERAL, "float16", "fast", 2, marks=pytest.mark.every),
         (SEVERAL, "float64", "fast", 0),
         (SEVERAL, "float32", "portable", 0),
         (Sizes(Mode.GRU, 1, 1, 3, 4), "float32", "fast", 0),
@@ -280,10 +288,10 @@ def ops(sizes: Sizes, dtype: str = "float32", lowering: str = "fast") -> collect
         # What both kernels of the widest layer take: a MiB, and more.
         (Sizes(Mode.LSTM, 1, 1, 128, 384), "float32", "fast", 1),
         (Sizes(Mode.LSTM, 1, 1, 128, 385), "float32", "fast", 0),
-        (Sizes(Mode.LSTM, 1, 1, 128, 896), "float16", "fast", 1),
-        (Sizes(Mode.LSTM, 1, 1, 128, 897), "float16", "fast", 0),
-        (Sizes(Mode.LSTM, 2, 2, 170, 8), "float32", "fast", 4 * 0),
-        (Sizes(Mode.LSTM, 2, 2, 147, 8), "float32", "fast", 4),
+        pytest.param(Sizes(Mode.LSTM, 1, 1, 128, 896), "float16", "fast", 1, marks=pytest.mark.every),
+        pytest.param(Sizes(Mode.LSTM, 1, 1, 128, 897), "float16", "fast", 0, marks=pytest.mark.every),
+        pytest.param(Sizes(Mode.LSTM, 2, 2, 170, 8), "float32", "fast", 4 * 0, marks=pytest.mark.every),
+        pytest.param(Sizes(Mode.LSTM, 2, 2, 147, 8), "float32", "fast", 4, marks=pytest.mark.every),
     ],
 )
 def test_a_switch_is_for_what_the_block_is_faster_for(

@@ -13,6 +13,7 @@ import tensorflow as tf
 from support.cases import UNITS, Case, swapped
 from support.keras_nodes import INPUTS, Layer
 from support.keras_nodes import UNITS as KERAS_UNITS
+from support.tiers import combinations
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import reference
@@ -65,23 +66,43 @@ def agrees(case: Case, lowering: str, **given: Any) -> None:
         np.testing.assert_allclose(found.astype(np.float64), expected, rtol=bound, atol=bound)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("mode", list(Mode))
+@combinations(
+    lambda _, directions, layers, lowering: (directions, layers) == {"fast": (2, 1)}.get(lowering, (1, 2)),
+    mode=Mode,
+    directions=[1, 2],
+    layers=[1, 2],
+    lowering=LOWERINGS,
+)
 def test_every_mode_direction_and_depth(mode: Mode, directions: int, layers: int, lowering: str) -> None:
     agrees(Case(mode, layers, directions), lowering)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
-@pytest.mark.parametrize("mode", list(Mode))
+#: The block and each cell of the loop, in either layout and with steps taken together and one by one.
+RAGGED = {
+    (Mode.LSTM, True, "fast"),
+    (Mode.LSTM, False, "portable"),
+    (Mode.GRU, False, "fast"),
+    (Mode.RNN_TANH, True, "portable"),
+    (Mode.RNN_RELU, False, "portable"),
+}
+
+
+@combinations(
+    lambda *case: case in RAGGED,
+    ids=lambda value: {True: "time_major", False: "batch_major"}[value] if isinstance(value, bool) else None,
+    mode=Mode,
+    time_major=[True, False],
+    lowering=LOWERINGS,
+)
 def test_ragged_lengths_with_an_empty_row(mode: Mode, time_major: bool, lowering: str) -> None:
     agrees(Case(mode, 2, 2, "CudnnRNNV3", time_major), lowering)
 
 
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
-@pytest.mark.parametrize("mode", list(Mode))
+@combinations(
+    lambda *case: case in {(Mode.LSTM, "CudnnRNNV3"), (Mode.RNN_RELU, "CudnnRNN")},
+    mode=Mode,
+    op=["CudnnRNN", "CudnnRNNV3"],
+)
 def test_xla_compiles_each_recurrence(mode: Mode, op: str) -> None:
     """For the shapes of each call; of a run without steps it can make nothing."""
     case = Case(mode, 2, 2, op, time_major=op == "CudnnRNN")
@@ -118,8 +139,11 @@ def test_large_weights_of_a_loop_are_made_when_they_are_written(mode: Mode, earl
         np.testing.assert_array_equal(made.variables[name].read(), tensor.read())
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("mode", list(Mode))
+@combinations(
+    lambda mode, dtype: mode is Mode.LSTM or (mode, dtype) == (Mode.GRU, "float16"),
+    mode=Mode,
+    dtype=["float64", "float16", "bfloat16"],
+)
 def test_other_dtypes(mode: Mode, dtype: str) -> None:
     agrees(Case(mode, 1, 2, "CudnnRNNV2", dtype=dtype), "fast")
 
@@ -161,23 +185,36 @@ def test_what_a_cache_does_not_hold_takes_the_loop_where_it_is_projected_or_larg
         assert uses_block(one, "fast") == expected
 
 
-@pytest.mark.parametrize(("op", "lowering"), [("CudnnRNN", "fast"), ("CudnnRNNV3", "portable")])
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_skipped_input(mode: Mode, op: str, lowering: str) -> None:
+@combinations(
+    lambda mode, op: (mode, op) in {(Mode.LSTM, "CudnnRNN"), (Mode.GRU, "CudnnRNNV3")},
+    mode=Mode,
+    op=["CudnnRNN", "CudnnRNNV3"],
+)
+def test_a_skipped_input(mode: Mode, op: str) -> None:
+    lowering = "fast" if op == "CudnnRNN" else "portable"
     agrees(Case(mode, 2, 2, op, input_mode="skip_input"), lowering)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("projection", [1, 3, UNITS])
-@pytest.mark.parametrize(("layers", "directions", "time_major"), [(1, 1, False), (2, 2, True), (3, 1, False)])
-def test_a_projection(layers: int, directions: int, time_major: bool, projection: int, lowering: str) -> None:
+#: Layers, directions, and whether the layout is time-major.
+NETWORKS = [(1, 1, False), (2, 2, True), (3, 1, False)]
+
+
+@combinations(
+    lambda network, projection, _: (network, projection) in {(NETWORKS[1], 3), (NETWORKS[2], UNITS)},
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else None,
+    network=NETWORKS,
+    projection=[1, 3, UNITS],
+    lowering=LOWERINGS,
+)
+def test_a_projection(network: tuple[int, int, bool], projection: int, lowering: str) -> None:
+    layers, directions, time_major = network
     case = Case(Mode.LSTM, layers, directions, "CudnnRNNV3", time_major, projection=projection)
     agrees(case, lowering)
     if projection < UNITS:  # a square one may be near to none of full rank
         assert uses_block(case.recurrence(), lowering) == (lowering == "fast")
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+@combinations(lambda dtype: dtype == "float16", dtype=["float64", "float16", "bfloat16"])
 def test_a_projection_in_other_dtypes(dtype: str) -> None:
     agrees(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", dtype=dtype, projection=3), "fast")
 
@@ -224,9 +261,12 @@ def turned(cell: Any, part: str) -> Any:
     return getattr(cell, part).swapaxes(-1, -2).reshape(getattr(cell, part).shape)
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("place", ["cond", "while"])
-@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+@combinations(
+    lambda *case: case in {(Mode.LSTM, "while", "fast"), (Mode.GRU, "cond", "portable")},
+    mode=[Mode.LSTM, Mode.GRU],
+    place=["cond", "while"],
+    lowering=LOWERINGS,
+)
 def test_inside_control_flow_after_loading(
     tmp_path: Path, v1_control_flow: None, mode: Mode, place: str, lowering: str
 ) -> None:
@@ -278,7 +318,7 @@ def stems(made: Any) -> set[str]:
 
 def test_variables_are_named_after_the_scope_of_their_blob() -> None:
     both = {"forward", "backward"}
-    found = stems(lowered({"scope/rnn/blob": Case(Mode.GRU, 2, 2)}))
+    found = stems(lowered({"scope/rnn/blob": Case(Mode.LSTM, 2, 2)}))
     assert found == {f"scope/rnn/layer_{layer}/{way}" for layer in (0, 1) for way in both}
     assert stems(lowered({"blob": Case(Mode.LSTM)})) == {"layer_0/forward"}
     assert stems(lowered({"blob": Case(Mode.LSTM, dtype="float64")})) == {"layer_0/forward_float64"}
@@ -305,8 +345,12 @@ def test_the_block_is_taken_where_it_may_be(lowering: str) -> None:
     assert ("BlockLSTM" in found) == (lowering == "fast")
 
 
-@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
-@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+@combinations(
+    lambda mode, time_major: time_major == (mode is Mode.LSTM),
+    ids=lambda value: {True: "time_major", False: "batch_major"}[value] if isinstance(value, bool) else None,
+    mode=[Mode.LSTM, Mode.GRU],
+    time_major=[True, False],
+)
 def test_shapes_stay_known(mode: Mode, time_major: bool) -> None:
     """Of what is no LSTM the cell state is whatever it was, here a scalar."""
     case = Case(mode, 2, 2, time_major=time_major)
@@ -416,16 +460,22 @@ def test_a_form_sees_steps_rows_and_inputs() -> None:
 # cuDNN nodes in functions of a SavedModel, repaired, loaded and called, against the float64 reference.
 
 FUNCTION_BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9}
+#: Each mode, version of the op and dtype, a projection and a skipped input.
 BLOBS = [
-    *(Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False) for mode in Mode),
-    *(Case(mode, layers=2, directions=2) for mode in Mode),
+    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", time_major=False),
     Case(Mode.LSTM, op="CudnnRNNV2"),
     Case(Mode.GRU, directions=2, op="CudnnRNNV3"),
     Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
-    *(Case(mode, layers=2, input_mode="skip_input") for mode in Mode),
-    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", dtype="float64"),
+    Case(Mode.RNN_TANH, layers=2, input_mode="skip_input"),
+    Case(Mode.RNN_RELU, layers=2, directions=2),
     Case(Mode.GRU, op="CudnnRNNV3", time_major=False, dtype="float64"),
     Case(Mode.LSTM, op="CudnnRNNV3", time_major=False, dtype="float16"),
+]
+MORE_BLOBS = [
+    *(Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False) for mode in Mode),
+    *(Case(mode, layers=2, directions=2) for mode in Mode),
+    *(Case(mode, layers=2, input_mode="skip_input") for mode in Mode),
+    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", dtype="float64"),
 ]
 
 
@@ -482,7 +532,7 @@ def close(found: Sequence[Array], expected: Sequence[Array], dtype: str) -> None
         np.testing.assert_allclose(one, other, atol=FUNCTION_BOUNDS[dtype], rtol=FUNCTION_BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("case", BLOBS, ids=label)
+@combinations(lambda case: case in BLOBS, ids=label, case=dict.fromkeys([*BLOBS, *MORE_BLOBS]))
 def test_a_blob(tmp_path: Path, case: Case) -> None:
     """It stays a blob and is taken apart in every call; rows of length 0 and runs of no step among them."""
     answer = of_case(case, tmp_path)
@@ -491,7 +541,7 @@ def test_a_blob(tmp_path: Path, case: Case) -> None:
         close(answer(feeds), case.expected(feeds), case.dtype)
 
 
-@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU])
+@combinations(lambda mode: mode is Mode.LSTM, mode=[Mode.LSTM, Mode.GRU])
 def test_a_blob_in_plain_ops(tmp_path: Path, mode: Mode) -> None:
     case = Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False)
     answer = of_case(case, tmp_path, lowering="portable")
@@ -531,10 +581,25 @@ def test_a_blob_that_the_program_changes(tmp_path: Path) -> None:
     close([value.numpy() for value in loaded.call(*given)], list(expected), "float32")
 
 
-@pytest.mark.parametrize("ragged", [False, True], ids=["full", "ragged"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-@pytest.mark.parametrize("mode", ["lstm", "gru"])
-@pytest.mark.parametrize("lowering", ["fast", "portable"])
+#: The switch between block and loop, and each cell in the loop; rows that are full, and that are not.
+MATRICES = {
+    ("fast", "lstm", "float32", True),
+    ("fast", "lstm", "float16", False),
+    ("fast", "lstm", "float64", True),
+    ("fast", "gru", "float32", True),
+    ("portable", "lstm", "float32", False),
+    ("portable", "gru", "float64", False),
+}
+
+
+@combinations(
+    lambda *case: case in MATRICES,
+    ids=lambda value: {True: "ragged", False: "full"}[value] if isinstance(value, bool) else None,
+    lowering=["fast", "portable"],
+    mode=["lstm", "gru"],
+    dtype=["float32", "float64", "float16"],
+    ragged=[False, True],
+)
 def test_matrices(tmp_path: Path, mode: str, dtype: str, ragged: bool, lowering: str) -> None:
     """Few steps and many go different ways, which must not be seen."""
     layer = Layer(mode, dtype)

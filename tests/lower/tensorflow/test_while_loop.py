@@ -14,6 +14,7 @@ import tensorflow as tf
 from support.cases import Case
 from support.lowered_recurrences import judged, looped, stored
 from support.samples import ROOT
+from support.tiers import combinations, some
 
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
@@ -22,17 +23,39 @@ from cudnn_convert.verification import judges
 # The loop over steps against the float64 reference, however many it takes in an iteration.
 
 
-@pytest.mark.parametrize("time_major", [True, False], ids=["time_major", "batch_major"])
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
-@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 2)])
-@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
-def test_the_loop(mode: Mode, layers: int, directions: int, op: str, time_major: bool) -> None:
-    case = Case(mode, layers, directions, op, time_major)
+#: Each mode with lengths and with none, or in either layout; and several layers and directions.
+LOOPS = {
+    (Mode.LSTM, (2, 2), "CudnnRNNV3", True),
+    (Mode.LSTM, (1, 1), "CudnnRNN", False),
+    (Mode.GRU, (1, 1), "CudnnRNNV3", False),
+    (Mode.GRU, (1, 1), "CudnnRNN", True),
+    (Mode.RNN_TANH, (1, 1), "CudnnRNNV3", True),
+    (Mode.RNN_RELU, (1, 1), "CudnnRNN", False),
+}
+
+
+def label(value: Any) -> str:
+    """A parameter of a loop in a test's id."""
+    if isinstance(value, bool):
+        return "time_major" if value else "batch_major"
+    return "-".join(map(str, value)) if isinstance(value, tuple) else getattr(value, "value", value)
+
+
+@combinations(
+    lambda *case: case in LOOPS,
+    ids=label,
+    mode=Mode,
+    network=[(1, 1), (2, 2)],
+    op=["CudnnRNN", "CudnnRNNV3"],
+    time_major=[True, False],
+)
+def test_the_loop(mode: Mode, network: tuple[int, int], op: str, time_major: bool) -> None:
+    case = Case(mode, *network, op, time_major)
     for together in ((10, 1), (4, 2, 1), (2, 1), (1,)):
         judged(case, looped(case, together), stored(case, block=False))
 
 
-@pytest.mark.parametrize("op", ["CudnnRNN", "CudnnRNNV3"])
+@pytest.mark.parametrize("op", some(["CudnnRNNV3"], "CudnnRNN"))
 def test_loops_one_after_another(op: str) -> None:
     """Each of them several times, once and not at all."""
     case = Case(Mode.GRU, 2, 2, op, True)
@@ -118,6 +141,7 @@ IN_LOOP: Final = 10 + 1 + 1
 STEPS: Final = 21
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow/", "tests/support/programs/count_products.py")
 @pytest.mark.parametrize("onednn", ["0", "1"], ids=["without_oneDNN", "with_oneDNN"])
 def test_a_product_and_its_bias_are_one_op(onednn: str) -> None:
     """Counted are `_FusedMatMul` and `MatMul`, which oneDNN calls `_MklNativeFusedMatMul` and `_MklMatMul`.
