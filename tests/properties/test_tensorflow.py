@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from properties import by_hand
 from properties.budget import examples
 from properties.strategies import Run, runs
+from support.tiers import combinations
 
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.tensorflow import layer_stack
@@ -21,7 +23,12 @@ from cudnn_convert.model import Convention, Mode
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.weights import layouts
 
-EVERY_MODE = pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+
+def modes(*first: Mode, among: Iterable[Mode] = Mode) -> pytest.MarkDecorator:
+    """Of what computes a recurrence the first tier draws some; tests/lower tries each mode with each."""
+    return combinations(lambda mode: mode in first, ids=lambda mode: mode.value, mode=among)
+
+
 #: By how much a value near 1 may miss: eight roundings of a narrow type, some two of which are used. An
 #: inverse made for a projection may add 2e-6 in float32.
 BOUNDS = {"float32": 1e-5, "float64": 1e-14, "float16": 8e-3, "bfloat16": 6e-2}
@@ -35,7 +42,7 @@ def in_a_graph(run: Run, lowering: str, form: Form | None = None) -> list[Any]:
         return list(running.run(outputs, {f"{key}:0": value for key, value in run.given.items()}))
 
 
-@EVERY_MODE
+@modes(Mode.LSTM, Mode.GRU)
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(15)
 def test_a_graph(mode: Mode, data: st.DataObject, lowering: str) -> None:
@@ -43,7 +50,7 @@ def test_a_graph(mode: Mode, data: st.DataObject, lowering: str) -> None:
     run.judged(in_a_graph(run, lowering), BOUNDS[run.dtype])
 
 
-@EVERY_MODE
+@modes(Mode.LSTM)
 @given(
     data=st.data(),
     cell=st.sampled_from(["compatible", "lstm_block", "basic_lstm"]),
@@ -75,7 +82,7 @@ def in_a_function(run: Run, arrays: Any, layout: layouts.Layout, lowering: str) 
     return [value.numpy() for value in found[: run.outputs]]
 
 
-@EVERY_MODE
+@modes(Mode.RNN_TANH)
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(6)
 def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowering: str) -> None:
@@ -88,7 +95,7 @@ def test_a_blob_taken_apart_at_run_time(mode: Mode, data: st.DataObject, lowerin
     run.judged(found, BOUNDS[run.dtype])
 
 
-@pytest.mark.parametrize("mode", [Mode.LSTM, Mode.GRU], ids=lambda mode: mode.value)
+@modes(Mode.LSTM, among=[Mode.LSTM, Mode.GRU])
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(6)
 def test_the_matrices_of_a_keras_layer(mode: Mode, data: st.DataObject, lowering: str) -> None:

@@ -6,13 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
 from properties.strategies import Run, runs
-from support.samples import EVERY
+from support.tiers import combinations
 
 from cudnn_convert.lower.tflite import lower_tflite
 from cudnn_convert.model import Mode, Signature
@@ -33,9 +32,9 @@ def in_the_interpreter(run: Run) -> list[Any]:
     return [found[key] for key in signature.outputs]
 
 
-@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+@combinations(lambda mode: mode is Mode.RNN_TANH, ids=lambda mode: mode.value, mode=Mode)
 @given(data=st.data())
-@examples(8 if EVERY else 2)
+@examples(8)
 def test_a_model(mode: Mode, data: st.DataObject) -> None:
     run = data.draw(runs(mode, ["float32"], rows=1))
     run.judged(in_the_interpreter(run), 1e-5)
