@@ -56,11 +56,10 @@ def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
             yield name, partial(steps.computes, change=change)
 
 
-#: With an LSTM, which goes through a block or a loop, the first tier tries what only it has, and a witness.
+#: What the first tier tries: of a blob a matrix, and of the steps, which are those of every lowering, some.
 OF_AN_LSTM = frozenset({"directions_swapped", "without_c", "state_of_last_step"})
-#: Weights are tried on matrices, and with a plain RNN, of which no file has any, one of a blob.
-OF_A_BLOB = "transposed_kernel"
-#: With a GRU what only it has, and a witness.
+OF_A_PLAIN_RNN = frozenset({"transposed_kernel", "activations_exchanged"})
+#: Of matrices all of an LSTM, and of a GRU what only it has, and one more.
 OF_A_GRU = frozenset(
     {"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product", "gates_0_1_swapped"}
 )
@@ -69,16 +68,17 @@ OF_A_GRU = frozenset(
 def is_first_on_blobs(mode: Mode, name: str) -> bool:
     if mode is Mode.LSTM:
         return name in OF_AN_LSTM
-    is_of_weights = name in of_weights(mode) and name != OF_A_BLOB
-    return (
-        mode is Mode.RNN_TANH
-        and not is_of_weights
-        and name not in ("directions_swapped", "state_of_last_step")
-    )
+    return mode is Mode.RNN_TANH and name in OF_A_PLAIN_RNN
 
 
 def is_first_on_matrices(mode: Mode, name: str) -> bool:
     return mode is Mode.LSTM or name in OF_A_GRU
+
+
+def get_class(name: str) -> str:
+    if name in steps.CHANGES:
+        return f"steps: {name}"
+    return "steps: reset_before_product" if name == "resets_before_product" else f"repaired: {name}"
 
 
 def cases(modes: Any, mutants: Any, is_first: Callable[[Mode, str], bool]) -> Any:
@@ -91,7 +91,7 @@ def cases(modes: Any, mutants: Any, is_first: Callable[[Mode, str], bool]) -> An
                 mutant,
                 id=f"{mode.value}-{name}",
                 marks=(
-                    pytest.mark.mutant(f"repaired: {name}"),
+                    pytest.mark.mutant(get_class(name)),
                     *([] if is_first(mode, name) else [pytest.mark.every]),
                 ),
             )
