@@ -610,6 +610,7 @@ def made() -> bytes:
     return bytes(lower(graph, signature, pair).whole().SerializeToString())
 
 
+@pytest.mark.slow("cudnn_convert/lower/onnx/", "cudnn_convert/graph/")
 @pytest.mark.usefixtures("v1_control_flow")
 def test_the_same_bytes_in_every_process() -> None:
     """Names and orders depend neither on addresses nor on hashes, nor on what a process did before."""

@@ -77,13 +77,12 @@ def test_every_mode_direction_and_depth(mode: Mode, directions: int, layers: int
     agrees(Case(mode, layers, directions), lowering)
 
 
-#: The block and each cell of the loop, in either layout and with steps taken together and one by one.
+#: The block and cells of the loop, in either layout and with steps taken together and one by one.
 RAGGED = {
     (Mode.LSTM, True, "fast"),
     (Mode.LSTM, False, "portable"),
     (Mode.GRU, False, "fast"),
     (Mode.RNN_TANH, True, "portable"),
-    (Mode.RNN_RELU, False, "portable"),
 }
 
 
@@ -216,7 +215,7 @@ def test_a_projection(network: tuple[int, int, bool], projection: int, lowering:
 
 @combinations(lambda dtype: dtype == "float16", dtype=["float64", "float16", "bfloat16"])
 def test_a_projection_in_other_dtypes(dtype: str) -> None:
-    agrees(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", dtype=dtype, projection=3), "fast")
+    agrees(Case(Mode.LSTM, 1, 2, "CudnnRNNV3", dtype=dtype, projection=3), "fast")
 
 
 @pytest.mark.parametrize("projection", [2, UNITS])
@@ -242,8 +241,11 @@ def test_a_projection_without_an_inverse_takes_the_loop() -> None:
     assert not uses_block(case.recurrence(), "fast")
 
 
-@pytest.mark.parametrize("lowering", LOWERINGS)
-@pytest.mark.parametrize("part", ["kernel", "recurrent_kernel", "projection"])
+@combinations(
+    lambda part, lowering: lowering == "fast" or part == "projection",
+    part=["kernel", "recurrent_kernel", "projection"],
+    lowering=LOWERINGS,
+)
 def test_a_matrix_turned_or_moved_shows(part: str, lowering: str) -> None:
     """All of one size, so that only their order tells them apart."""
     case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", input_mode="skip_input", projection=UNITS)
@@ -464,10 +466,8 @@ FUNCTION_BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9}
 BLOBS = [
     Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", time_major=False),
     Case(Mode.LSTM, op="CudnnRNNV2"),
-    Case(Mode.GRU, directions=2, op="CudnnRNNV3"),
-    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
-    Case(Mode.RNN_TANH, layers=2, input_mode="skip_input"),
-    Case(Mode.RNN_RELU, layers=2, directions=2),
+    Case(Mode.LSTM, op="CudnnRNNV3", projection=3),
+    Case(Mode.RNN_RELU, layers=2, input_mode="skip_input"),
     Case(Mode.GRU, op="CudnnRNNV3", time_major=False, dtype="float64"),
     Case(Mode.LSTM, op="CudnnRNNV3", time_major=False, dtype="float16"),
 ]
@@ -475,6 +475,8 @@ MORE_BLOBS = [
     *(Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False) for mode in Mode),
     *(Case(mode, layers=2, directions=2) for mode in Mode),
     *(Case(mode, layers=2, input_mode="skip_input") for mode in Mode),
+    Case(Mode.GRU, directions=2, op="CudnnRNNV3"),
+    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
     Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", dtype="float64"),
 ]
 
@@ -585,10 +587,8 @@ def test_a_blob_that_the_program_changes(tmp_path: Path) -> None:
 MATRICES = {
     ("fast", "lstm", "float32", True),
     ("fast", "lstm", "float16", False),
-    ("fast", "lstm", "float64", True),
-    ("fast", "gru", "float32", True),
+    ("fast", "gru", "float64", True),
     ("portable", "lstm", "float32", False),
-    ("portable", "gru", "float64", False),
 }
 
 
