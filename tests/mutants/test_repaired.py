@@ -57,12 +57,10 @@ def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
 
 
 #: What the first tier tries: of a blob a matrix, and of the steps, which are those of every lowering, some.
-OF_AN_LSTM = frozenset({"directions_swapped", "without_c", "state_of_last_step"})
+OF_AN_LSTM = frozenset({"directions_swapped", "without_c"})
 OF_A_PLAIN_RNN = frozenset({"transposed_kernel", "activations_exchanged"})
-#: Of matrices all of an LSTM, and of a GRU what only it has, and one more.
-OF_A_GRU = frozenset(
-    {"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product", "gates_0_1_swapped"}
-)
+#: Of matrices all of an LSTM, and of a GRU what only it has.
+OF_A_GRU = frozenset({"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product"})
 
 
 def is_first_on_blobs(mode: Mode, name: str) -> bool:
