@@ -99,7 +99,7 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
 
 
 #: Both files hold the same layers, and both modes' weights go one way: what the first tier tries again.
-WITNESSES = {"keras": {"gru-candidate_biases_swapped"}, "h5": {"lstm-transposed_kernel", "stateless"}}
+WITNESSES = {"keras": {"gru-candidate_biases_swapped"}, "h5": {"lstm-transposed_kernel"}}
 
 
 def cases() -> Iterator[Any]:
