@@ -175,7 +175,8 @@ def test_what_is_no_lstm_hands_its_cell_state_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "lowering"), [(Mode.LSTM, "fast"), (Mode.LSTM, "portable"), (Mode.GRU, "fast")]
+    ("mode", "lowering"),
+    [(Mode.LSTM, "fast"), (Mode.LSTM, "portable"), pytest.param(Mode.GRU, "fast", marks=pytest.mark.every)],
 )
 def test_shapes_known_beforehand_are_no_hindrance(mode: Mode, lowering: str) -> None:
     """The batch may be known of the states and not of the input; what comes out is known as far as it is."""

@@ -103,11 +103,7 @@ def test_ragged_lengths_with_an_empty_row(mode: Mode, time_major: bool, lowering
     agrees(Case(mode, 2, 2, "CudnnRNNV3", time_major), lowering)
 
 
-@combinations(
-    lambda *case: case in {(Mode.LSTM, "CudnnRNNV3"), (Mode.RNN_RELU, "CudnnRNN")},
-    mode=Mode,
-    op=["CudnnRNN", "CudnnRNNV3"],
-)
+@combinations(lambda *case: case == (Mode.RNN_RELU, "CudnnRNN"), mode=Mode, op=["CudnnRNN", "CudnnRNNV3"])
 def test_xla_compiles_each_recurrence(mode: Mode, op: str) -> None:
     """For the shapes of each call; of a run without steps it can make nothing."""
     case = Case(mode, 2, 2, op, time_major=op == "CudnnRNN")
@@ -471,14 +467,13 @@ def test_a_form_sees_steps_rows_and_inputs() -> None:
 # cuDNN nodes in functions of a SavedModel, repaired, loaded and called, against the float64 reference.
 
 FUNCTION_BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0**-9}
-#: Each mode, version of the op and dtype, a projection and a skipped input.
+#: Each cell and version of the op, a layout, a projection, a skipped input and doubles. Two directions have
+#: the mutants of repaired nodes.
 BLOBS = [
-    Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", time_major=False),
     Case(Mode.LSTM, op="CudnnRNNV2"),
     Case(Mode.LSTM, op="CudnnRNNV3", projection=3),
     Case(Mode.RNN_RELU, layers=2, input_mode="skip_input"),
     Case(Mode.GRU, op="CudnnRNNV3", time_major=False, dtype="float64"),
-    Case(Mode.LSTM, op="CudnnRNNV3", time_major=False, dtype="float16"),
 ]
 MORE_BLOBS = [
     *(Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False) for mode in Mode),
@@ -487,6 +482,7 @@ MORE_BLOBS = [
     Case(Mode.GRU, directions=2, op="CudnnRNNV3"),
     Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", projection=3),
     Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3", dtype="float64"),
+    Case(Mode.LSTM, op="CudnnRNNV3", time_major=False, dtype="float16"),
 ]
 
 
@@ -554,7 +550,7 @@ def test_a_blob(tmp_path: Path, case: Case) -> None:
 
 @combinations(lambda mode: mode is Mode.LSTM, mode=[Mode.LSTM, Mode.GRU])
 def test_a_blob_in_plain_ops(tmp_path: Path, mode: Mode) -> None:
-    case = Case(mode, layers=2, directions=2, op="CudnnRNNV3", time_major=False)
+    case = Case(mode, op="CudnnRNNV3", time_major=False)
     answer = of_case(case, tmp_path, lowering="portable")
     close(answer(case.feeds()), case.expected(case.feeds()), "float32")
     saved = saved_model_pb2.SavedModel.FromString((tmp_path / "saved_model.pb").read_bytes())
@@ -595,7 +591,6 @@ def test_a_blob_that_the_program_changes(tmp_path: Path) -> None:
 #: The switch between block and loop, and each cell in the loop; rows that are full, and that are not.
 MATRICES = {
     ("fast", "lstm", "float32", True),
-    ("fast", "lstm", "float16", False),
     ("fast", "gru", "float64", True),
     ("portable", "lstm", "float32", False),
 }
