@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from support.tiers import combinations
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower import block_lstm
@@ -133,8 +134,12 @@ def last(results: Any) -> dict[str, Any]:
 SHAPES = ((9, 2, 9), (7, 3, 4), (5, 2, 0))
 
 
-@pytest.mark.parametrize("peephole", [False, True], ids=["plain", "peephole"])
-@pytest.mark.parametrize("op", ["BlockLSTM", "BlockLSTMV2"])
+@combinations(
+    lambda op, peephole: peephole == (op == "BlockLSTM"),
+    ids=lambda value: {False: "plain", True: "peephole"}[value] if isinstance(value, bool) else None,
+    op=["BlockLSTM", "BlockLSTMV2"],
+    peephole=[False, True],
+)
 def test_is_fused_where_the_last_cell_state_will_do(op: str, peephole: bool) -> None:
     node = Node(op, peephole=peephole)
     graph, signature = node.graph(last)
@@ -166,7 +171,7 @@ def test_all_steps_need_no_lengths() -> None:
 @pytest.mark.parametrize(
     "node",
     [
-        Node(),
+        pytest.param(Node(), marks=pytest.mark.every),
         Node("BlockLSTMV2", peephole=True),
         Node(clip=0.25, peephole=True),
         Node("BlockLSTMV2", clip=0.25),
