@@ -58,7 +58,7 @@ def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
 
 #: What the first tier tries: of a blob a matrix, and of the steps, which are those of every lowering, some.
 OF_AN_LSTM = frozenset({"directions_swapped", "without_c"})
-OF_A_PLAIN_RNN = frozenset({"transposed_kernel", "activations_exchanged"})
+OF_A_PLAIN_RNN = frozenset({"transposed_kernel", "activations_exchanged", "without_lengths"})
 #: Of matrices all of an LSTM, and of a GRU what only it has.
 OF_A_GRU = frozenset({"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product"})
 
