@@ -16,8 +16,6 @@ from cudnn_convert.formats import FORMATS
 ROOT = Path(__file__).resolve().parents[2]
 TF1 = ROOT / "tests" / "data" / "tf1"
 REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
-#: Set by `make test-every`: every sample of every writer goes to every format.
-EVERY = "CUDNN_CONVERT_EVERY" in os.environ
 #: The formats that any source can become; the others hold the layers of a Keras model.
 ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
 #: Those that hold what is around the recurrences too.
