@@ -32,6 +32,12 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+@pytest.fixture
+def proofs(request: pytest.FixtureRequest) -> str:
+    """Which conversions are proven where recorded answers judge them too: "all", with --fast a "few"."""
+    return "few" if request.config.getoption("fast") else "all"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="the first tier: what every push needs")
 

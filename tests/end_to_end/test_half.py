@@ -23,8 +23,7 @@ MODELS = {
 
 
 @pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=tier(first=name in ("bilstm_tagger", "gru_speech"))) for name in MODELS],
+    scope="module", params=[pytest.param(name, marks=tier(first=name == "gru_speech")) for name in MODELS]
 )
 def converted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A source, and its ONNX file with weights of half."""

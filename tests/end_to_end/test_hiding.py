@@ -14,6 +14,12 @@ from support import hidden_recurrences
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, VerificationError
 
+#: What is changed in an artifact of each format that holds a graph.
+GRAPHS = {"frozen": "frozen_graph.pb", "savedmodel": "saved_model.pb", "checkpoint": "model.ckpt.meta"}
+#: One case of each kind in `make test`.
+FAST = ("chaotic-savedmodel", "tiny-keras")
+GLUE = "cudnn_convert/verification/pieces/", "tests/support/hidden_recurrences.py"
+
 
 def mirrored(value: np.ndarray) -> np.ndarray:
     """Other weights of the same shape."""
@@ -43,7 +49,8 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
     assert [one.passed for one in result.outputs] == [True]  # which is what hides it
 
 
-@pytest.mark.parametrize("name", ["masked", pytest.param("chaotic", marks=pytest.mark.every)])
+@pytest.mark.slow(*GLUE)
+@pytest.mark.parametrize("name", ["masked", "chaotic"])
 def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> None:
     source, out = hidden_recurrences.source(name, tmp_path), tmp_path / "out.pb"
     cudnn_convert.convert(source, out, format="frozen", outputs="answer")
@@ -51,13 +58,6 @@ def test_other_weights_of_a_graph_are_refused_too(name: str, tmp_path: Path) -> 
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out, inputs="x", outputs="answer")
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
-
-
-#: What is changed in an artifact of each format that holds a graph.
-GRAPHS = {"frozen": "frozen_graph.pb", "savedmodel": "saved_model.pb", "checkpoint": "model.ckpt.meta"}
-#: One case of each kind in `make test`.
-FAST = ("chaotic-savedmodel", "tiny-keras", "saturated-repaired")
-GLUE = "cudnn_convert/verification/pieces/", "tests/support/hidden_recurrences.py"
 
 
 def cases(pairs: Iterable[tuple[str, str]]) -> Iterator[Any]:

@@ -128,10 +128,10 @@ def compared(job: dict[str, Any], name: str) -> None:
 
 
 def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:
-    """All of a model in one process; to ONNX each time, and one to Keras."""
+    """All of a model in one process; to ONNX each time."""
     for name, wanted in calls:
         marks = [pytest.mark.xdist_group(f"models-{name}")]
-        marks += [pytest.mark.every] if wanted == "savedmodel" else []
+        marks += [] if wanted == "onnx" else [pytest.mark.every]
         yield pytest.param(name, wanted, marks=marks, id=f"{wanted}-{name}")
 
 

@@ -223,7 +223,7 @@ def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) 
 
 @each(
     *(*FEW, *newest("signatures", "with_vocabulary"), OLDEST),
-    first=[*newest("lstm", "float64", "with_vocabulary"), OLDEST],
+    first=[*newest("lstm", "with_vocabulary"), OLDEST],
 )
 def test_a_session_runs_it(repaired, sample: Export) -> None:
     """As TensorFlow Serving does: the MetaGraph by its tags, the tensors by the signature."""
@@ -254,6 +254,7 @@ def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
     assert found.checkpoint_hash == source.checkpoint_hash
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow/", "cudnn_convert/targets/saved_model.py")
 @each(*newest("lstm", "gru", "masked", "return_state", "bidirectional", "float64", "raw_ops"))
 def test_gradients_reach_the_variables(repaired, sample: Export) -> None:
     """They agree with the slope of the function itself, along one line through all its variables.
@@ -301,6 +302,7 @@ def test_the_same_bytes_twice_in_one_process(repaired, tmp_path: Path, sample: E
     assert contents(tmp_path / "again") == contents(repaired(sample))
 
 
+@pytest.mark.slow("cudnn_convert/targets/")
 @each(*FEW, first=newest("lstm"))
 def test_the_same_bytes_in_another_process(repaired, tmp_path: Path, sample: Export) -> None:
     code = "import sys, cudnn_convert as c; c.convert(sys.argv[1], sys.argv[2], verify=False)"

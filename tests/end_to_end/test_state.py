@@ -49,9 +49,7 @@ def begun(sample: Fixture, path: Path) -> Path:
     [
         # An LSTM's two states in every format; what the others differ in shows in one of each kind.
         pytest.param(
-            *(sample, form),
-            marks=tier(first=sample is LSTM or form == ("frozen" if begins_empty(sample) else "onnx")),
-            id=f"{sample.name}-{form}",
+            *(sample, form), marks=tier(first=sample is LSTM or form == "onnx"), id=f"{sample.name}-{form}"
         )
         for sample in STATEFUL
         for form in (*CONSTANT, "savedmodel", "checkpoint")
@@ -207,8 +205,15 @@ def test_an_update_that_no_output_needs_is_offered(tmp_path: Path, form: str) ->
     )
 
 
-@pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
-@pytest.mark.parametrize("name", ["store", "update"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        pytest.param("store", variable, id="store-reference"),
+        pytest.param("update", resource, id="update-resource"),
+        pytest.param("store", resource, marks=pytest.mark.every, id="store-resource"),
+        pytest.param("update", variable, marks=pytest.mark.every, id="update-reference"),
+    ],
+)
 def test_an_update_among_the_outputs(tmp_path: Path, name: str, kind: Any) -> None:
     prefix = updated_aside(tmp_path, kind=kind)
     report = cudnn_convert.convert(prefix, tmp_path / "kept", outputs=[f"y,{name}"])

@@ -39,23 +39,21 @@ AS_SAVED_MODEL = frozenset(
 #: Lite goes what differs inside its loop.
 FIRST = {
     "savedmodel": frozenset(
-        "block_cell_bidirectional compatible_gru_loop cond gru_bi_2l_float64 iterator_input "
-        "keras_go_backwards keras_siamese lstm_bi_2l_states lstm_float16 op_proj_lstm op_skip_lstm "
-        "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni v3_gru_lengths "
-        "v3_lengths_batch_major while_refine while_rows".split()
+        "block_cell_bidirectional compatible_gru_loop cond gru_uni_2l iterator_input keras_go_backwards "
+        "keras_siamese lstm_bi_2l_states lstm_float16 op_proj_double op_proj_lstm op_skip_lstm partitioned "
+        "resource_vars rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths v3_lengths_batch_major "
+        "while_rows".split()
     ),
     "frozen": frozenset(
-        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm lstm_bi_2l_states partitioned "
+        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm lstm_bi_2l_states "
         "while_rows".split()
     ),
     "checkpoint": frozenset(
-        "cond gru_bi_2l_float64 keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu "
-        "partitioned resource_vars rnn_relu_bi rnn_relu_uni_2l rnn_tanh_bi_2l rnn_tanh_uni two_layers "
-        "v3_batch_major v3_gru_lengths v3_lengths_time_major while_rows".split()
+        "cond gru_uni_2l keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu rnn_relu_uni_2l "
+        "rnn_tanh_uni two_layers v3_batch_major v3_gru_lengths v3_lengths_time_major while_rows".split()
     ),
     "tflite": frozenset(
-        "cond gru_bi_2l_float64 lstm_bi_2l_states lstm_float16 op_proj_lstm rnn_relu_uni_2l v3_gru_lengths "
-        "while_rows".split()
+        "lstm_bi_2l_states lstm_float16 op_proj_lstm rnn_relu_uni_2l v3_gru_lengths while_rows".split()
     ),
 }
 #: What tells them apart is chosen before anything is lowered; test_choose_outputs.py shows it of each.
