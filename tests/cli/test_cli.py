@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from support.command_line import beside, command, contents, copied, make_foreign, make_symlink, refused
 from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert import cli, targets
@@ -348,10 +349,7 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
 @pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
 @pytest.mark.parametrize(
     "form",  # a folder and a file
-    [
-        pytest.param(form, marks=() if form in ("savedmodel", "onnx") else pytest.mark.every)
-        for form in GRAPH_FORMATS
-    ],
+    [pytest.param(form, marks=tier(first=form in ("savedmodel", "onnx"))) for form in GRAPH_FORMATS],
 )
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failing_writer_leaves_all_as_it_was(

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.graphs import BLOB, drawing, lstm, placeholder, saved, variable
-from support.samples import FIXTURES, ROOT, Fixture, tier
+from support.samples import FIXTURES, ROOT, Fixture
+from support.tiers import tier
 from tensorflow.core.protobuf import meta_graph_pb2
 
 import cudnn_convert

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from end_to_end.test_fixtures import BOUNDS
 from support import artifacts, containers
-from support.samples import FIXTURES, Fixture, tier
+from support.samples import FIXTURES, Fixture
+from support.tiers import tier
 
 import cudnn_convert
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from support.artifacts import within
 from support.asking_files import Values, columns, lingvo, rewritten, without_forget_bias
 from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
-from support.samples import GRAPH_FORMATS, Fixture, fixture, tier
+from support.samples import GRAPH_FORMATS, Fixture, fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert import reference

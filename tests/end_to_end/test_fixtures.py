@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from support import artifacts
-from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture, tier
+from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

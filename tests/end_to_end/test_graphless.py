@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support import artifacts
-from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture, tier
+from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin

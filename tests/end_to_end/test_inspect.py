@@ -14,6 +14,7 @@ from support.command_line import command, parsed
 from support.keras3_samples import EXPORTED, Export
 from support.keras_samples import KERAS_FIXTURES, KerasFixture
 from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, PLANS, STATEFUL, Fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.inspection.result import Found, Inspection
@@ -35,7 +36,7 @@ def tiered(samples: Iterable[Any], seen: Callable[[Any], bool] = lambda _: True)
     last = {one.folder.name: one for one in samples}
     for one in samples:
         is_first = last[one.folder.name] is one and one.folder.name not in ASKING and seen(one)
-        yield pytest.param(one, id=one.name, marks=() if is_first else pytest.mark.every)
+        yield pytest.param(one, id=one.name, marks=tier(first=is_first))
 
 
 def sizes(found: Iterable[Found]) -> list[tuple[Any, ...]]:

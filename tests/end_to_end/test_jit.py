@@ -13,6 +13,7 @@ from support import artifacts
 from support.command_line import command
 from support.keras3_samples import exported
 from support.samples import fixture
+from support.tiers import tier
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
@@ -31,7 +32,7 @@ REPAIRED = ("gru", "masked", "lstm", "bidirectional")
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        pytest.param(form, name, marks=() if (form, name) == FIRST else pytest.mark.every)
+        pytest.param(form, name, marks=tier(first=(form, name) == FIRST))
         for form in FORMATS
         for name in SAMPLES
     ],
@@ -64,9 +65,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
         yield from function.node_def
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "gru" else pytest.mark.every) for name in REPAIRED]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name == "gru")) for name in REPAIRED])
 def test_a_repaired_saved_model_answers_as_keras_did(name: str, tmp_path: Path) -> None:
     """A proof of its own, later, knows that it is compiled."""
     sample = exported(f"{NEWEST}-{name}")

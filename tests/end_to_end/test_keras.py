@@ -17,6 +17,7 @@ from support import artifacts
 from support.keras_conversions import compared, converted
 from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from support.samples import REAL, WITH_ALL, fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError, VerificationError
@@ -61,7 +62,7 @@ def cases(first: Mapping[str, Collection[str]], *forms: str) -> Iterator[Any]:
         for sample in WHOLE:
             if fits(sample, form):
                 is_first = sample in ONCE and sample.folder.name in first.get(form, ())
-                marks = () if is_first else pytest.mark.every
+                marks = tier(first=is_first)
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
@@ -94,7 +95,7 @@ def test_is_proven_as_layers(tmp_path: Path, form: str, sample: KerasFixture) ->
 @pytest.mark.parametrize(
     ("form", "name"),
     [
-        pytest.param(form, name, marks=() if (form, name) in SAME_BYTES else pytest.mark.every)
+        pytest.param(form, name, marks=tier(first=(form, name) in SAME_BYTES))
         for form in LAYERS
         for name in ("nested", "text_classifier", "encoder_decoder")
     ],

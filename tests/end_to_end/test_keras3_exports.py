@@ -14,6 +14,7 @@ import pytest
 from support import artifacts
 from support.keras3_samples import EXPORTED, Call, Export, Signature, exported
 from support.samples import WITH_ALL
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -72,7 +73,7 @@ def cases() -> Iterator[Any]:
         for sample in EXPORTED:
             if sample.folder.name not in REFUSED.get(form, {}):
                 is_first = sample in ONCE and sample.folder.name in KINDS[form]
-                marks = () if is_first else pytest.mark.every
+                marks = tier(first=is_first)
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 

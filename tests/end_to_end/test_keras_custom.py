@@ -16,6 +16,7 @@ import pytest
 from support import artifacts, user_processes
 from support.keras_conversions import FORMATS, compared, converted
 from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
@@ -36,7 +37,7 @@ def each(cases: Iterable[Case], first: Collection[Case]) -> list[Any]:
     return [
         pytest.param(
             *case,
-            marks=() if case in first else pytest.mark.every,
+            marks=tier(first=case in first),
             id="-".join(part.name if isinstance(part, KerasFixture) else str(part) for part in case),
         )
         for case in cases

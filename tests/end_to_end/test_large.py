@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from end_to_end.test_graphless import ALONE, jobs_of, keyed, without_graph
 from support import artifacts
-from support.samples import fixture, tier
+from support.samples import fixture
+from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert.targets import bundle

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.command_line import command
-from support.samples import ROOT, tier
+from support.samples import ROOT
+from support.tiers import tier
 
 import cudnn_convert
 

@@ -24,6 +24,7 @@ from support.command_line import command
 from support.keras3_samples import BROKEN, Call, Export, Signature
 from support.keras_samples import KERAS_FIXTURES, KerasFixture
 from support.samples import _ALL, Fixture, fixture
+from support.tiers import tier
 
 #: One of each kind of command: each flag that `inspect` writes by itself, each format that it chooses;
 #: weights alone, strings, states. Other tests convert each sample.
@@ -256,9 +257,7 @@ def test_those_chosen_are_there() -> None:
     assert PATIENTS.keys() >= SOME
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SOME else pytest.mark.every) for name in PATIENTS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name in SOME)) for name in PATIENTS])
 def test_the_printed_command_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     healed = followed(PATIENTS[name], tmp_path)

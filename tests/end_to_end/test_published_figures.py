@@ -13,6 +13,7 @@ import pytest
 from support import artifacts
 from support.published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
 from support.published_networks import NETWORKS, ROWS, get_bound
+from support.tiers import tier
 
 from cudnn_convert.model import Mode
 
@@ -69,7 +70,7 @@ def test_the_reference_gives_what_cudnn_gave(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        pytest.param(name, form, marks=() if (name, form) in SOME else pytest.mark.every)
+        pytest.param(name, form, marks=tier(first=(name, form) in SOME))
         for name, forms in FORMS.items()
         for form in forms
     ],

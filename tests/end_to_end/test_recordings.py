@@ -12,6 +12,7 @@ import onnx
 import pytest
 from support.command_line import command
 from support.samples import ROOT, Fixture
+from support.tiers import tier
 
 import cudnn_convert
 
@@ -108,9 +109,7 @@ def test_a_recording_holds_what_the_sample_does(case: Case) -> None:
 @pytest.mark.parametrize(
     ("case", "form"),
     [
-        pytest.param(
-            case, form, id=f"{case.file}-{form}", marks=() if form == case.cheap else pytest.mark.every
-        )
+        pytest.param(case, form, id=f"{case.file}-{form}", marks=tier(first=form == case.cheap))
         for case in CASES
         for form in case.formats
     ],
@@ -139,10 +138,7 @@ def test_an_artifact_of_what_tensorflow_1_4_made_itself(tmp_path: Path, form: st
 
 @pytest.mark.parametrize(
     "case",  # TensorFlow 1.15's recording and an older one's
-    [
-        pytest.param(one, id=one.file, marks=() if one in (FIRST, LAST) else pytest.mark.every)
-        for one in CASES
-    ],
+    [pytest.param(one, id=one.file, marks=tier(first=one in (FIRST, LAST))) for one in CASES],
 )
 def test_one_changed_value_is_found(tmp_path: Path, case: Case) -> None:
     out = converted(case, tmp_path, case.cheap)

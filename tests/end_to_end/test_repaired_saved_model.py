@@ -19,6 +19,7 @@ import tensorflow as tf
 from end_to_end.test_keras3_exports import BOUNDS, NEWEST, TRAINING, share
 from support.command_line import contents
 from support.keras3_samples import BROKEN, Export, exported
+from support.tiers import tier
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.xdist_group("repaired")
 def each(*names: str, first: Collection[str] = FIRST) -> Any:
     """A test of samples, or of all that a CPU cannot run; the first tier has those in `first`."""
     cases = [
-        pytest.param(sample, marks=() if sample.name in first else pytest.mark.every, id=sample.name)
+        pytest.param(sample, marks=tier(first=sample.name in first), id=sample.name)
         for sample in ([exported(name) for name in names] or BROKEN)
     ]
     return pytest.mark.parametrize("sample", cases)

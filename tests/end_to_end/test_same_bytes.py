@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.samples import FIXTURES, ROOT, Fixture, fixture
+from support.tiers import tier
 
 import cudnn_convert
 
@@ -79,7 +80,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [pytest.param(*job, marks=() if job in SOME else pytest.mark.every) for job in JOBS]
+    ("name", "form"), [pytest.param(*job, marks=tier(first=job in SOME)) for job in JOBS]
 )
 def test_same_bytes(tmp_path: Path, name: str, form: str) -> None:
     for number in "12":

@@ -14,7 +14,8 @@ import tensorflow as tf
 from support import artifacts
 from support.command_line import contents
 from support.graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
-from support.samples import GRAPH_FORMATS, STATEFUL, Fixture, tier
+from support.samples import GRAPH_FORMATS, STATEFUL, Fixture
+from support.tiers import tier
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert

@@ -15,7 +15,8 @@ import tensorflow as tf
 from support import artifacts
 from support.graphs import drawing, placeholder, saved, variable
 from support.keras_samples import KerasFixture, keras_fixture
-from support.samples import fixture, tier
+from support.samples import fixture
+from support.tiers import tier
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 

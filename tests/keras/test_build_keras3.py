@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tf_keras
 from support.keras_files import entry, model, sequential
+from support.tiers import tier
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import build_keras3, cpu_layers, translate
@@ -185,7 +186,7 @@ def compared(made: Any, path: Path, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        pytest.param(name, form, marks=() if is_first(name, form) else pytest.mark.every)
+        pytest.param(name, form, marks=tier(first=is_first(name, form)))
         for name in MODELS
         for form in READERS
         if form == "h5" or name not in H5_ALONE

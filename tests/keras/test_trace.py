@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 from support import asking_keras
 from support.samples import ROOT
+from support.tiers import tier
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
@@ -240,7 +241,7 @@ def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict
 @pytest.mark.parametrize(
     ("path", "form"),
     [
-        pytest.param(path, form, marks=() if is_first(path, form) else pytest.mark.every)
+        pytest.param(path, form, marks=tier(first=is_first(path, form)))
         for path in ARCHIVES
         for form in FORMATS
     ],
@@ -269,9 +270,7 @@ def saved(folder: Path, *layers: Any, shape: tuple[int | None, ...], **named: An
     return model, path
 
 
-@pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=() if form == "onnx" else pytest.mark.every) for form in FORMATS]
-)
+@pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in FORMATS])
 def test_masked_steps_are_zero(tmp_path: Path, form: str) -> None:
     layers = keras.layers
     both = layers.Bidirectional(layers.LSTM(4, return_sequences=True))

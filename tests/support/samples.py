@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from cudnn_convert.formats import FORMATS
 
@@ -145,11 +144,6 @@ GRAPHLESS = tuple(found for found in _ALL if found.case.get("graphless"))
 STATEFUL = tuple(found for found in _ALL if found.case.get("stateful"))
 FIXTURES = tuple(found for found in _ALL if found not in GRAPHLESS + STATEFUL)
 assert FIXTURES, f"no fixtures under {TF1}"
-
-
-def tier(*, first: bool) -> tuple[pytest.MarkDecorator, ...]:
-    """The marks of a parameter that the first tier has, or that `make test-every` adds."""
-    return () if first else (pytest.mark.every,)
 
 
 def fixture(name: str) -> Fixture:

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 
 
+def tier(*, first: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a parameter that the first tier runs, or that `make test-every` adds."""
+    return () if first else (pytest.mark.every,)
+
+
 def combinations(
     is_first: Callable[..., bool], *, ids: Callable[[Any], str | None] | None = None, **values: Iterable[Any]
 ) -> pytest.MarkDecorator:
@@ -16,10 +21,7 @@ def combinations(
 
     `is_first` takes the values by position, in the order in which they are named here.
     """
-    rows = [
-        pytest.param(*row, marks=() if is_first(*row) else pytest.mark.every)
-        for row in product(*values.values())
-    ]
+    rows = [pytest.param(*row, marks=tier(first=is_first(*row))) for row in product(*values.values())]
     assert any(not row.marks for row in rows), "the first tier would have none"
     return pytest.mark.parametrize([*values], rows, ids=ids)
 

@@ -16,7 +16,8 @@ from support.cases import Case
 from support.command_line import command
 from support.keras3_samples import EXPORTED
 from support.keras_samples import keras_fixture
-from support.samples import FIXTURES, GRAPHLESS, ROOT, fixture, tier
+from support.samples import FIXTURES, GRAPHLESS, ROOT, fixture
+from support.tiers import tier
 from support.user.numpy_user import contents, recurrence
 
 import cudnn_convert
