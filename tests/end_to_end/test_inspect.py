@@ -13,7 +13,7 @@ from support import containers
 from support.command_line import command, parsed
 from support.keras3_samples import EXPORTED, Export
 from support.keras_samples import KERAS_FIXTURES, KerasFixture
-from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, PLANS, STATEFUL, Fixture
+from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, STATEFUL, Fixture
 from support.tiers import tier
 
 import cudnn_convert
@@ -82,7 +82,7 @@ def converted(found: Inspection, folder: Path) -> None:
 
 def is_seen(sample: Fixture) -> bool:
     """Each plan and choice, weights alone, states, what needs flags; test_fixtures.py reads the others."""
-    is_named = sample.folder.name in PLANS | CHOSEN | RUN
+    is_named = sample.is_first("savedmodel") or sample.folder.name in CHOSEN | RUN
     return is_named or sample in GRAPHLESS + STATEFUL or bool(sample.case.get("flags"))
 
 

@@ -36,7 +36,7 @@ REPAIRED: Final = ("stateful", "time_distributed")
 AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved")
 #: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
 KINDS: Final = {
-    "savedmodel": REPAIRED,
+    "savedmodel": ("stateful",),
     "frozen": ("stateful",),
     WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
     "tflite": ("masked_last",),

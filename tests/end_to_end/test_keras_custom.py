@@ -111,7 +111,7 @@ def begun(layers: list[Any]) -> None:
     ("sample", "form", "brought"),
     each(
         product(CUSTOM, ["keras", "h5"], ["nothing", "scale_for_tf_keras", "scale_for_keras"]),
-        [(OLDEST, "keras", "nothing"), (OLDEST, "h5", "scale_for_tf_keras")],
+        [(OLDEST, "keras", "nothing")],
     ),
 )
 def test_a_class_behind_others(

@@ -59,7 +59,7 @@ def on_blobs(mode: Mode) -> Iterator[tuple[str, Mutant]]:
 #: What the first tier tries: of a blob a matrix, and of the steps, which are those of every lowering, some.
 OF_AN_LSTM = frozenset({"directions_swapped", "without_c"})
 OF_A_PLAIN_RNN = frozenset({"transposed_kernel", "activations_exchanged", "without_lengths"})
-#: Of matrices all of an LSTM, and of a GRU what only it has.
+#: Of matrices all of an LSTM but for further pairs of gates, and of a GRU what only it has.
 OF_A_GRU = frozenset({"candidate_biases_swapped", "without_recurrent_bias", "resets_before_product"})
 
 
@@ -70,12 +70,16 @@ def is_first_on_blobs(mode: Mode, name: str) -> bool:
 
 
 def is_first_on_matrices(mode: Mode, name: str) -> bool:
-    return mode is Mode.LSTM or name in OF_A_GRU
+    if mode is Mode.LSTM:
+        return not name.startswith("gates_") or name == "gates_0_1_swapped"
+    return name in OF_A_GRU
 
 
 def get_class(name: str) -> str:
     if name in steps.CHANGES:
         return f"steps: {name}"
+    if name.startswith("gates_"):
+        return "repaired: two gates swapped"
     return "steps: reset_before_product" if name == "resets_before_product" else f"repaired: {name}"
 
 

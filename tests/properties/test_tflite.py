@@ -6,12 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
 from properties.strategies import Run, runs
-from support.tiers import combinations
 
 from cudnn_convert.lower.tflite import lower_tflite
 from cudnn_convert.model import Mode, Signature
@@ -32,7 +32,8 @@ def in_the_interpreter(run: Run) -> list[Any]:
     return [found[key] for key in signature.outputs]
 
 
-@combinations(lambda mode: mode is Mode.RNN_TANH, ids=lambda mode: mode.value, mode=Mode)
+@pytest.mark.every
+@pytest.mark.parametrize("mode", Mode, ids=lambda mode: mode.value)
 @given(data=st.data())
 @examples(8)
 def test_a_model(mode: Mode, data: st.DataObject) -> None:
