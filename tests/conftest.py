@@ -38,6 +38,21 @@ def proofs(request: pytest.FixtureRequest) -> str:
     return "few" if request.config.getoption("fast") else "all"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _short_loops(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1.
+
+    The graph of a GRU is then a fourth as large. tests/lower/tensorflow/test_while_loop.py has the shipped
+    numbers, which it takes before.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("fast"):
+            from cudnn_convert.lower.tensorflow import layer_stack
+
+            patch.setattr(layer_stack, "_SMALL", (3, 1))
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="the first tier: what every push needs")
 

@@ -223,6 +223,7 @@ print(type(tf.TensorShape([1])[0]).__name__, tf.executing_eagerly())
 """
 
 
+@pytest.mark.slow("cudnn_convert/context", "cudnn_convert/pipeline.py")
 def test_a_caller_may_have_turned_tensorflow_2_off(tmp_path: Path) -> None:
     """As most who still have code of TensorFlow 1 do, by its first lines."""
     source = fixture("1.15.5-gru_uni_2l").prefix

@@ -26,11 +26,7 @@ FORMS = ("onnx", "savedmodel", "frozen")
 #: Samples that are proven here too: both states, control flow, resources, lengths, an iterator.
 PROVEN = {"lstm_bi_2l_states", "while_refine", "resource_vars", "v3_gru_lengths", "iterator_input"}
 #: What a container may hold otherwise than a checkpoint: variables of each kind, control flow, several nodes.
-CASES = {
-    *PROVEN,
-    *("bilstm_tagger", "block_fused_lengths", "cond", "keras_siamese", "op_proj_lstm", "partitioned"),
-    *("two_layers", "while_rows"),
-}
+CASES = {*PROVEN, "block_fused_lengths", "cond", "keras_siamese", "partitioned", "two_layers"}
 
 
 def is_first(sample: Fixture, form: str) -> bool:

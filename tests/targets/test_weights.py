@@ -136,8 +136,7 @@ def test_bfloat16_comes_as_float32(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample",
-    [pytest.param(one, marks=tier(first=one.is_first("savedmodel")), id=one.name) for one in FIXTURES],
+    "sample", [pytest.param(one, marks=tier(first=one.is_first("frozen")), id=one.name) for one in FIXTURES]
 )
 def test_every_checkpoint_has_what_inspect_lists(sample) -> None:
     """The surroundings of a recurrence, refused by a conversion or not, are no matter."""

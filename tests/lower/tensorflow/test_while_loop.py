@@ -23,6 +23,8 @@ from cudnn_convert.verification import judges
 # The loop over steps against the float64 reference, however many it takes in an iteration.
 
 
+#: The steps an iteration that are shipped; with --fast other tests take fewer.
+SMALL, OTHERS = layer_stack._SMALL, layer_stack._OTHERS
 #: Each mode with lengths and with none, or in either layout; and several layers and directions.
 LOOPS = {
     (Mode.LSTM, (2, 2), "CudnnRNNV3", True),
@@ -51,7 +53,7 @@ def label(value: Any) -> str:
 )
 def test_the_loop(mode: Mode, network: tuple[int, int], op: str, time_major: bool) -> None:
     case = Case(mode, *network, op, time_major)
-    for together in ((10, 1), (4, 2, 1), (2, 1), (1,)):
+    for together in (SMALL, OTHERS, (2, 1), while_loop.PLAIN):
         judged(case, looped(case, together), stored(case, block=False))
 
 
@@ -120,11 +122,7 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
 
 def test_the_feeds_of_a_proof_take_every_loop() -> None:
     """They are fewer where no recurrence is small."""
-    for counts, sizes in (
-        (layer_stack._SMALL, judges.SIZES),
-        (layer_stack._OTHERS, judges.SIZES),
-        (layer_stack._OTHERS, judges.FEWER),
-    ):
+    for counts, sizes in ((SMALL, judges.SIZES), (OTHERS, judges.SIZES), (OTHERS, judges.FEWER)):
         for before, count in zip((1000, *counts), counts, strict=False):
             assert any(time % before >= count for time, _ in sizes)
 

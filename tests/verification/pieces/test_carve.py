@@ -94,6 +94,7 @@ def test_variables_are_those_of_the_artifact(form: str, tmp_path: Path) -> None:
     refused(source, tmp_path / "out", "cudnn_lstm/CudnnRNN")
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_a_repaired_saved_model_is_asked_by_the_function_of_each_node(tmp_path: Path) -> None:
     source, out = EXPORT / "stacked" / "saved_model", tmp_path / "out"
     proof = cudnn_convert.convert(source, out).verification
