@@ -124,6 +124,7 @@ def of_fixed_size(case: Case, path: Path, inputs: Any, **given: Any) -> Path:
     return path
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_a_sum_before_a_recurrence_is_no_part_of_its_weights(tmp_path: Path) -> None:
     """Of a known size the converter would make it one."""
     frozen = of_fixed_size(GRU, tmp_path / "source.pb", lambda x: x * 0.5 + 1.0)
@@ -134,6 +135,7 @@ def test_a_sum_before_a_recurrence_is_no_part_of_its_weights(tmp_path: Path) -> 
     assert [(one.asked, one.passed) for one in proof.recurrences] == [(True, True)] * 2
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_constant_lengths_leave_a_recurrence_to_the_outputs(tmp_path: Path) -> None:
     """The converter moves them into the loop, where no others can be asked for."""
     case = Case(Mode.LSTM, directions=2, op="CudnnRNNV3")
