@@ -39,18 +39,24 @@ def proofs(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _short_loops(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1.
+def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...]]:
+    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1; gives the latter.
 
-    The graph of a GRU is then a fourth as large. tests/lower/tensorflow/test_while_loop.py has the shipped
-    numbers, which it takes before.
+    The graph of a GRU is then a fourth as large.
     """
+    from cudnn_convert.lower.tensorflow import layer_stack
+
+    shipped = layer_stack._SMALL
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("fast"):
-            from cudnn_convert.lower.tensorflow import layer_stack
-
             patch.setattr(layer_stack, "_SMALL", (3, 1))
-        yield
+        yield shipped
+
+
+@pytest.fixture
+def shipped_loops(_short_loops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops as users have them, with --fast too."""
+    monkeypatch.setattr("cudnn_convert.lower.tensorflow.layer_stack._SMALL", _short_loops)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,7 +23,7 @@ from cudnn_convert.verification import judges
 # The loop over steps against the float64 reference, however many it takes in an iteration.
 
 
-#: The steps an iteration that are shipped; with --fast other tests take fewer.
+#: The steps an iteration as users have them.
 SMALL, OTHERS = layer_stack._SMALL, layer_stack._OTHERS
 #: Each mode with lengths and with none, or in either layout; and several layers and directions.
 LOOPS = {
@@ -92,6 +92,7 @@ def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
 
 
+@pytest.mark.usefixtures("shipped_loops")
 def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
