@@ -40,9 +40,9 @@ def proofs(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...]]:
-    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1; gives the latter.
+    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1.
 
-    The graph of a GRU is then a fourth as large.
+    The graph of a GRU is then a fourth as large. Gives the numbers that users have.
     """
     from cudnn_convert.lower.tensorflow import layer_stack
 

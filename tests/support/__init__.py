@@ -1,5 +1,6 @@
 """What tests share: samples, makers of sources, and the programs that run in a process of their own.
 
+* tiers              : Which tier a parameter of a test is of.
 * samples            : The recorded checkpoints of TensorFlow 1, and which format each goes to.
 * keras_samples      : The recorded files of Keras.
 * keras3_samples     : The recorded exports of Keras 3.
