@@ -142,7 +142,7 @@ def main() -> int:
     hunt = Hunt(tried, tally.add, ROOT, given.jobs)
     each = [one for trial in tried for one in (trial, trial.more) if one is not None]
     wanted = sorted({test.partition("::")[0] for trial in each for test in trial.tests})
-    ended = pytest.main(["-s", "-q", "-n", "0", *wanted], plugins=[hunt])
+    ended = pytest.main(["-s", "-q", "-n", "0", "-m", "not every", *wanted], plugins=[hunt])
     for test in sorted(hunt.unfit):
         print(f"left out, fails without any mutant: {test}")
     stale = [] if given.only or given.left else sorted(tally.reasons.keys() - tally.told)
