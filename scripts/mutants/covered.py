@@ -1,4 +1,4 @@
-"""Which tests run which line, and how long each takes: measured once, by coverage.py, on what is not `every`."""
+"""Which tests run which line, and how long each takes: measured once, by coverage.py, without `every`."""
 
 from __future__ import annotations
 
