@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,24 +40,28 @@ def proofs(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...]]:
+def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...] | None]:
     """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1.
 
-    The graph of a GRU is then a fourth as large. Gives the numbers that users have.
+    The graph of a GRU is then a fourth as large. Gives the numbers that users have. Nothing is to be done
+    where no test has loaded TensorFlow.
     """
+    if not request.config.getoption("fast") or "tensorflow" not in sys.modules:
+        yield None
+        return
     from cudnn_convert.lower.tensorflow import layer_stack
 
     shipped = layer_stack._SMALL
     with pytest.MonkeyPatch.context() as patch:
-        if request.config.getoption("fast"):
-            patch.setattr(layer_stack, "_SMALL", (3, 1))
+        patch.setattr(layer_stack, "_SMALL", (3, 1))
         yield shipped
 
 
 @pytest.fixture
-def shipped_loops(_short_loops: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def shipped_loops(_short_loops: tuple[int, ...] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops as users have them, with --fast too."""
-    monkeypatch.setattr("cudnn_convert.lower.tensorflow.layer_stack._SMALL", _short_loops)
+    if _short_loops is not None:
+        monkeypatch.setattr("cudnn_convert.lower.tensorflow.layer_stack._SMALL", _short_loops)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
