@@ -44,19 +44,28 @@ class Signed(Contained):
         return {name: value for name, value in super().options.items() if name != "outputs"}
 
 
+_ONE_VALUE = "a frozen graph holds one value of each variable, not its average too"
+#: Why a case cannot be a frozen graph.
+_NOT_FROZEN = {
+    "averages_saver": _ONE_VALUE,
+    "target_saver": _ONE_VALUE,
+    "partitioned": "its variables have no keys of their own",
+    "decode_beam": "TensorFlow 2, which freezes it, lacks one of its ops",
+    "op_cond_gru": "TensorFlow 2 makes a constant of a variable that a branch reads by reference",
+}
+
+
 def unfit(sample: Fixture, container: str) -> str | None:
     """Why a fixture cannot be in a container, or None where it can."""
     if not (sample.folder / "model.ckpt.index").is_file():
         return "it is in a container of its own"
-    if container == "frozen" and sample.options.get("weights") == "ema":
-        return "a frozen graph holds one value of each variable, not its average too"
-    if container == "frozen" and sample.folder.name == "partitioned":
-        return "its variables have no keys of their own"
-    if container == "frozen" and sample.folder.name == "decode_beam":
-        return "TensorFlow 2, which freezes it, lacks one of its ops"
-    if container == "frozen" and sample.case.get("stateful"):
+    if container != "frozen":
+        return None
+    if sample.options.get("weights") == "ema":
+        return _ONE_VALUE
+    if sample.case.get("stateful"):
         return "what assigns a variable has nothing to assign to"
-    return None
+    return _NOT_FROZEN.get(sample.folder.name)
 
 
 def frozen(sample: Fixture, path: Path, *, verify: bool) -> Fixture:

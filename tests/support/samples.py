@@ -24,7 +24,7 @@ GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alo
 #: Their steps lie in TensorArrays, or their rows in several variables: ops that TensorFlow Lite lacks.
 FLEXIBLE = (
     *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
-    *("decode_attention", "decode_beam", "partitioned"),
+    *("decode_attention", "decode_beam", "decoder_inputs", "partitioned", "printed_scatter"),
 )
 #: The format that a case of every kind goes to: what stands right of `Model` never asks which reader ran.
 WITH_ALL = "onnx"
@@ -107,9 +107,11 @@ class Fixture:
         return found
 
     def fits(self, form: str) -> bool:
-        """Whether a format can hold the case: tables need a SavedModel, cells have no projection."""
+        """Whether a format can hold the case: ONNX has no table or Print, cells have no projection."""
         if self.folder.name in ("saved_model_words", "two_lookups"):
             return form == "savedmodel"
+        if self.folder.name == "printed_scatter" and form == "onnx":
+            return False
         if form == "tflite":
             return self.folder.name not in FLEXIBLE
         return form != "checkpoint" or not self.folder.name.startswith("op_proj")
