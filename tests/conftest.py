@@ -34,9 +34,9 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def proofs(request: pytest.FixtureRequest) -> str:
-    """Which conversions are proven where recorded answers judge them too: "all", with --fast a "few"."""
-    return "few" if request.config.getoption("fast") else "all"
+def is_first_tier(request: pytest.FixtureRequest) -> bool:
+    """Whether --fast is given: then what other values judge needs no proof beside them."""
+    return bool(request.config.getoption("fast"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -412,7 +412,7 @@ def full() -> Iterator[None]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")
 @pytest.mark.parametrize(
-    "form", [pytest.param(form, marks=pytest.mark.every if form == "tflite" else ()) for form in ANY_SOURCE]
+    "form", [pytest.param(form, marks=tier(first=form != "tflite")) for form in ANY_SOURCE]
 )
 @pytest.mark.usefixtures("full")
 def test_a_disk_that_fills_up_is_named(tmp_path: Path, form: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from end_to_end.test_fixtures import BOUNDS
 from support import artifacts, containers
@@ -64,11 +63,7 @@ def test_answers_as_tensorflow_1_did(tmp_path: Path, container: str, form: str, 
     assert nodes == {recurrence["node"] for recurrence in sample.case["recurrences"]}
     dtype = report.recurrences[0].dtype if report.recurrences else "float32"
     bound = BOUNDS["float32" if form == "onnx" and dtype == "float64" else dtype]
-    with np.load(Path(job["answers"])) as answers:
-        for number, feed in enumerate(sample.feeds()):
-            for key, name in report.outputs.items():
-                found = answers[f"feed{number}/{key}"]
-                assert artifacts.within(found, feed[name], atol=bound, rtol=bound) <= 1
+    artifacts.agree(sample, report, Path(job["answers"]), bound=bound)
 
 
 def test_what_was_written_is_a_source_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from support.artifacts import within
 from support.asking_files import Values, columns, lingvo, rewritten, without_forget_bias
 from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
 from support.samples import GRAPH_FORMATS, Fixture, fixture
-from support.tiers import tier
+from support.tiers import some, tier
 
 import cudnn_convert
 from cudnn_convert import reference
@@ -94,12 +94,13 @@ def test_without_the_flag_the_copies_disagree_and_the_message_names_it(tmp_path:
         cudnn_convert.convert(source, tmp_path / "out")
 
 
+@pytest.mark.parametrize("form", some(["onnx"], "savedmodel"))
 @pytest.mark.parametrize("name", [LSTM, GRU])
 @pytest.mark.parametrize("copy", ["auto", "canonical", "raw"])
-def test_miopen(tmp_path: Path, name: str, copy: str) -> None:
+def test_miopen(tmp_path: Path, name: str, copy: str, form: str) -> None:
     source = rewritten(fixture(name), tmp_path / "source", miopen)
-    report = cudnn_convert.convert(source, tmp_path / "out", format="onnx", weights=copy, gate_order="miopen")
-    check(fixture(name), tmp_path / "out", report, "onnx")
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form, weights=copy, gate_order="miopen")
+    check(fixture(name), tmp_path / "out", report, form)
 
 
 def test_the_flag_changes_the_numbers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from mutants import changes
 from mutants.conversions import exit_code, is_caught
 from support.keras_samples import keras_fixture
-from support.tiers import combinations
+from support.tiers import combinations, tier
 
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes
@@ -107,10 +107,7 @@ def cases() -> Iterator[Any]:
         for name, (sample, mutant) in MUTANTS.items():
             mistake = name.removeprefix("lstm-").removeprefix("gru-")
             is_first = (form == FORMATS[0] and not name.startswith("gru-")) or name in WITNESSES[form]
-            marks = [
-                pytest.mark.mutant(f"keras layers: {mistake}"),
-                *([] if is_first else [pytest.mark.every]),
-            ]
+            marks = [pytest.mark.mutant(f"keras layers: {mistake}"), *tier(first=is_first)]
             yield pytest.param(form, sample, mutant, id=f"{form}-{name}", marks=marks)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mutants import changes, fused, steps
 from mutants.conversions import CHECKPOINTS, LOWERINGS, exit_code, flags, is_caught, modes, source
+from support.tiers import tier
 
 from cudnn_convert.model import Mode
 from cudnn_convert.verification import check
@@ -64,9 +65,8 @@ def mutants(lowering: str, mode: Mode) -> Iterator[tuple[str, str, Mutant]]:
         yield home, "reset_before_product", room.resets_before_product
 
 
-def tier(lowering: str, mode: Mode, name: str) -> tuple[pytest.MarkDecorator, ...]:
-    is_first = (lowering, mode) == (CHEAPEST, Mode.LSTM) or name in FIRST.get((lowering, mode), ())
-    return () if is_first else (pytest.mark.every,)
+def is_first(lowering: str, mode: Mode, name: str) -> bool:
+    return (lowering, mode) == (CHEAPEST, Mode.LSTM) or name in FIRST.get((lowering, mode), ())
 
 
 CASES = [(lowering, mode) for lowering in LOWERINGS for mode in modes(lowering)]
@@ -76,7 +76,7 @@ MATRIX = [
         mode,
         mutant,
         id=f"{lowering}-{mode.value}-{name}",
-        marks=(pytest.mark.mutant(f"{home}: {name}"), *tier(lowering, mode, name)),
+        marks=(pytest.mark.mutant(f"{home}: {name}"), *tier(first=is_first(lowering, mode, name))),
     )
     for lowering, mode in CASES
     for home, name, mutant in mutants(lowering, mode)
@@ -86,9 +86,7 @@ CONTROLS = [
     pytest.param(
         *case,
         id=f"{case[0]}-{case[1].value}",
-        marks=()
-        if case[0] == CHEAPEST or (case in FIRST and case[1] not in CHECKPOINTS)
-        else pytest.mark.every,
+        marks=tier(first=case[0] == CHEAPEST or (case in FIRST and case[1] not in CHECKPOINTS)),
     )
     for case in CASES
 ]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from mutants.conversions import Flags, exit_code, is_caught
 from support.samples import fixture
-from support.tiers import combinations
+from support.tiers import combinations, tier
 
 from cudnn_convert.model import Array, Cell, Sizes
 from cudnn_convert.weights import layouts, lazy
@@ -85,7 +85,7 @@ def tried(cases: Sequence[tuple[str, str, Any]]) -> list[Any]:
             id=f"{sample}-{name}-{to}",
             marks=(
                 pytest.mark.mutant(f"op level: {name}"),
-                *([] if to == CHEAPEST or (sample, name, to) == WITNESS else [pytest.mark.every]),
+                *tier(first=to == CHEAPEST or (sample, name, to) == WITNESS),
             ),
         )
         for to in TARGETS

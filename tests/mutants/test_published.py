@@ -12,6 +12,7 @@ from mutants import changes, fused, reference, steps
 from support import artifacts
 from support.published_artifacts import compare_answers, prepare_job, write_checkpoint, write_frozen
 from support.published_networks import NETWORKS, get_bound
+from support.tiers import tier
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
@@ -58,7 +59,7 @@ def titles(what: str, first: Iterable[str], others: Iterable[str] = ()) -> Any:
             title,
             marks=(
                 pytest.mark.mutant(f"published {what}: {title.split('-')[1]}"),
-                *([pytest.mark.every] if title in others else []),
+                *tier(first=title not in others),
             ),
         )
         for title in (*first, *others)

@@ -15,6 +15,7 @@ from mutants import changes
 from mutants.changes import Change
 from mutants.conversions import Flags, exit_code, is_caught
 from support.samples import GRAPHLESS, fixture
+from support.tiers import tier
 
 from cudnn_convert.model import Cell, Mode
 from cudnn_convert.read.dialects import contrib
@@ -70,10 +71,7 @@ def mutants() -> Iterator[Any]:
                 del found["without_recurrent_bias"]
             for name, change in found.items():
                 is_first = mode is Mode.LSTM or name in WITNESSES[mode]
-                marks = [
-                    pytest.mark.mutant(f"reader {reader}: {name}"),
-                    *([] if is_first else [pytest.mark.every]),
-                ]
+                marks = [pytest.mark.mutant(f"reader {reader}: {name}"), *tier(first=is_first)]
                 yield pytest.param(reader, mode, change, id=f"{reader}-{mode.value}-{name}", marks=marks)
 
 

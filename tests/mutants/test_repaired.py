@@ -11,7 +11,7 @@ import pytest
 from mutants import changes, repaired, steps
 from mutants.conversions import exit_code, is_caught
 from support.keras3_samples import exported
-from support.tiers import combinations
+from support.tiers import combinations, tier
 
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode
@@ -92,10 +92,7 @@ def cases(modes: Any, mutants: Any, is_first: Callable[[Mode, str], bool]) -> An
                 mode,
                 mutant,
                 id=f"{mode.value}-{name}",
-                marks=(
-                    pytest.mark.mutant(get_class(name)),
-                    *([] if is_first(mode, name) else [pytest.mark.every]),
-                ),
+                marks=(pytest.mark.mutant(get_class(name)), *tier(first=is_first(mode, name))),
             )
             for mode, name, mutant in found
         ],

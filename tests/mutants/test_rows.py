@@ -14,7 +14,7 @@ import tensorflow as tf
 from mutants.conversions import Flags, exit_code, is_caught
 from mutants.rows import ROWS, pairs, swap
 from support.samples import GRAPHLESS, fixture
-from support.tiers import combinations
+from support.tiers import combinations, tier
 
 from cudnn_convert.model import Mode
 from cudnn_convert.weights import layouts
@@ -102,7 +102,7 @@ def mutant(use: Use, pair: tuple[int, int]) -> Any:
     is_first = use.row == "onnx" or pair in chosen
     marks = (
         pytest.mark.mutant(f"row {use.row}: two gates swapped", f"row: gates {name} swapped"),
-        *([] if is_first else [pytest.mark.every]),
+        *tier(first=is_first),
     )
     return pytest.param(use, pair, id=f"{use.name}-{name}", marks=marks)
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from support.checkpoints import save
 from support.command_line import DATA, SMALL, beside, copied, refused
 from support.samples import FIXTURES, Fixture, fixture
+from support.tiers import some
 from tensorflow.core.protobuf import meta_graph_pb2
 
 from cudnn_convert.errors import AccessError, ReadError
@@ -421,7 +422,8 @@ def test_the_graph_of_another_model_is_refused(
         assert message in line
 
 
-def test_no_flipped_byte_of_the_index_changes_what_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", some([3], 1))
+def test_no_flipped_byte_of_the_index_changes_what_is_read(tmp_path: Path, stride: int) -> None:
     prefix = copied(tmp_path)
     path = beside(prefix, ".index")
     whole = path.read_bytes()
@@ -430,7 +432,7 @@ def test_no_flipped_byte_of_the_index_changes_what_is_read(tmp_path: Path) -> No
         return {key: found.read().tobytes() for key, found in read(prefix).variables.items()}
 
     expected, damaged = values(), 0
-    places = range(0, len(whole), 3)
+    places = range(0, len(whole), stride)
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
         try:
