@@ -77,7 +77,7 @@ def convert(
     source: str | PathLike[str],
     out: str | PathLike[str],
     *,
-    format: str = "savedmodel",  # noqa: A002 - the flag's own name
+    format: str | None = None,  # noqa: A002 - the flag's own name
     inputs: str | Sequence[str] = (),
     outputs: str | Sequence[str] = (),
     set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
@@ -117,7 +117,8 @@ def convert(
 ) -> Report:
     """Converts the model at `source` to `out` and verifies it.
 
-    `inputs` and `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
+    Without `format` the suffix of `out` names it (`model.onnx`), else a SavedModel is written. `inputs` and
+    `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
     where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
     where the source is portable already, unless `force_convert`: `Report.out` is then None.
@@ -126,7 +127,7 @@ def convert(
     TensorFlow, Keras and the process, and puts them back. So models of Keras, graphs with loops and what is
     printed should not be another thread's business meanwhile; processes do not wait for each other.
     """
-    options = _options(locals())
+    options = _options(locals() | {"format": _format(out, format)})
     from cudnn_convert import pipeline
 
     return pipeline.convert(Path(source), Path(out), options)
@@ -271,6 +272,12 @@ def verify(
     from cudnn_convert import pipeline
 
     return pipeline.verify(Path(source), Path(artifact), options)
+
+
+def _format(out: str | PathLike[str], given: str | None) -> str:
+    from cudnn_convert.options import choose_format
+
+    return choose_format(Path(out), given)
 
 
 def _options(given: Mapping[str, Any]) -> Options:

@@ -16,23 +16,23 @@ PROVENANCE: Final = "cudnn_convert.json"
 class Format:
     """One value of `--format`.
 
-    `suffix` makes OUT the file itself; otherwise OUT is a folder with the file `name`. `module`:
-    `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `pieces`: the module of
+    `suffix` makes OUT the file itself, as do `aliases`; otherwise OUT is a folder with the file `name`.
+    `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `pieces`: the module of
     `verification/pieces/` that verifies each recurrence separately; without one recurrences are judged by the
-    outputs alone. `flags`: its options that only some formats have. `aliases`: other suffixes of its files.
-    `files`: for a format without suffix, the suffixes of its files after OUT's path. `has_own_record`: the
-    folder has its provenance inside. `each`: a model without a graph, which has a signature for every
-    recurrence, becomes one file for each. `keeps_variables`: variables of the source stay assignable;
-    otherwise state becomes inputs and outputs. `layers`: the layers of a Keras model are written, not its
-    graph; `is_keras3`: for Keras 3. `keeps_functions`: a SavedModel of TensorFlow 2 keeps its functions and
-    objects; only what cannot run on a CPU is replaced. `keeps_cells`: the source's training code restores it
-    into its own cells. `sizes`: pairs of (time, batch) that it computes differently from those that a proof
-    always tries. `states_recurrences`: weights without a graph become files without one. `alone`: only
-    recurrences are kept, of any source. `keeps_tables`: lookup tables are filled as in the source.
-    `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users name
-    tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives float32
-    for every other float type of the source; `computes_single`: its recurrences compute in float32.
-    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
+    outputs alone. `flags`: its options that only some formats have. `files`: for a format without suffix, the
+    suffixes of its files after OUT's path. `has_own_record`: the folder has its provenance inside. `each`: a
+    model without a graph, which has a signature for every recurrence, becomes one file for each.
+    `keeps_variables`: variables of the source stay assignable; otherwise state becomes inputs and outputs.
+    `layers`: the layers of a Keras model are written, not its graph; `is_keras3`: for Keras 3.
+    `keeps_functions`: a SavedModel of TensorFlow 2 keeps its functions and objects; only what cannot run on a
+    CPU is replaced. `keeps_cells`: the source's training code restores it into its own cells. `sizes`: pairs
+    of (time, batch) that it computes differently from those that a proof always tries. `states_recurrences`:
+    weights without a graph become files without one. `alone`: only recurrences are kept, of any source.
+    `keeps_tables`: lookup tables are filled as in the source. `keeps_strings`: inputs may be strings, such as
+    serialized tf.Examples. `names_tensors`: users name tensors of the graph, since it has no signature.
+    `single`: the artifact computes, takes and gives float32 for every other float type of the source;
+    `computes_single`: its recurrences compute in float32. `replaces_blocks`: fused LSTMs that are no cuDNN
+    nodes are lowered too.
     """
 
     about: str
@@ -60,9 +60,14 @@ class Format:
     alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The suffixes that make OUT the file itself."""
+        return () if self.suffix is None else (self.suffix, *self.aliases)
+
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and the artifact's path, which is OUT for several files."""
-        if self.suffix is not None and out.suffix == self.suffix:
+        if out.suffix in self.suffixes:
             return False, out
         return True, out / self.name if self.name and not (together and self.each) else out
 
@@ -178,6 +183,8 @@ _ROWS: Final = {
 }
 #: The formats by the value of `--format`.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(_ROWS)
+#: The format where neither `--format` nor the suffix of OUT names one.
+DEFAULT: Final = "savedmodel"
 
 FROZEN_KEY: Final = "_cudnn_convert"
 

@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError, flag_of
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import DEFAULT, FORMATS
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
@@ -42,7 +42,7 @@ def _reading(default: Any, description: str, **metadata: Any) -> Any:
 class Options:
     """The flags of a conversion, by name. Raises UsageError for invalid values."""
 
-    format: str = _flag("savedmodel", choices=FORMATS)
+    format: str = _flag(DEFAULT, choices=FORMATS)
     inputs: Sequence[str] = _reading((), "tensors to take; repeatable", metavar=_SPEC)
     outputs: Sequence[str] = _reading((), "tensors to give; repeatable", metavar=_SPEC)
     set: Sequence[str] = _reading((), "bind a constant; repeatable", metavar="TENSOR=VALUE")
@@ -184,6 +184,19 @@ _BITS: Final = 63
 def is_seed(value: Any) -> bool:
     """Whether a value is an integer that can seed random inputs."""
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
+
+
+def choose_format(out: Path, given: str | None) -> str:
+    """Return the format of OUT: the one `given`, else that of OUT's suffix, else a SavedModel.
+
+    Raises UsageError where OUT has the suffix of another format than the one given.
+    """
+    named = next((name for name, form in FORMATS.items() if out.suffix in form.suffixes), None)
+    if given in FORMATS and named not in (given, None):
+        expected = f"no suffix of another format with --format {given}"
+        cure = "leave out --format, or rename OUT"
+        raise UsageError(f"OUT {out}: expected {expected}, found {out.suffix} of {named}; {cure}")
+    return given or named or DEFAULT
 
 
 def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from cudnn_convert import cli
 from cudnn_convert.cli import commands
-from cudnn_convert.cli.commands import Parser
+from cudnn_convert.cli.parser import Parser
 
 PAGE = Path(__file__).parents[1] / "docs" / "flags.md"
 HEAD = """# Every flag
@@ -33,7 +32,7 @@ def parsers() -> Iterator[Parser]:
         raise _Made(parser)
 
     with mock.patch.object(Parser, "parse_args", stop):
-        for command in (commands.convert, *cli._COMMANDS.values()):
+        for command in (commands.convert, *commands.SUBCOMMANDS.values()):
             try:
                 command([])
             except _Made as made:

@@ -6,14 +6,17 @@ import ast
 import inspect
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.samples import ROOT
 
 from cudnn_convert.artifacts.runners import Opener
+from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Mode
+from cudnn_convert.options import choose_format
 from cudnn_convert.targets import Target
 from cudnn_convert.verification.pieces.ask import Asker
 
@@ -48,6 +51,26 @@ def test_a_format_has_all_its_functions(form: str) -> None:
     assert missing(f"verification.pieces.{row.pieces}", Asker) == left
     if row.pieces == "graph_glue":
         assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)
+
+
+@pytest.mark.parametrize(
+    ("out", "form"),
+    [
+        *(("m.onnx", "onnx"), ("m.pb", "frozen"), ("m.tflite", "tflite"), ("m.keras", "keras")),
+        *(("m.h5", "h5"), ("m.hdf5", "h5"), ("m.npz", "npz"), ("m.safetensors", "safetensors")),
+        *(("m", "savedmodel"), ("m.v2", "savedmodel"), ("m.onnx/m", "savedmodel"), ("m.ckpt", "savedmodel")),
+    ],
+)
+def test_the_suffix_of_out_names_the_format(out: str, form: str) -> None:
+    assert choose_format(Path(out), None) == form
+    assert choose_format(Path(out), form) == form
+    is_file = out not in {"m", "m.v2", "m.onnx/m", "m.ckpt"}
+    assert FORMATS[form].target(Path(out)) == (not is_file, Path(out))
+    if is_file:
+        with pytest.raises(
+            UsageError, match=f"--format savedmodel, found {Path(out).suffix} of {form}; leave"
+        ):
+            choose_format(Path(out), "savedmodel")
 
 
 def test_every_module_of_a_format_is_in_a_row() -> None:

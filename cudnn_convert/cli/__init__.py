@@ -3,8 +3,10 @@
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
 differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
+* parser       : From words to options: the parser of every command, its help, and completion in a shell.
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
+* __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
 May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
@@ -30,25 +32,16 @@ from pathlib import Path
 from typing import IO, Final
 
 from cudnn_convert.cli import child_process, commands
-from cudnn_convert.cli.commands import Within, directly
+from cudnn_convert.cli.commands import SUBCOMMANDS, Within, directly
+from cudnn_convert.cli.parser import COMPLETING, NEAR, words_to_complete
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
-#: How much of its letters a word shares with a subcommand that it stands for.
-_NEAR: Final = 0.7
 #: What the system's loader says where a library does not fit into memory.
 _UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
-#: A subcommand wins over a file of that name; `./verify` is the file.
-_COMMANDS: Final = {
-    "inspect": commands.inspect,
-    "map": commands.map_weights,
-    "verify": commands.verify,
-    "record": commands.record,
-    "formats": commands.formats,
-}
 
 
 def run() -> None:
@@ -57,6 +50,8 @@ def run() -> None:
     Native code writes past Python, and absl prints before it reads any setting.
     """
     _take_utf8()
+    if COMPLETING in os.environ:  # a shell asks: the parser of the typed line answers and exits
+        main(words_to_complete(SUBCOMMANDS))
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
@@ -125,7 +120,7 @@ def _show_tail(native: IO[bytes]) -> None:
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
     """Run the command line and give its exit code; `within` runs the work somewhere."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    command = _COMMANDS.get(words[0]) if words else None
+    command = SUBCOMMANDS.get(words[0]) if words else None
     if command:
         return _exit_code(lambda: command(words[1:], within))
     return _exit_code(lambda: _run_conversion(words, within))
@@ -133,7 +128,7 @@ def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -
 
 def _run_conversion(words: Sequence[str], within: Within) -> int:
     """Convert, unless the first word looks like a mistyped subcommand."""
-    near = difflib.get_close_matches(words[0], _COMMANDS, n=1, cutoff=_NEAR) if words else []
+    near = difflib.get_close_matches(words[0], SUBCOMMANDS, n=1, cutoff=NEAR) if words else []
     if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):
         what = "expected SOURCE or a subcommand, found neither"
         raise UsageError(f"{words[0]}: {what}; did you mean cudnn-convert {near[0]}?")
@@ -170,7 +165,3 @@ def _in_words(error: Exception) -> int:
 def _visible(text: str) -> Iterator[str]:
     """The lines of a text."""
     return map(visible, text.split("\n"))
-
-
-if __name__ == "__main__":
-    run()

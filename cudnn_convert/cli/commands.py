@@ -8,14 +8,23 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
+from cudnn_convert.cli.parser import (
+    PROGRAM,
+    SHELLS,
+    Parser,
+    add_flags,
+    add_output,
+    also_complete,
+    print_completion,
+    read_options,
+)
 from cudnn_convert.context import listen
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, flag_of, visible
+from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import KINDS, Options
+from cudnn_convert.options import choose_format
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
@@ -30,70 +39,40 @@ def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
     return work()
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose usage errors are one line; without abbreviations, which later flags would break."""
+#: What `--help` shows of a conversion; `--help-all` shows the other flags too.
+EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
+EXAMPLES: Final = """\
+examples:
+  cudnn-convert inspect model.ckpt             say what it is, and how to convert it
+  cudnn-convert model.ckpt model_cpu           to a SavedModel
+  cudnn-convert model.ckpt model.onnx          to the format of the suffix
+  cudnn-convert model.h5 out --format tflite   to out/model.tflite
 
-    def __init__(self, **names: str) -> None:
-        super().__init__(allow_abbrev=False, **names)  # type: ignore[arg-type]
-
-    def error(self, message: str) -> Any:
-        raise UsageError(f"{message}; see {self.prog} --help")
-
-
-def add_flags(parser: argparse.ArgumentParser, *groups: str) -> None:
-    """Add the flags of options of some groups: `source`, `target`, `judge`, `golden`."""
-    sections: dict[str | None, Any] = {None: parser}
-    for option in fields(Options):
-        of, section, kind = option.metadata.get("of"), option.metadata.get("section"), KINDS[option.name]
-        if of not in groups:
-            continue
-        if section not in sections:
-            sections[section] = parser.add_argument_group(section)
-        known = {
-            key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata
-        }
-        if most := option.metadata.get("most"):
-            known["choices"] = range(1, most + 1)
-        if kind is bool:
-            known["action"] = "store_true"
-        elif kind is list:
-            known |= {"action": "append", "default": []}
-        else:
-            known |= {"type": kind, "default": option.default}
-        sections[section].add_argument(flag_of(option.name), **known)
-
-
-def read_options(flags: argparse.Namespace, **others: Any) -> Options:
-    """The Options of parsed flags. Raises UsageError for a value that an option cannot have."""
-    given = {name: getattr(flags, name) for name in KINDS if getattr(flags, name, None) is not None}
-    return Options(**given | others)
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of where a report goes."""
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+Other commands: {commands}; each has --help.
+"""
 
 
 def convert(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert SOURCE OUT`."""
     parser = Parser(
-        prog="cudnn-convert",
+        prog=PROGRAM,
         description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
-        epilog="Also: cudnn-convert inspect SOURCE; map SOURCE [ARTIFACT]; verify SOURCE ARTIFACT; "
-        "record SOURCE; formats.",
+        epilog=EXAMPLES.format(commands=", ".join(SUBCOMMANDS)),
+        everyday=EVERYDAY,
     )
-    parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
+    source = parser.add_argument(
+        "source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file"
+    )
+    also_complete(source, SUBCOMMANDS)
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
-    parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
+    parser.add_argument("--format", choices=FORMATS, help="default the one of OUT's suffix, else savedmodel")
     add_flags(parser, "source", "target", "judge")
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     parser.add_argument(
         "--force", action="store_true", help="replace an OUT or a report that this tool wrote"
     )
     add_output(parser)
-    parser.add_argument("--version", action="version", version=f"cudnn-convert {__version__}")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     flags = parser.parse_args(words)
     return within(lambda: _convert(flags), flags)
 
@@ -102,15 +81,16 @@ def _convert(flags: argparse.Namespace) -> int:
     _silence()
     from cudnn_convert import pipeline
 
-    options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
     source, out = Path(flags.source), Path(flags.out)
+    form = choose_format(out, flags.format)
+    options = read_options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     read = pipeline.apart(source, options) if flags.report else []
     with _write_report(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
         from cudnn_convert.cli import terminal
 
-        terminal.explain(report)
+        terminal.explain(report, chosen_here=flags.format is None)
     print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
@@ -255,6 +235,30 @@ def formats(words: Sequence[str], _: Within = directly) -> int:
     for name, form in FORMATS.items():
         print(f"{name:<12}{form.about}")
     return 0
+
+
+def completion(words: Sequence[str], _: Within = directly) -> int:
+    """`cudnn-convert completion SHELL`."""
+    parser = Parser(
+        prog=f"{PROGRAM} completion",
+        description="Print what makes a shell complete flags and files of this command.",
+        epilog='In ~/.bashrc or ~/.zshrc: eval "$(cudnn-convert completion bash)"; '
+        "in fish: cudnn-convert completion fish | source",
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
+    print_completion(parser.parse_args(words).shell)
+    return 0
+
+
+#: A subcommand wins over a file of that name; `./verify` is the file.
+SUBCOMMANDS: Final = {
+    "inspect": inspect,
+    "map": map_weights,
+    "verify": verify,
+    "record": record,
+    "formats": formats,
+    "completion": completion,
+}
 
 
 @contextmanager

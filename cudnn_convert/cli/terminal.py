@@ -168,8 +168,11 @@ def _width(width: Any) -> str:
     return "?" if width is None else str(width)
 
 
-def explain(report: Report) -> None:
-    """Print recurrences, choices, the flags that repeat them, and the proof on stderr."""
+def explain(report: Report, *, chosen_here: bool = False) -> None:
+    """Print recurrences, choices, the flags that repeat them, and the proof on stderr.
+
+    `chosen_here`: no flag named the format.
+    """
     console = Screen(stderr=True)
     table = _make_table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
     for recurrence in report.recurrences:
@@ -177,6 +180,8 @@ def explain(report: Report) -> None:
         table.add_row(recurrence.node, recurrence.op, recurrence.mode, *map(str, sizes), recurrence.weights)
     if report.recurrences:
         console.print(table)
+    if chosen_here and report.out is not None:
+        console.print(f"note: format {report.format}; --format chooses another")
     for note in report.notes:
         console.print(f"note: {note}")
     if report.flags:

@@ -26,7 +26,7 @@ def work():
     return 0
 def stand_in(words, within):
     return within(work, argparse.Namespace(source="SOURCE", out=str(out), limit=words[1:]))
-cli._COMMANDS["formats"] = stand_in
+cli.SUBCOMMANDS["formats"] = stand_in
 cli.run()
 """
 #: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.

@@ -10,19 +10,31 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.command_line import beside, command, contents, copied, make_foreign, make_symlink, refused
+from support.command_line import (
+    beside,
+    command,
+    contents,
+    copied,
+    make_foreign,
+    make_symlink,
+    parsed,
+    refused,
+)
 from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert import cli, targets
-from cudnn_convert.cli import terminal
+from cudnn_convert import targets
+from cudnn_convert.cli import commands, terminal
+from cudnn_convert.errors import flag_of
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.options import Options
 from cudnn_convert.report import RecurrenceReport, Report
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
@@ -107,7 +119,7 @@ def test_weights_become_onnx_without_what_other_sources_and_formats_need(
 def test_help_and_version_go_to_stdout() -> None:
     ended = command("--help")
     assert (ended.code, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("usage: cudnn-convert [")
+    assert ended.stdout.startswith("usage: cudnn-convert SOURCE OUT [flags]\n")
     assert command("--version").stdout == f"cudnn-convert {cudnn_convert.__version__}\n"
 
 
@@ -116,11 +128,14 @@ def test_formats_lists_every_format() -> None:
     assert [line.split()[0] for line in ended.stdout.splitlines()] == list(FORMATS)
 
 
+NO_ARGUMENT = "expected an argument of cudnn-convert, found none of this name"
 USAGE: dict[str, tuple[list[str], str]] = {
-    "nothing": ([], "the following arguments are required: SOURCE, OUT; see cudnn-convert --help"),
-    "no OUT": (["a"], "the following arguments are required: OUT; see cudnn-convert --help"),
-    "unknown flag": (["a", "b", "--fast"], "unrecognized arguments: --fast; see cudnn-convert --help"),
-    "abbreviated flag": (["a", "b", "--out=x"], "unrecognized arguments: --out=x; see cudnn-convert --help"),
+    "nothing": ([], "the following arguments are required: SOURCE, OUT; see cudnn-convert --help-all"),
+    "no OUT": (["a"], "the following arguments are required: OUT; see cudnn-convert --help-all"),
+    "unknown flag": (["a", "b", "--zip"], f"--zip: {NO_ARGUMENT}; see cudnn-convert --help-all"),
+    "abbreviated flag": (["a", "b", "--out=x"], f"--out: {NO_ARGUMENT}; did you mean --outputs?"),
+    "mistyped flag": (["a", "b", "--fromat", "onnx"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
+    "mistyped flag first": (["--fromat", "onnx", "a"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
     "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
     "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
     "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
@@ -130,7 +145,11 @@ USAGE: dict[str, tuple[list[str], str]] = {
         ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
         "--golden cannot be combined with --data d.npz: it has its own inputs; leave one out",
     ),
-    "formats": (["formats", "x"], "unrecognized arguments: x; see cudnn-convert formats --help"),
+    "formats": (
+        ["formats", "x"],
+        "x: expected an argument of cudnn-convert formats, found none of this name; see cudnn-convert",
+    ),
+    "completion": (["completion", "tcsh"], "argument SHELL: invalid choice: 'tcsh'"),
 }
 
 
@@ -143,10 +162,80 @@ def test_a_usage_error_is_one_line(words: list[str], message: str) -> None:
     assert message in line
 
 
-def test_the_help_names_every_subcommand() -> None:
-    also = command("--help").stdout.partition("Also:")[2]
-    for name in cli._COMMANDS:
+def test_the_help_names_every_subcommand_and_six_flags() -> None:
+    text = command("--help").stdout
+    flags, also = text.partition("Other commands:")[::2]
+    for name in commands.SUBCOMMANDS:
         assert re.search(rf"\b{name}\b", also), name
+    assert re.findall(r"^  (--[a-z-]+)", flags, re.MULTILINE) == [
+        *("--help-all", "--format", "--outputs", "--set", "--data", "--force", "--report")
+    ]
+
+
+def test_help_all_shows_every_flag_in_groups() -> None:
+    text = command("--help-all").stdout
+    assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
+        *("positional arguments:", "options:", "what to take:", "sources without a graph:"),
+        *("sources of Keras:", "--format checkpoint:", "what to write:", "how to compare:", "examples:"),
+    ]
+    for option in fields(Options):
+        assert (f"  {flag_of(option.name)}" in text) == (option.name not in {"lineage", "golden", "verify"})
+
+
+def test_the_examples_of_the_help_are_ones_that_it_parses() -> None:
+    examples = re.findall(r"^  cudnn-convert (.+?)  ", command("--help").stdout, re.MULTILINE)
+    assert len(examples) == 4
+    for example in examples[1:]:
+        assert parsed(*example.split()).source
+
+
+@pytest.mark.parametrize("module", ["cudnn_convert", "cudnn_convert.cli"])
+def test_the_package_and_its_command_line_are_modules_to_run(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == f"cudnn-convert {cudnn_convert.__version__}\n"
+
+
+def complete(line: str, answer: Path) -> set[str]:
+    """What a shell gets that asks how `line` goes on."""
+    asking = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    asking |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n"}
+    subprocess.run([sys.executable, "-m", "cudnn_convert"], env=os.environ | asking, check=True, cwd=ROOT)
+    return {word.strip() for word in answer.read_text().split("\n")}
+
+
+def test_a_shell_completes_subcommands_files_flags_and_values(tmp_path: Path) -> None:
+    answer = tmp_path / "answer"
+    assert {"inspect", "map", "models/"} <= complete("cudnn-convert ", answer)
+    assert complete("cudnn-convert models/gru_speech out --weights-", answer) == {"--weights-dtype"}
+    assert complete("cudnn-convert models/gru_speech out --format t", answer) == {"tflite"}
+    assert complete("cudnn-convert verify models/gru_speech out --gol", answer) == {"--golden"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_code_that_names_the_command(shell: str) -> None:
+    ended = command("completion", shell)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert "_ARGCOMPLETE" in ended.stdout
+    assert re.search(r"^\s*complete .*cudnn-convert", ended.stdout, re.MULTILINE)
+
+
+def test_the_suffix_of_out_chooses_the_format_and_the_choice_is_printed(source: Path, tmp_path: Path) -> None:
+    ended = command(source, tmp_path / "weights.npz", "--no-verify")
+    assert ended.code == 0
+    assert "note: format npz; --format chooses another" in ended.stderr.splitlines()
+    assert np.load(tmp_path / "weights.npz").files
+    ended = command(source, tmp_path / "other.npz", "--no-verify", "--format", "npz")
+    assert "--format chooses another" not in ended.stderr
+
+
+def test_a_suffix_of_another_format_is_refused(source: Path, tmp_path: Path) -> None:
+    [line] = refused(tmp_path, source, tmp_path / "m.onnx", "--format", "tflite", code=2)
+    assert line == (
+        f"OUT {tmp_path / 'm.onnx'}: expected no suffix of another format with --format tflite, "
+        "found .onnx of onnx; leave out --format, or rename OUT"
+    )
 
 
 def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,10 +489,11 @@ def test_verify_tells_other_weights(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def full() -> Iterator[None]:
+def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No file grows past 500 bytes: the system's limit stands in for a full disk."""
     import resource  # not everywhere
 
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a cut .pyc would stay, and end later imports
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
     yield
@@ -440,7 +530,7 @@ TALKS = """import argparse, os
 def talk(words, within):
     def work(): os.write(2, b'native words\\n'); {end}
     return within(work, argparse.Namespace(source='SOURCE', limit=[]))
-cli._COMMANDS['formats'] = talk"""
+cli.SUBCOMMANDS['formats'] = talk"""
 
 
 def test_native_words_are_held_back() -> None:

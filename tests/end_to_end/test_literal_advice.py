@@ -37,7 +37,10 @@ OF_PROCESS: Final = MappingProxyType(
 EXCEPTIONS: Final = MappingProxyType(
     {
         "cli/terminal.py: what --format {} writes": "the title of a map",
+        "cli/terminal.py: note: format {}": "another call, which test_cli.py makes",
+        "cli/commands.py: examples": "calls, which test_cli.py parses",
         "options.py: --format checkpoint": "the title of a section of the help",
+        "options.py: no suffix of another format": "the flag that was given",
         "targets/__init__.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",

@@ -180,7 +180,7 @@ def theirs(folder: Path) -> None:
 
 def run_command(call: Command) -> None:
     """Of a conversion of which the page shows nothing the proof is left out, unless a flag is about it."""
-    converts = call.words[0] not in cli._COMMANDS and not ABOUT_PROOF & {*call.words}
+    converts = call.words[0] not in cli.SUBCOMMANDS and not ABOUT_PROOF & {*call.words}
     more = ["--no-verify"] if call.shown is None and converts else []
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):

@@ -84,7 +84,7 @@ def test_a_source_that_is_the_current_folder(tmp_path: Path, monkeypatch: pytest
     assert ran(found.command) == 0
 
 
-@pytest.mark.parametrize("name", [*sorted(cli._COMMANDS), "-model", "a model; rm x"])
+@pytest.mark.parametrize("name", [*sorted(cli.SUBCOMMANDS), "-model", "a model; rm x"])
 def test_a_name_that_means_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     prefix = copied(tmp_path)
     monkeypatch.chdir(prefix.parent)

@@ -126,7 +126,14 @@ QUANTIZED: Final = (
 
 #: Flags that another format has, or another source.
 FORMATS: Final = (
-    Advice(["cli/commands.py: --help"], asking_graphs.plain, ["--fast"], r"see cudnn-convert (--help)"),
+    Advice(["cli/parser.py: --help"], asking_graphs.plain, ["--zip"], r"see cudnn-convert (--help-all)"),
+    Advice(
+        ["options.py: leave out --format"],
+        asking_graphs.plain,
+        ["--format", "npz"],
+        r"leave out (?P<gone>--format)",
+        out="m.pb",
+    ),
     Advice(
         ["targets/__init__.py: expected --format {}"],
         asking_graphs.plain,

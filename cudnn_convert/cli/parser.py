@@ -1,0 +1,166 @@
+"""From words to options: the parser of every command, its help, and completion in a shell.
+
+Shells complete by argcomplete: it runs the command with the typed line in `COMP_LINE`, and the parser that
+would parse the line answers (argcomplete 3.7, finders.py `CompletionFinder.__call__`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UsageError, flag_of
+from cudnn_convert.options import KINDS, Options
+
+PROGRAM: Final = "cudnn-convert"
+SHELLS: Final = ("bash", "zsh", "fish")
+#: How much of its letters a word shares with the flag or subcommand that it stands for.
+NEAR: Final = 0.7
+#: Set by a shell that asks for completions: the number of words before the arguments.
+COMPLETING: Final = "_ARGCOMPLETE"
+
+#: The titles of groups of options in the help, for those without a section of their own.
+_TITLES: Final = {"source": "what to take", "target": "what to write", "judge": "how to compare"}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose usage errors are one line; without abbreviations, which later flags would break.
+
+    `everyday`: the only flags that `--help` shows, by destination; `--help-all` then shows all.
+    """
+
+    def __init__(self, *, everyday: Sequence[str] = (), **names: str) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(allow_abbrev=False, formatter_class=layout, **names)  # type: ignore[arg-type]
+        self.everyday = everyday
+        if everyday:
+            self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
+
+    def parse_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
+        """Parse all words. Raises UsageError, with the flag that an unknown one may stand for."""
+        if COMPLETING in os.environ:
+            import argcomplete
+
+            argcomplete.autocomplete(self, always_complete_options=False)  # prints and exits
+        flags, unknown = self.parse_known_args(words)
+        if unknown:
+            word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+            near = self._find_near(word)
+            cure = f"did you mean {near}?" if near else f"see {self.prog} {self.help_flag}"
+            raise UsageError(f"{word}: expected an argument of {self.prog}, found none of this name; {cure}")
+        return flags
+
+    def _find_near(self, word: str) -> str | None:
+        """Return the flag that begins like a word, or is spelled almost like it."""
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        begins = [flag for flag in flags if flag.startswith(word)]
+        return next(iter([*begins, *difflib.get_close_matches(word, flags, n=1, cutoff=NEAR)]), None)
+
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{message}; see {self.prog} {self.help_flag}")
+
+    @property
+    def help_flag(self) -> str:
+        """The flag that shows all others."""
+        return "--help-all" if self.everyday else "--help"
+
+    def format_help(self) -> str:
+        """Return the help: everyday flags and examples where they are named, else all flags."""
+        if not self.everyday:
+            return super().format_help()
+        formatter = self._get_formatter()
+        formatter.add_usage("%(prog)s SOURCE OUT [flags]", (), ())
+        formatter.add_text(self.description)
+        shown = [action for action in self._actions if action.dest in (*self.everyday, "help_all")]
+        for title, actions in (("arguments", self._get_positional_actions()), ("flags", shown)):
+            formatter.start_section(title)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def format_whole_help(self) -> str:
+        """Return the help with all flags."""
+        return super().format_help()
+
+
+class _HelpAll(argparse.Action):
+    """Prints all flags and exits, as `--help` does with the everyday ones."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        print(parser.format_whole_help(), end="")
+        parser.exit()
+
+
+def add_flags(parser: argparse.ArgumentParser, *groups: str) -> None:
+    """Add the flags of options of some groups: `source`, `target`, `judge`, `golden`."""
+    sections: dict[str | None, Any] = {None: parser}
+    for option in fields(Options):
+        of, kind = option.metadata.get("of"), KINDS[option.name]
+        if of not in groups:
+            continue
+        section = option.metadata.get("section") or (_TITLES.get(of) if len(groups) > 1 else None)
+        if section not in sections:
+            sections[section] = parser.add_argument_group(section)
+        known = {
+            key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata
+        }
+        if most := option.metadata.get("most"):
+            known["choices"] = range(1, most + 1)
+        if kind is bool:
+            known["action"] = "store_true"
+        elif kind is list:
+            known |= {"action": "append", "default": []}
+        else:
+            known |= {"type": kind, "default": option.default}
+        sections[section].add_argument(flag_of(option.name), **known)
+
+
+def read_options(flags: argparse.Namespace, **others: Any) -> Options:
+    """The Options of parsed flags. Raises UsageError for a value that an option cannot have."""
+    given = {name: getattr(flags, name) for name in KINDS if getattr(flags, name, None) is not None}
+    return Options(**given | others)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of where a report goes."""
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+
+
+def also_complete(argument: argparse.Action, words: Collection[str]) -> None:
+    """Offer some words beside files where a shell completes an argument."""
+    if COMPLETING in os.environ:
+        from argcomplete.completers import FilesCompleter
+
+        files = FilesCompleter()
+        argument.completer = lambda prefix, **_: [*words, *files(prefix)]  # type: ignore[attr-defined]
+
+
+def words_to_complete(commands: Collection[str]) -> list[str]:
+    """Return the first word of the line that a shell asks about if it is a subcommand, else nothing.
+
+    The parser of the subcommand answers then, for the words after it.
+    """
+    from argcomplete.lexers import split_line
+
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    *_, words, _ = split_line(line, point)
+    if len(words) > 1 and words[1] in commands:
+        os.environ[COMPLETING] = "2"
+        return words[1:2]
+    return []
+
+
+def print_completion(shell: str) -> None:
+    """Print the code that registers completion in a shell."""
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode([PROGRAM], shell=shell), end="")
