@@ -30,6 +30,7 @@ from cudnn_convert.errors import (
 from cudnn_convert.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from cudnn_convert.artifacts.call import Answers
     from cudnn_convert.inspection.result import Inspection
     from cudnn_convert.options import Options
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessError",
     "AmbiguousSourceError",
+    "Answers",
     "CudnnConvertError",
     "Inspection",
     "InvalidModelError",
@@ -53,6 +55,7 @@ __all__ = [
     "inspect",
     "load",
     "record",
+    "run",
     "verify",
 ]
 
@@ -60,6 +63,7 @@ __all__ = [
 _FILES: Final = frozenset({"source", "out", "artifact"})
 #: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
+    "Answers": "cudnn_convert.artifacts.call",
     "Inspection": "cudnn_convert.inspection.result",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
@@ -231,6 +235,28 @@ def record(
     from cudnn_convert import pipeline
 
     return pipeline.record(Path(source), Path(out), options)
+
+
+def run(
+    artifact: str | PathLike[str],
+    *,
+    signature: str | None = None,
+    data: str | PathLike[str] | None = None,
+    seed: int | None = None,
+    custom_objects: str | Sequence[str] = (),
+    limit: str | Sequence[str] = (),
+    trust: bool = False,
+) -> Answers:
+    """Run an artifact, a file or an OUT folder, and return its inputs and outputs as NumPy arrays.
+
+    Without `data` it is called once on random inputs of `seed`, sizes that are not fixed all alike. Raises
+    UsageError where the signature or `data` does not fit, ReadError where the artifact does not load or run,
+    UnsupportedModelError where that would run more than arithmetic and `trust` is not given.
+    """
+    options = _options(locals())
+    from cudnn_convert import pipeline
+
+    return pipeline.run(Path(artifact), options)
 
 
 def verify(

@@ -7,7 +7,7 @@ the GRU's candidate needs them so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -147,6 +147,11 @@ class Signature:
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+
+    @classmethod
+    def of_names(cls, inputs: Iterable[str], outputs: Iterable[str]) -> Signature:
+        """The signature whose keys are the artifact's own names."""
+        return cls({name: name for name in inputs}, {name: name for name in outputs})
 
 
 @dataclass(frozen=True, slots=True)

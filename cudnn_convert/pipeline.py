@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cudnn_convert import context, read, report, storage, targets
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import call, origin, runners
+from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
@@ -20,7 +24,7 @@ from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import check, recordings
 from cudnn_convert.version import __version__
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import lazy, npz_archive
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -347,6 +351,40 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
         return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
+
+
+@silence()
+@with_limits
+def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers:
+    """Run an artifact on `options.data`, or on random inputs; `out` gets the outputs as an `.npz`.
+
+    Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
+    """
+    with ExitStack() as stack:
+        fresh = None
+        if out is not None:
+            destination = storage.Target(out, lambda _: False, [("the artifact", artifact)], force=False)
+            fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
+        with context.on(artifact):
+            form, path, _ = _open(artifact, trust=options.trust)
+        feeds = None
+        if options.data is not None:
+            arrays = npz_archive.load_user_arrays(options.data, flag="--data", strings=True)
+            feeds = npz_archive.calls(arrays, where=f"--data {options.data}")
+        with mute_output():
+            context.report_progress("running")
+            answers = call.call_artifact(
+                form,
+                path,
+                feeds,
+                seed=check.choose_seed(options),
+                signature=options.signature,
+                vouched=prepare.user_code(replace(options, format=form)),
+            )
+        if fresh is not None:
+            with fresh.open("wb") as file:
+                np.savez(file, **answers.arrays())  # type: ignore[arg-type]
+    return answers
 
 
 def _pairs(names: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,7 @@ What runs an artifact never imports what wrote it: neither `lower` nor `targets`
 
 * origin     : Identifies an artifact on disk, and reads the provenance that it carries.
 * runners    : Opens an artifact of any format and runs it on arrays by name.
+* call       : Calls an artifact on inputs of the user's, or on random ones.
 * safety     : Checks what an artifact's graph would run when it is loaded.
 * tflite_file: Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
 
@@ -19,5 +20,6 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * weights    : Opens decoded weights, and computes them in NumPy.
 
 May import: errors, formats, context, storage, model, graph, recurrences, keras, keras.config, read.
-Entry: `origin.identify` says what an artifact is, `runners.open_artifact` loads it to be run.
+Entry: `origin.identify` says what an artifact is, `runners.open_artifact` loads it to be run,
+`call.call_artifact` runs it once.
 """

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.errors import ReadError
 from cudnn_convert.graph.index import AnyGraph, all_nodes
-from cudnn_convert.model import Array, Part
+from cudnn_convert.model import SERVING, Array, Part, Signature
 from cudnn_convert.storage import RECORD
 
 
@@ -46,6 +47,37 @@ def _open(path: Path, part: Part) -> runners.Runner:
         saver.restore(session, str(path))
     ops = {op.name for op in graph.get_operations()}
     return answering(session, *runners.pair_tensors(path, part.signature, ops))
+
+
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """The signature in the file beside it."""
+    return graph_interfaces(path, load_graph(path)[0].graph_def, provenance(path))
+
+
+def graph_interfaces(
+    path: Path, graph: AnyGraph, recorded: Mapping[str, Any] | None
+) -> list[runners.Interface]:
+    """The signature that a provenance gives a graph. Raises ReadError without one."""
+    if recorded is None:
+        expected = "a graph that says what it takes and gives, as this tool writes it"
+        advice = "a source runs once it is converted"
+        raise ReadError(path, "provenance", expected=expected, found="none", advice=advice)
+    tensors = recorded["tensors"]
+    nodes = {node.name: node for node in graph.node}
+    specs = {}
+    for key, name in tensors["inputs"].items():
+        attributes = nodes[name.partition(":")[0]].attr
+        specs[key] = tensor_spec(attributes["dtype"].type, attributes["shape"].shape)
+    part = Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))
+    return [runners.Interface(part, specs)]
+
+
+def tensor_spec(dtype: int, shape: Any) -> runners.TensorSpec:
+    """The spec of a DataType and a TensorShapeProto."""
+    import tensorflow as tf
+
+    sizes = None if shape.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in shape.dim)
+    return runners.TensorSpec(np.dtype(tf.as_dtype(dtype).as_numpy_dtype), sizes)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

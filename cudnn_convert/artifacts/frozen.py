@@ -50,6 +50,11 @@ def _open(path: Path, part: Part) -> runners.Runner:
     return answering(session, *runners.pair_tensors(path, part.signature, ops))
 
 
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """The signature that its provenance gives."""
+    return checkpoint.graph_interfaces(path, load_graph(path)[0].graph_def, provenance(path))
+
+
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """The constants of its graph."""
     yield from checkpoint.constants(load_graph(path)[0].graph_def)

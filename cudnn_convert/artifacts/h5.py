@@ -35,7 +35,19 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runn
     return [_open(path, part, vouched) for part in parts]
 
 
+def interfaces(path: Path, vouched: Vouched) -> list[runners.Interface]:
+    """The model's inputs and outputs by their names."""
+    check(path, (), vouched.trust)
+    model = _load(path, vouched)
+    return [keras.interface(model, model.input_names)]
+
+
 def _open(path: Path, part: Part, vouched: Vouched) -> runners.Runner:
+    model = _load(path, vouched)
+    return keras.as_layers(path, model, model.input_names, part)
+
+
+def _load(path: Path, vouched: Vouched) -> Any:
     import h5py
     import tf_keras
 
@@ -50,9 +62,8 @@ def _open(path: Path, part: Part, vouched: Vouched) -> runners.Runner:
             values.to_legacy_form(kept or config, kept=brought), brought
         )
         model.load_weights(path, by_name=True)
-    else:
-        model = tf_keras.models.load_model(path, brought, compile=False)
-    return keras.as_layers(path, model, model.input_names, part)
+        return model
+    return tf_keras.models.load_model(path, brought, compile=False)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

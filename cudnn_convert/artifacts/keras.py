@@ -15,7 +15,7 @@ import numpy as np
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
-from cudnn_convert.model import Array, Part
+from cudnn_convert.model import SERVING, Array, Part, Signature
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
@@ -41,6 +41,11 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runn
 
 
 def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
+    model = _load(path, vouched)
+    return as_layers(path, model, [tensor.name for tensor in model.inputs], part)
+
+
+def _load(path: Path, vouched: Vouched) -> Any:
     import keras as keras_3
 
     from cudnn_convert.keras import build_keras3
@@ -53,12 +58,32 @@ def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
     known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
     foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
     if foreign:
-        model = build_keras3.load_until(path, foreign, brought)
-    else:
-        # Losses and metrics of its training are nothing that is run.
-        safe = not vouched.trust
-        model = keras_3.models.load_model(path, custom_objects=brought, safe_mode=safe, compile=False)
-    return as_layers(path, model, [tensor.name for tensor in model.inputs], part)
+        return build_keras3.load_until(path, foreign, brought)
+    # Losses and metrics of its training are nothing that is run.
+    safe = not vouched.trust
+    return keras_3.models.load_model(path, custom_objects=brought, safe_mode=safe, compile=False)
+
+
+def interfaces(path: Path, vouched: Vouched) -> list[runners.Interface]:
+    """The model's inputs and outputs by their names."""
+    check(path, (), vouched.trust)
+    model = _load(path, vouched)
+    return [interface(model, [tensor.name for tensor in model.inputs])]
+
+
+def interface(model: Any, names: Sequence[str]) -> runners.Interface:
+    """The interface of a Keras model by the `names` of its inputs.
+
+    Outputs without names, as a Sequential has them, and those of one name are `output_0`, `output_1`, ...
+    """
+    specs = {
+        name: runners.TensorSpec(np.dtype(getattr(tensor.dtype, "name", tensor.dtype)), (*tensor.shape,))
+        for name, tensor in zip(names, model.inputs, strict=True)
+    }
+    outputs = [*getattr(model, "output_names", ())]
+    if len(set(outputs)) < len(model.outputs):
+        outputs = [f"output_{k}" for k in range(len(model.outputs))]
+    return runners.Interface(Part(SERVING, Signature.of_names(specs, outputs)), specs)
 
 
 @dataclass(frozen=True, slots=True)

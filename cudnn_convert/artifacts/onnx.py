@@ -11,7 +11,7 @@ import numpy as np
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
-from cudnn_convert.model import Array, Part
+from cudnn_convert.model import SERVING, Array, Part, Signature
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
@@ -58,6 +58,30 @@ def _open(path: Path, part: Part) -> runners.Runner:
         return {keys[name]: _bytes(value) for name, value in zip(names, values, strict=True)}
 
     return run
+
+
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """One for each file, by the names of its graph's inputs and outputs."""
+    files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".onnx")]
+    return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
+
+
+def _interface(file: Path, name: str) -> runners.Interface:
+    import onnx
+
+    graph = onnx.load(str(file), load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    specs = {end.name: _spec(end.type.tensor_type) for end in graph.input if end.name not in weights}
+    signature = Signature.of_names(specs, [end.name for end in graph.output])
+    return runners.Interface(Part(name, signature), specs)
+
+
+def _spec(kind: Any) -> runners.TensorSpec:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    dims = (dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+    shape = tuple(dims) if kind.HasField("shape") else None
+    return runners.TensorSpec(tensor_dtype_to_np_dtype(kind.elem_type), shape)
 
 
 def _bytes(value: Any) -> Array:

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from cudnn_convert import context
 from cudnn_convert.errors import CudnnConvertError, ReadError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
@@ -22,6 +24,22 @@ from cudnn_convert.model import SERVING, Array, Part, Signature, is_float
 
 #: Takes arrays by signature key, gives arrays by signature key.
 Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """The dtype and shape of an input; None is a size that is not fixed, or no known shape."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One way to call an artifact: a part of it, and what each of its inputs takes."""
+
+    part: Part
+    inputs: Mapping[str, TensorSpec]
 
 
 class Opener(Protocol):
@@ -38,6 +56,9 @@ class Opener(Protocol):
 
     def open_parts(self, path: Path, parts: Sequence[Part], vouched: Vouched, /) -> list[Runner]:
         """A runner for each part of it."""
+
+    def interfaces(self, path: Path, vouched: Vouched, /) -> list[Interface]:
+        """The ways to call it. Raises ReadError where it does not say what it takes and gives."""
 
     def arrays(self, path: Path, /) -> Iterator[tuple[str, Array]]:
         """Its constants and variables by name."""
@@ -93,6 +114,12 @@ def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched
     with _loading(form, path), context.on(path):
         runners = [*zip(parts, opener(form).open_parts(path, parts, vouched), strict=True)]
     return Opened(form, path, runners)
+
+
+def find_interfaces(form: str, path: Path, vouched: Vouched = NOTHING) -> list[Interface]:
+    """The ways to call an artifact. Raises ReadError where it does not say them, or does not load."""
+    with _loading(form, path), context.on(path):
+        return opener(form).interfaces(path, vouched)
 
 
 def read_arrays(form: str, artifact: Path) -> dict[str, Array]:

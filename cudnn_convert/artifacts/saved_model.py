@@ -14,7 +14,7 @@ from cudnn_convert.artifacts import checkpoint, origin, runners, safety
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.control_flow import Call
-from cudnn_convert.model import Array, Part
+from cudnn_convert.model import Array, Part, Signature
 from cudnn_convert.read import graph_def
 from cudnn_convert.recurrences import saved_functions
 
@@ -67,6 +67,22 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
         return run
 
     return [runner(part) for part in parts]
+
+
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """One for each signature, by its keys."""
+    found = []
+    for meta in _metas(path):
+        for name, signature in graph_def.signatures(meta).items():
+            # A sparse tensor is several inputs, of which the signature gives no shapes.
+            infos = {key: meta.signature_def[name].inputs.get(key) for key in signature.inputs}
+            if None not in infos.values():
+                specs = {
+                    key: checkpoint.tensor_spec(info.dtype, info.tensor_shape) for key, info in infos.items()
+                }
+                part = Part(name, Signature.of_names(signature.inputs, signature.outputs))
+                found.append(runners.Interface(part, specs))
+    return found
 
 
 def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:

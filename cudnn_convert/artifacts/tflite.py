@@ -13,7 +13,7 @@ import numpy as np
 from cudnn_convert.artifacts import origin, runners, tflite_file
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
-from cudnn_convert.model import SERVING, Array, Part
+from cudnn_convert.model import SERVING, Array, Part, Signature
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
@@ -93,6 +93,31 @@ def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
         }
 
     return run
+
+
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """One for each file, by its signature, or by its tensors' names without one."""
+    files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".tflite")]
+    return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
+
+
+def _interface(file: Path, name: str) -> runners.Interface:
+    tflite_file.check_model(file)
+    interpreter = open_interpreter(model_path=str(file))
+    if interpreter.get_signature_list():
+        signature = runners.choose_signature(file, SERVING, interpreter.get_signature_list())
+        runner = interpreter.get_signature_runner(signature)
+        takes, gives = runner.get_input_details(), [*runner.get_output_details()]
+    else:
+        takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
+        gives = [detail["name"] for detail in interpreter.get_output_details()]
+    specs = {
+        key: runners.TensorSpec(
+            np.dtype(detail["dtype"]), tuple(None if k < 0 else int(k) for k in detail["shape_signature"])
+        )
+        for key, detail in takes.items()
+    }
+    return runners.Interface(Part(name, Signature.of_names(specs, gives)), specs)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:

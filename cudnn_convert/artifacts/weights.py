@@ -48,6 +48,12 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [run_recurrence(described[part.name], values) for part in parts]
 
 
+def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
+    """Refuse: arrays are no model. Raises ReadError."""
+    advice = "convert the source to another format"
+    raise ReadError(path, "artifact", expected="a model that runs", found="weights alone", advice=advice)
+
+
 def run_recurrence(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
     """Return the runner of one recurrence.
 

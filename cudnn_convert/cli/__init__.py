@@ -9,7 +9,8 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
-May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
+May import: version, errors, formats, context, storage, model, options, report, artifacts, inspection,
+pipeline.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 
@@ -103,7 +104,7 @@ def _run_guarded(native: IO[bytes] | None, work: Callable[[], int], flags: argpa
     return child_process.run_in_child(
         lambda: _exit_code(work),
         subject=flags.source,
-        out=Path(flags.out) if "out" in flags else None,
+        out=Path(flags.out) if getattr(flags, "out", None) else None,
         limits=Limits.of(flags.limit),
         native=native,
     )

@@ -15,6 +15,7 @@ from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
     Parser,
+    add_flag,
     add_flags,
     add_output,
     also_complete,
@@ -199,6 +200,38 @@ def _verdict(result: Verification) -> str:
     return f"{pieces}; end to end not judged"
 
 
+def run(words: Sequence[str], within: Within = directly) -> int:
+    """`cudnn-convert run ARTIFACT`."""
+    parser = Parser(
+        prog=f"{PROGRAM} run",
+        description="Run an artifact once and print its outputs: on random inputs, or on those of --data.",
+    )
+    parser.add_argument("source", metavar="ARTIFACT", help="a file or an OUT folder")
+    for name in ("signature", "data", "seed", "custom_objects", "limit", "trust"):
+        add_flag(parser, name)
+    parser.add_argument("--out", type=Path, metavar="NPZ", help="save the outputs by key")
+    parser.add_argument("--json", action="store_true", help="print what the outputs are as JSON")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    flags = parser.parse_args(words)
+    return within(lambda: _run(flags), flags)
+
+
+def _run(flags: argparse.Namespace) -> int:
+    _silence()
+    from cudnn_convert import pipeline
+
+    options = read_options(flags)
+    with _show_progress(flags):
+        answers = pipeline.run(Path(flags.source), options, out=flags.out)
+    if flags.json:
+        print(answers.to_json())
+    else:
+        from cudnn_convert.cli import terminal
+
+        terminal.show_answers(answers, quiet=flags.quiet)
+    return 0
+
+
 def record(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert record SOURCE`."""
     parser = Parser(
@@ -255,6 +288,7 @@ SUBCOMMANDS: Final = {
     "inspect": inspect,
     "map": map_weights,
     "verify": verify,
+    "run": run,
     "record": record,
     "formats": formats,
     "completion": completion,

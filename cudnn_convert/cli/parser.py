@@ -102,24 +102,28 @@ def add_flags(parser: argparse.ArgumentParser, *groups: str) -> None:
     """Add the flags of options of some groups: `source`, `target`, `judge`, `golden`."""
     sections: dict[str | None, Any] = {None: parser}
     for option in fields(Options):
-        of, kind = option.metadata.get("of"), KINDS[option.name]
+        of = option.metadata.get("of")
         if of not in groups:
             continue
         section = option.metadata.get("section") or (_TITLES.get(of) if len(groups) > 1 else None)
         if section not in sections:
             sections[section] = parser.add_argument_group(section)
-        known = {
-            key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata
-        }
-        if most := option.metadata.get("most"):
-            known["choices"] = range(1, most + 1)
-        if kind is bool:
-            known["action"] = "store_true"
-        elif kind is list:
-            known |= {"action": "append", "default": []}
-        else:
-            known |= {"type": kind, "default": option.default}
-        sections[section].add_argument(flag_of(option.name), **known)
+        add_flag(sections[section], option.name)
+
+
+def add_flag(parser: Any, name: str) -> None:
+    """Add the flag of one option to a parser or a group of one."""
+    option, kind = Options.__dataclass_fields__[name], KINDS[name]
+    known = {key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata}
+    if most := option.metadata.get("most"):
+        known["choices"] = range(1, most + 1)
+    if kind is bool:
+        known["action"] = "store_true"
+    elif kind is list:
+        known |= {"action": "append", "default": []}
+    else:
+        known |= {"type": kind, "default": option.default}
+    parser.add_argument(flag_of(name), **known)
 
 
 def read_options(flags: argparse.Namespace, **others: Any) -> Options:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from threading import Lock, Timer
 from typing import Any, Final
 
+import numpy as np
 from rich import progress
 from rich.console import Console, RenderableType
 from rich.filesize import decimal
@@ -19,9 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cudnn_convert import report as reports
+from cudnn_convert.artifacts.call import Answers, measure
 from cudnn_convert.context import Listener
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
+from cudnn_convert.model import Array
 from cudnn_convert.report import Report, Subject, Verification
 
 _UNTOLD: Final = "?"
@@ -33,6 +36,8 @@ _WIDE: Final = 10_000
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
 _BYTES: Final = "writing"
+#: How many values of an output are printed.
+_SHOWN: Final = 4
 
 
 def show_map(subject: Subject) -> None:
@@ -166,6 +171,34 @@ def _ends(ends: Mapping[str, End]) -> Iterator[str]:
 
 def _width(width: Any) -> str:
     return "?" if width is None else str(width)
+
+
+def show_answers(answers: Answers, *, quiet: bool = False) -> None:
+    """Print a table of outputs on stdout, a row for each of every call; on stderr what was fed."""
+    if not quiet:
+        errors = Screen(stderr=True)
+        origin = "given" if answers.seed is None else f"random, seed {answers.seed}"
+        errors.print(f"{answers.artifact}: {answers.format}, signature {answers.signature}")
+        for feed in answers.feeds:
+            shapes = (f"{key} {value.dtype} {[*value.shape]}" for key, value in feed.items())
+            errors.print(f"inputs ({origin}): {', '.join(shapes)}")
+    table = _make_table("output", "dtype", "shape", "min", "max", "mean", "first values")
+    for answer in answers.outputs:
+        for key, value in answer.items():
+            figures = ("-" if number is None else f"{number:.6g}" for number in measure(value).values())
+            table.add_row(key, str(value.dtype), str([*value.shape]), *figures, _first_values(value))
+    Screen(stderr=False).print(table)
+
+
+def _first_values(value: Array) -> str:
+    shown = ", ".join(_show_value(item) for item in value.ravel()[:_SHOWN])
+    return f"{shown}, ..." if value.size > _SHOWN else shown
+
+
+def _show_value(item: Any) -> str:
+    if isinstance(item, bytes):
+        return repr(item.decode(errors="backslashreplace"))
+    return f"{float(item):.6g}" if isinstance(item, np.floating) else str(item)
 
 
 def explain(report: Report, *, chosen_here: bool = False) -> None:

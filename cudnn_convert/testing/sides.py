@@ -251,21 +251,11 @@ def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Si
     return Side(form, str(path), runner, taken, signed=signed)
 
 
-def _identity_signature(inputs: Collection[str], outputs: Collection[str]) -> Signature:
-    return Signature({name: name for name in inputs}, {name: name for name in outputs})
-
-
 def _open_saved_model(path: Path, signature: str | None) -> Side:
-    from tensorflow.core.protobuf import saved_model_pb2
+    from cudnn_convert.artifacts import runners
 
-    saved = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes())
-    there = {
-        name: definition for meta in saved.meta_graphs for name, definition in meta.signature_def.items()
-    }
-    there.pop("__saved_model_init_op", None)
-    name = choose_signature(str(path), signature, there)
-    part = Part(name, _identity_signature(there[name].inputs, there[name].outputs))
-    return _by_runner("savedmodel", path, part, signed=True)
+    parts = {each.part.name: each.part for each in runners.find_interfaces("savedmodel", path)}
+    return _by_runner("savedmodel", path, parts[choose_signature(str(path), signature, parts)], signed=True)
 
 
 def _onnx(path: Path) -> Part | None:
@@ -279,7 +269,7 @@ def _onnx(path: Path) -> Part | None:
         return None
     weights = {tensor.name for tensor in graph.initializer}
     taken = [end.name for end in graph.input if end.name not in weights]
-    part = Part(SERVING, _identity_signature(taken, [end.name for end in graph.output]))
+    part = Part(SERVING, Signature.of_names(taken, [end.name for end in graph.output]))
     return part if part.signature.outputs else None
 
 
@@ -293,10 +283,10 @@ def _tflite(path: Path, signature: str | None) -> Side:
         if name != choose_signature(str(path), None, there):
             cure = "give a function that calls it"
             raise UsageError(f"{path}: signatures: expected {SERVING} of several, found {name}; {cure}")
-        signature_def = _identity_signature(there[name]["inputs"], there[name]["outputs"])
+        signature_def = Signature.of_names(there[name]["inputs"], there[name]["outputs"])
     else:
         ends = interpreter.get_input_details(), interpreter.get_output_details()
-        signature_def = _identity_signature(*([tensor["name"] for tensor in end] for end in ends))
+        signature_def = Signature.of_names(*([tensor["name"] for tensor in end] for end in ends))
     return _by_runner("tflite", path, Part(SERVING, signature_def), signed=bool(there))
 
 

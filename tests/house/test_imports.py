@@ -61,9 +61,9 @@ ALLOWED = {
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
     "targets artifacts verification weight_map",
     "torch": "errors model options recurrences lower plan pipeline",
-    "cli": "version errors formats context storage options report inspection pipeline",
+    "cli": "version errors formats context storage model options report artifacts inspection pipeline",
     "__main__": "cli",
-    "__init__": "version errors options report recurrences inspection pipeline",
+    "__init__": "version errors options report artifacts recurrences inspection pipeline",
 }
 
 #: The page that shows the table of rooms, and the lines around it.

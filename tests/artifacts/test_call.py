@@ -1,0 +1,229 @@
+"""`cudnn-convert run`: an artifact of any format answers on given inputs and on random ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from onnx import TensorProto, helper
+from support.command_line import command, refused
+from support.samples import ROOT
+
+import cudnn_convert
+
+SPEECH = ROOT / "models" / "gru_speech"
+CHARACTERS = ROOT / "models" / "char_lm"
+
+
+def recorded(model: Path, folder: Path, *inputs: str) -> tuple[Path, list[dict[str, Any]]]:
+    """The inputs of a model's recording as a file for `--data`, and what TensorFlow 1.15 answered."""
+    with np.load(model / "golden.npz") as golden:
+        calls = [{key: golden[f"feed{k}/{key}"] for key in _keys(golden, k)} for k in range(2)]
+    fed = {
+        f"feed{k}/{key.removesuffix(':0')}": value
+        for k, call in enumerate(calls)
+        for key, value in call.items()
+        if key.removesuffix(":0") in inputs
+    }
+    np.savez(folder / "feeds.npz", **fed)
+    return folder / "feeds.npz", calls
+
+
+def _keys(golden: Any, number: int) -> list[str]:
+    prefix = f"feed{number}/"
+    return [name.removeprefix(prefix) for name in golden.files if name.startswith(prefix)]
+
+
+@pytest.mark.parametrize("out", ["m", "m.pb", "m.onnx", "m.tflite"])
+def test_an_artifact_of_a_graph_answers_as_recorded(tmp_path: Path, out: str) -> None:
+    data, calls = recorded(SPEECH, tmp_path, "features", "lengths")
+    cudnn_convert.convert(SPEECH, tmp_path / out, verify=False)
+    answers = cudnn_convert.run(tmp_path / out, data=data)
+    assert (answers.signature, answers.seed) == ("serving_default", None)
+    for call, answer in zip(calls, answers.outputs, strict=True):
+        np.testing.assert_allclose(answer["probabilities"], call["probabilities:0"], rtol=1e-5, atol=1e-6)
+    drawn = cudnn_convert.run(tmp_path / out, seed=7)
+    (feed,), (answer,) = drawn.feeds, drawn.outputs
+    assert {key: value.shape for key, value in feed.items()} == {"features": (4, 4, 13), "lengths": (4,)}
+    assert answer["probabilities"].shape == (4, 4, 8)
+    np.testing.assert_allclose(answer["probabilities"].sum(-1), 1, rtol=1e-5)
+    other = cudnn_convert.run(tmp_path / out, seed=8)
+    assert not np.allclose(other.outputs[0]["probabilities"], answer["probabilities"])
+
+
+@pytest.mark.parametrize(("out", "name"), [("m.keras", "output_0"), ("m.h5", "next")])
+def test_an_artifact_of_layers_answers_as_recorded(tmp_path: Path, out: str, name: str) -> None:
+    data, calls = recorded(CHARACTERS, tmp_path, "characters_input")
+    cudnn_convert.convert(CHARACTERS / "model.h5", tmp_path / out, verify=False)
+    answers = cudnn_convert.run(tmp_path / out, data=data)
+    assert list(answers.outputs[0]) == [name]
+    np.testing.assert_allclose(answers.outputs[0][name], calls[0]["next"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_checkpoint_answers_in_the_shape_of_its_cells(tmp_path: Path) -> None:
+    cudnn_convert.convert(SPEECH, tmp_path / "out", format="checkpoint", verify=False)
+    data, calls = recorded(SPEECH, tmp_path, "features", "lengths")
+    answers = cudnn_convert.run(tmp_path / "out", data=data)
+    np.testing.assert_allclose(
+        answers.outputs[1]["probabilities"], calls[1]["probabilities:0"], rtol=1e-5, atol=1e-6
+    )
+
+
+# Small models of others: what is drawn, chosen and refused.
+
+
+def make_gather(folder: Path, *, rows: int, dtype: int = TensorProto.INT64) -> Path:
+    """An ONNX model that looks ids `[batch, time]` up in a table whose row k is k + 0.5."""
+    table = helper.make_tensor("table", TensorProto.FLOAT, [rows], np.arange(rows) + 0.5)
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["rows"])],
+        "lookup",
+        [helper.make_tensor_value_info("ids", dtype, [None, "time"])],
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, None)],
+        [table],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+@pytest.mark.parametrize(("rows", "largest"), [(9, 4), (2, 1)])
+def test_integers_are_rows_of_even_a_small_table(tmp_path: Path, rows: int, largest: int) -> None:
+    (answer,) = cudnn_convert.run(make_gather(tmp_path, rows=rows)).outputs
+    assert answer["rows"].shape == (4, 4)
+    assert answer["rows"].max() == largest + 0.5
+    assert answer["rows"].min() == 1.5
+
+
+def test_given_inputs_of_other_types_become_the_artifact_s(tmp_path: Path) -> None:
+    np.savez(tmp_path / "feeds.npz", ids=np.array([[0, 3, 1]], np.int32))
+    out = tmp_path / "out.npz"
+    ended = command("run", make_gather(tmp_path, rows=5), "--data", tmp_path / "feeds.npz", "--out", out)
+    assert ended.code == 0
+    assert np.load(out)["rows"].tolist() == [[0.5, 3.5, 1.5]]
+    assert ended.stderr.splitlines()[-1] == "inputs (given): ids int64 [1, 3]"
+    row = ended.stdout.splitlines()[1].split()
+    assert row[:7] == ["rows", "float32", "[1,", "3]", "0.5", "3.5", "1.83333"]
+
+
+def test_json_says_what_was_fed_and_answered_without_values(tmp_path: Path) -> None:
+    path = make_gather(tmp_path, rows=2)
+    told = json.loads(command("run", path, "--seed", "3", "--json").stdout)
+    assert told == {
+        **{"artifact": str(path), "format": "onnx", "signature": "serving_default", "seed": 3},
+        "calls": [
+            {
+                "inputs": {"ids": {"dtype": "int64", "shape": [4, 4]}},
+                "outputs": {
+                    "rows": {"dtype": "float32", "shape": [4, 4], "min": 1.5, "max": 1.5, "mean": 1.5}
+                },
+            }
+        ],
+    }
+
+
+class Two(tf.Module):
+    """A module with two signatures, one of which takes strings."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+    def double(self, x: Any) -> Any:
+        return {"y": x * 2}
+
+    @tf.function(
+        input_signature=[tf.TensorSpec(None, tf.float32, "x"), tf.TensorSpec([None], tf.string, "s")]
+    )
+    def words(self, x: Any, s: Any) -> Any:
+        return {"n": tf.cast(tf.strings.length(s), tf.float32) + tf.reduce_sum(x)}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    module = Two()
+    tf.saved_model.save(module, tmp_path / "two", {"double": module.double, "words": module.words})
+    return tmp_path / "two"
+
+
+def test_one_of_several_signatures_is_asked_for(two: Path) -> None:
+    [line] = refused(two.parent, "run", two, code=2)
+    assert line == (
+        f"{two}: signatures: expected serving_default, found double, words; choose with --signature"
+    )
+    answers = cudnn_convert.run(two, signature="double")
+    np.testing.assert_array_equal(answers.outputs[0]["y"], answers.feeds[0]["x"] * 2)
+
+
+def test_what_cannot_be_drawn_is_asked_for(two: Path) -> None:
+    lines = refused(two.parent, "run", two, "--signature", "words", code=1)
+    expected = "expected numbers of a known rank, found"
+    assert lines == [
+        f"{two}: input {key}: {expected} {found}; give inputs with --data"
+        for key, found in (("s", "strings"), ("x", "no known shape"))
+    ]
+    np.savez(two.parent / "feeds.npz", x=np.float32([1, 2]), s=np.array([b"abc", b"d"], object))
+    answers = cudnn_convert.run(two, signature="words", data=two.parent / "feeds.npz")
+    assert answers.outputs[0]["n"].tolist() == [6, 4]
+
+
+def test_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    path = make_gather(tmp_path, rows=2)
+    for fed, message in (
+        ({"other": np.zeros([1, 1])}, f"--data: expected the inputs ids of {path}, found other"),
+        ({"ids": np.zeros([1])}, "--data: ids: expected the shape [?, ?], found [1]"),
+    ):
+        np.savez(tmp_path / "feeds.npz", **fed)
+        assert refused(tmp_path, "run", path, "--data", tmp_path / "feeds.npz", code=2) == [message]
+    np.savez(tmp_path / "feeds.npz", ids=np.full([1, 1], 7))
+    words = ["run", path, "--data", tmp_path / "feeds.npz", "--out", tmp_path / "out.npz"]
+    [line] = refused(tmp_path, *words, code=1)
+    assert line.startswith(f"{path}: artifact: expected one that onnx's runtime can run, found ")
+
+
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out.npz").write_bytes(b"mine")
+    [line] = refused(tmp_path, "run", make_gather(tmp_path, rows=2), "--out", tmp_path / "out.npz", code=2)
+    assert line.startswith(f"{tmp_path / 'out.npz'}: ")
+
+
+def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> None:
+    cudnn_convert.convert(SPEECH, tmp_path / "w.npz", verify=False)
+    [line] = refused(tmp_path, "run", tmp_path / "w.npz", code=1)
+    assert line == (
+        f"{tmp_path / 'w.npz'}: artifact: expected a model that runs, found weights alone; "
+        "convert the source to another format"
+    )
+    [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
+    assert line == (
+        f"{SPEECH / 'model.ckpt'}: provenance: expected a graph that says what it takes and gives, as this "
+        "tool writes it, found none; a source runs once it is converted"
+    )
+
+
+class Writing(tf.Module):
+    """A module that writes a file when it is called."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.float32, "x")])
+    def write(self, x: Any) -> Any:
+        with tf.control_dependencies([tf.io.write_file("written", "seen")]):
+            return {"y": x + 1}
+
+
+def test_what_would_run_more_than_arithmetic_needs_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = Writing()
+    tf.saved_model.save(module, "m", {"serving_default": module.write})
+    assert any("WriteFile" in line for line in refused(tmp_path, "run", "m", code=1))
+    assert command("run", "m", "--trust").code == 0
+    assert (tmp_path / "written").read_text() == "seen"
+
+
+def test_quiet_prints_outputs_alone(tmp_path: Path) -> None:
+    ended = command("run", make_gather(tmp_path, rows=2), "--quiet")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[1].split()[:2] == ["rows", "float32"]
