@@ -32,6 +32,7 @@ class Format:
     `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users name
     tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives float32
     for every other float type of the source; `computes_single`: its recurrences compute in float32.
+    `keeps_signatures`: an artifact may have several signatures of one graph.
     `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
     """
 
@@ -55,6 +56,7 @@ class Format:
     names_tensors: bool = False
     single: bool = False
     computes_single: bool = False
+    keeps_signatures: bool = False
     replaces_blocks: bool = False
     states_recurrences: bool = False
     alone: bool = False
@@ -86,6 +88,7 @@ _ROWS: Final = {
         keeps_functions=True,
         keeps_tables=True,
         keeps_strings=True,
+        keeps_signatures=True,
         sizes=_SINGLE,
     ),
     "frozen": Format(

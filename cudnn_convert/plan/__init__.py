@@ -6,6 +6,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
+* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states`.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
@@ -16,6 +17,7 @@ Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,23 @@ from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried
+    from cudnn_convert.graph.passes.stream_states import StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """How a model is run in chunks of steps: what is carried from one to the next, and what is cut.
+
+    `states` are the inputs that take what the chunk before gave. `inputs` and `outputs` map keys to the axis
+    of their steps; an input without one is the same for each chunk, an output without one holds after its
+    last step. `lengths` are the keys of inputs that hold the length of each row: a chunk from step `t` on
+    with `n` steps takes `clip(length - t, 0, n)`.
+    """
+
+    states: tuple[StreamState, ...]
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    lengths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +55,8 @@ class Plan:
     graph before simplification, with state in its variables. `states` tells what became of the state.
     `initializers` are the ops of both graphs that fill tables. For recurrences without a graph, `singles` has
     one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
+    `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
+    the plan of the signatures without states that the artifact has too, if the format knows several.
     """
 
     model: Model
@@ -50,5 +71,7 @@ class Plan:
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
     singles: tuple[Single, ...] = ()
+    streaming: Streaming | None = None
+    serving: Plan | None = None
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None

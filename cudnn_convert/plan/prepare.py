@@ -97,10 +97,11 @@ def make_plan(model: Model, options: Options) -> Plan:
             convention=convention,
         )
     from cudnn_convert.graph import session
-    from cudnn_convert.plan import obstacles
+    from cudnn_convert.plan import obstacles, streaming
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
+    is_graphless = model.graph is None and model.architecture is None
     plan = plan_graph(
         ensure_graph(model, options),
         inputs=options.inputs,
@@ -111,6 +112,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         convention=convention,
         keeps_variables=form.keeps_variables,
         keeps_examples=form.keeps_strings and not drawn,
+        forgets=options.states and not is_graphless,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -118,6 +120,8 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
+    if options.states and not is_graphless:
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
@@ -167,8 +171,8 @@ def ensure_graph(model: Model, options: Options) -> Model:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
-    if described != Described() or interface != Interface():
-        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
+    if described != Described() or replace(interface, states=False) != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
 
@@ -177,7 +181,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    cut = options.inputs or options.outputs or options.set or options.signature
+    cut = options.inputs or options.outputs or options.set or options.signature or options.states
     return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
 
 
