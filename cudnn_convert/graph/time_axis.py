@@ -1,8 +1,8 @@
 """Where the steps lie in each tensor, and which ops make one step depend on others.
 
 A graph can be run in chunks of steps only if every op between its inputs and outputs takes each step by
-itself, the recurrences aside. TensorFlow's shape inference shows where the steps are: each unknown size gets
-a large prime, and an axis with steps has a multiple of the prime of time. `find_time_axis` tries which
+itself, the recurrences aside. TensorFlow's shape inference shows where the steps are: time gets a prime for
+its size, and an axis with steps has a multiple of it. `find_time_axis` tries which
 unknown sizes are time and batch, until the recurrences find time where they expect it, and then judges each
 op: by the axes that it reads and gives, and where it does more than arithmetic by a rule of its own. An op
 without a rule counts as mixing steps. Nothing is run.
@@ -26,9 +26,11 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split
 
-#: Sizes that no layer has, for time, batch and other unknown sizes.
-_PRIMES: Final = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079)
+#: Sizes for time: one of them divides no other size of a graph.
+_PRIMES: Final = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
+#: What an unknown size is taken for. Those that are not time can be split into parts, as towers do.
 _TIME, _BATCH, _OTHER = range(3)
+_SIZES: Final = {_BATCH: 120, _OTHER: 240}
 #: Most ways to call the unknown sizes of all inputs that are tried.
 _TRIES: Final = 64
 
@@ -45,13 +47,14 @@ class Mixing:
 class TimeAxis:
     """The axis of the steps in each input and output, by tensor `op:k`.
 
-    An output without one has what holds after the last step. `lengths` are the inputs that hold the length of
-    each row. `mixing` are the ops because of which the graph cannot run in chunks, in graph order. `strange`
+    An output without one has what holds after the last step. `rows` has the axis of the batch in each input
+    that leaves it open. `lengths` are the inputs that hold the length of each row. `mixing` are the ops because of which the graph cannot run in chunks, in graph order. `strange`
     are the recurrences whose steps are not those of an input.
     """
 
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
+    rows: Mapping[str, int]
     lengths: frozenset[str]
     mixing: tuple[Mixing, ...]
     strange: tuple[str, ...]
@@ -71,14 +74,14 @@ def find_time_axis(
     shapes = {name: graph.shapes.get_tensor_by_name(name).shape for name in inputs}
     if any(shape.rank is None for shape in shapes.values()):
         return None
-    primes = _unused_primes(graph.shapes)
+    sizes = {_TIME: _unused_prime(graph.shapes), **_SIZES}
     best: tuple[int, tf.Graph, dict[str, tuple[int, ...]]] | None = None
     wanted = 2 * len(recurrences)
     for roles in _assignments(shapes, inputs):
-        seen = _with_sizes(graph, shapes, roles, primes)
+        seen = _with_sizes(graph, shapes, roles, sizes)
         if seen is None:
             continue
-        score = sum(_fit(seen, node, time_major, primes) for node, time_major in recurrences.items())
+        score = sum(_fit(seen, node, sizes[_TIME], time_major=major) for node, major in recurrences.items())
         if best is None or score > best[0]:
             best = score, seen, roles
         if score == wanted:
@@ -86,20 +89,17 @@ def find_time_axis(
     if best is None:
         return None
     score, seen, roles = best
-    time = {name: role.index(_TIME) for name, role in roles.items() if _TIME in role}
-    return _Walk(graph, seen, primes[_TIME], time, [*inputs], recurrences).judge(outputs)
+    time, rows = (
+        {name: role.index(which) for name, role in roles.items() if which in role} for which in (_TIME, _BATCH)
+    )
+    return _Walk(graph, seen, sizes[_TIME], time, rows, recurrences).judge(outputs)
 
 
-def _unused_primes(seen: tf.Graph) -> list[int]:
-    """Primes that divide no size in the graph, for time, batch and others."""
-    sizes = {
-        size
-        for op in seen.get_operations()
-        for output in op.outputs
-        for size in (output.shape.as_list() if output.shape.rank is not None else ())
-        if size
-    }
-    return [prime for prime in _PRIMES if not any(size % prime == 0 for size in sizes)]
+def _unused_prime(seen: tf.Graph) -> int:
+    """A prime that divides no size in the graph."""
+    outputs = (output.shape for op in seen.get_operations() for output in op.outputs)
+    sizes = {size for shape in outputs if shape.rank is not None for size in shape.as_list() if size}
+    return next(prime for prime in _PRIMES if not any(size % prime == 0 for size in sizes))
 
 
 def _assignments(
@@ -131,31 +131,31 @@ def _with_sizes(
     graph: node_defs.Graph,
     shapes: Mapping[str, tf.TensorShape],
     roles: Mapping[str, tuple[int, ...]],
-    primes: Sequence[int],
+    sizes: Mapping[int, int],
 ) -> tf.Graph | None:
     """Import the graph with the sizes of its inputs given; None where TensorFlow refuses them."""
     changes = {}
     for name, shape in shapes.items():
         op = split(name)[0]
-        sizes = [
-            primes[role] if role >= 0 and size is None else size
+        given = [
+            sizes[role] if size is None else size
             for size, role in zip(shape.as_list(), roles[name], strict=True)
         ]
         dtype = graph.shapes.get_tensor_by_name(name).dtype
-        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(sizes))
+        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(given))
     try:
         return node_defs.import_checked(node_defs.replace_nodes(graph, changes))
     except InvalidModelError:
         return None
 
 
-def _fit(seen: tf.Graph, node: str, time_major: bool, primes: Sequence[int]) -> int:
+def _fit(seen: tf.Graph, node: str, prime: int, *, time_major: bool) -> int:
     """2 where a recurrence's steps are an input's, 1 where they may be, 0 where they are not."""
     shape = seen.get_operation_by_name(node).inputs[INPUT].shape
     if shape.rank != 3:
         return 1
     time, batch = (shape[0], shape[1]) if time_major else (shape[1], shape[0])
-    if time == primes[_TIME] and (batch is None or batch % primes[_TIME]):
+    if time == prime and (batch is None or batch % prime):
         return 2
     return int(time is None)
 
@@ -220,6 +220,9 @@ _LOOKUPS: Final = ops.LOOKUPS | frozenset(
 )
 _SHAPED: Final = frozenset("Shape ShapeN Size Rank".split())
 _REVERSED: Final = "its steps in reverse"
+_NUMBER: Final = "the number of steps, read as a number"
+#: What is said of each op of a loop.
+LOOP: Final = "a loop over the steps"
 
 
 class _Walk:
@@ -231,16 +234,14 @@ class _Walk:
         seen: tf.Graph,
         prime: int,
         time: Mapping[str, int],
-        inputs: Collection[str],
+        rows: Mapping[str, int],
         recurrences: Mapping[str, bool],
     ) -> None:
         self._index, self._seen, self._prime = graph.index, seen, prime
-        self._time, self._recurrences = time, recurrences
+        self._time, self._rows, self._recurrences = time, rows, recurrences
         self._kinds: dict[str, _Kind] = {name: _Kind.STEPS for name in time}
-        self.lengths = frozenset(
-            name for name in inputs if name not in time and _holds_lengths(self._index, seen, name)
-        )
-        self._kinds |= dict.fromkeys(self.lengths, _Kind.LENGTHS)
+        self._lengths = frozenset(name for name in rows if _holds_lengths(self._index, seen, name))
+        self._kinds |= dict.fromkeys(self._lengths, _Kind.LENGTHS)
         self._frames = control_flow.frames(self._index)
         self._mixing: list[Mixing] = []
         self._strange: list[str] = []
@@ -259,7 +260,9 @@ class _Walk:
                 places[name] = axes[0]
             elif axes or (self._kinds.get(name) is _Kind.STEPS and not self._mixing):
                 self._mixing.append(Mixing(split(name)[0], "steps and rows in one axis of an output"))
-        return TimeAxis(self._time, places, self.lengths, tuple(self._mixing), tuple(self._strange))
+        return TimeAxis(
+            self._time, places, self._rows, self._lengths, tuple(self._mixing), tuple(self._strange)
+        )
 
     def _axes(self, value: Any) -> list[int]:
         """The axes of a tensor that have steps."""
@@ -283,7 +286,7 @@ class _Walk:
 
     def _judge_frame(self, op: Any) -> str:
         is_loop = op.type in ops.ENTERS or bool(self._frames.get(op.name)) or op.type.startswith("TensorArray")
-        return "a loop over the steps" if is_loop and op.name not in self._recurrences else ""
+        return LOOP if is_loop and op.name not in self._recurrences else ""
 
     def _kind_of(self, op: Any, kinds: _Kinds, output: Any) -> _Kind | None:
         if op.name in self._recurrences:
@@ -316,6 +319,8 @@ class _Walk:
             return self._judge_recurrence(op, kinds)
         if op.type in _SHAPED:
             return ""
+        if _Kind.COUNT in kinds and op.type in _LOOKUPS:
+            return ""
         if _Kind.COUNT in kinds or _Kind.LENGTHS in kinds:
             others = {_Kind.COUNT, _Kind.LENGTHS, _Kind.SIZE, None}
             if op.type in _COMPARISONS and {*kinds} == {_Kind.COUNT, _Kind.LENGTHS}:
@@ -326,17 +331,18 @@ class _Walk:
         if _Kind.STEPS not in kinds:
             return self._judge_size(op, kinds)
         first = _SHAPES.get(op.type, len(kinds))
-        if any(kind is _Kind.SIZE and position < first for position, kind in enumerate(kinds)):
-            return "the number of steps, read as a number"
-        return self._judge_steps(op, kinds)
+        if what := self._judge_steps(op):
+            return what
+        is_read = any(kind is _Kind.SIZE and position < first for position, kind in enumerate(kinds))
+        return _NUMBER if is_read else ""
 
     def _judge_size(self, op: Any, kinds: _Kinds) -> str:
-        if op.type in _ON_SIZES or (op.type == "Fill" and op.outputs[0].dtype.is_integer):
-            return "" if op.outputs == [] or not op.outputs[0].dtype.is_floating else "the number of steps"
         first = _SHAPES.get(op.type, len(kinds))
         if all(kind is None or position >= first for position, kind in enumerate(kinds)):
             return ""
-        return "the number of steps, read as a number"
+        is_whole = not any(output.dtype.is_floating for output in op.outputs)
+        is_known = op.type in _ON_SIZES or op.type == "Fill"
+        return "" if is_known and is_whole else _NUMBER
 
     def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
         axis = 0 if self._recurrences[op.name] else 1
@@ -346,7 +352,7 @@ class _Walk:
             return "lengths that are none of the inputs"
         return ""
 
-    def _judge_steps(self, op: Any, kinds: _Kinds) -> str:
+    def _judge_steps(self, op: Any) -> str:
         """Judge an op that reads steps, by its type and the axes of its operands."""
         kind, x = op.type, op.inputs[0]
         if kind in _ELEMENTWISE or kind in _LOOKUPS or kind in ("Assert", "NoOp"):

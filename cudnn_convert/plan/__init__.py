@@ -18,7 +18,7 @@ Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cudnn_convert.model import Model, Part, Recurrence, Signature
@@ -36,13 +36,16 @@ class Streaming:
     `states` are the inputs that take what the chunk before gave. `inputs` and `outputs` map keys to the axis
     of their steps; an input without one is the same for each chunk, an output without one holds after its
     last step. `lengths` are the keys of inputs that hold the length of each row: a chunk from step `t` on
-    with `n` steps takes `clip(length - t, 0, n)`.
+    with `n` steps takes `clip(length - t, 0, n)`. `rows` maps keys of inputs to the axis of their rows, if
+    their number is open. `begins` are tensors of the source by key that only made states to begin with.
     """
 
     states: tuple[StreamState, ...]
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
     lengths: frozenset[str] = frozenset()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    begins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

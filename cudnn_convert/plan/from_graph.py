@@ -88,6 +88,9 @@ def section(
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
         },
     )
+    if any(state.forgotten for state in settled.carried):  # what asked for their shape is known now
+        simple = inference.simplify_for_inference(settled.graph, settled.outputs)
+        settled = replace(settled, graph=simple)
     keys = notes.key_tensors(_inputs(model, settled, moved, request, parsed))
     ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
     source = Signature(keys, notes.key_tensors([*request.outputs, *(spec for spec, _ in ends)]))

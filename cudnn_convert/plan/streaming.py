@@ -15,10 +15,10 @@ from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import INPUT, Index, split, unique
+from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
-from cudnn_convert.graph.passes.stream_states import StreamState
-from cudnn_convert.graph.time_axis import Mixing, TimeAxis, find_time_axis
+from cudnn_convert.graph.passes.stream_states import PLACES, StreamState
+from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import Mode, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, Streaming
 from cudnn_convert.plan.requests import NEXT
@@ -55,17 +55,30 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
     if reasons := [*_refuse(plan, graph, time, [*plan.signature.outputs.values()])]:
         raise UnsupportedModelError(plan.model.path, reasons)
     assert time is not None
+    return _with_states(plan, graph, states, inputs, time, stateless=stateless)
+
+
+def _with_states(
+    plan: Plan,
+    graph: node_defs.Graph,
+    states: tuple[StreamState, ...],
+    inputs: Mapping[str, str],
+    time: TimeAxis,
+    *,
+    stateless: bool,
+) -> Plan:
+    """The plan with its states in signature and graph, which takes `inputs` beside them."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     signature = Signature(
         inputs | {state.key: state.start for state in states},
         dict(plan.signature.outputs) | {state.next_key: state.end for state in states},
     )
     index = plan.graph.index
-    places = {state: (position, output) for state in states for position, output in [stream_states.PLACES[state.kind]]}
+    taken = {state: index.data_inputs(index.nodes[state.node])[PLACES[state.kind][0]] for state in states}
     source = Signature(
-        {key: plan.source.inputs[key] for key in inputs}
-        | {state.key: index.data_inputs(index.nodes[state.node])[k] for state, (k, _) in places.items()},
-        dict(plan.source.outputs) | {state.next_key: f"{state.node}:{k}" for state, (_, k) in places.items()},
+        {key: plan.source.inputs[key] for key in inputs} | {state.key: taken[state] for state in states},
+        dict(plan.source.outputs)
+        | {state.next_key: f"{state.node}:{PLACES[state.kind][1]}" for state in states},
     )
     if stateless:
         graph = stream_states.stream_states(plan.graph, states, defaults=True)
@@ -83,6 +96,8 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
             {keys[name]: axis for name, axis in time.inputs.items() if name in keys},
             {outputs[name]: axis for name, axis in time.outputs.items()},
             frozenset(keys[name] for name in time.lengths),
+            {keys[name]: axis for name, axis in time.rows.items() if name in keys},
+            {key: name for key, name in plan.source.inputs.items() if key not in inputs},
         ),
         serving=plan if stateless else None,
     )
@@ -94,18 +109,30 @@ def find_obstacles(plan: Plan) -> dict[str, str]:
     certain, frames = control_flow.certain(index), control_flow.frames(index)
     lines = {}
     for recurrence in plan.recurrences:
-        what = ""
-        if recurrence.sizes.directions == 2:
-            what = "a bidirectional one, which needs the end of the sequence first; --states cannot be had"
-        elif frames.get(recurrence.node):
+        what = _obstacle(index, recurrence)
+        if frames.get(recurrence.node):
             what = "one in a loop, which runs several times in a call; choose --outputs before the loop"
         elif recurrence.node not in certain:
-            what = "one in a branch, which not every call takes; bind the branch's predicate with --set"
+            what = "one in a branch, which not every call takes; bind its predicate with --set"
         if what:
-            lines[recurrence.node] = (
-                f"{recurrence.node}: --states: expected a recurrence that goes on from its last step, found {what}"
-            )
+            expected = "--states: expected a recurrence that goes on from its last step"
+            lines[recurrence.node] = f"{recurrence.node}: {expected}, found {what}"
     return lines
+
+
+def _obstacle(index: Index, recurrence: Recurrence) -> str:
+    """Why a recurrence cannot go on from its last step, by what it is and takes; empty if it can."""
+    without = "convert without --states"
+    if recurrence.sizes.directions == 2:
+        return f"a bidirectional one, which needs the end of the sequence first; {without}"
+    inputs = index.data_inputs(index.nodes[recurrence.node])
+    turned = index.maker(inputs[INPUT], _CARRIERS)
+    if turned.op in ("ReverseV2", "ReverseSequence"):
+        return f"one that reads its steps in reverse ({turned.name}); {without}"
+    if recurrence.lengths and index.maker(inputs[LENGTHS], ["Identity", "Cast"]).op not in ops.PLACEHOLDERS:
+        name = index.origin(inputs[LENGTHS], ["Identity", "Cast"])
+        return f"one whose lengths are no input; make them one with --inputs {name} beside the others"
+    return ""
 
 
 def _name_states(plan: Plan) -> tuple[StreamState, ...]:
@@ -207,7 +234,8 @@ def _frontier(index: Index, mixing: Mapping[str, Mixing], front: set[str]) -> li
         around = (
             index.descendants([name]) & front if name in front else index.ancestors([name], control=False) - front
         )
-        if not (around - {name}) & mixing.keys():
+        is_told = found.what == LOOP and any(other.what == LOOP for other in shown)
+        if not (around - {name}) & mixing.keys() and not is_told:
             shown.append(found)
     return shown
 
@@ -242,8 +270,8 @@ def _notes(
 ) -> Iterator[str]:
     listed = ", ".join(state.key for state in states)
     begin = "signature stream takes" if stateless else "the model takes"
-    ends = "serving_default begins with the source's own" if stateless else "begin a sequence with zeros"
-    yield f"states: {begin} {listed} and gives each as NAME{NEXT} for the next chunk; {ends}"
+    ends = f"{plan.parts[0].name} begins with the source's own" if stateless else "begin a sequence with zeros"
+    yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {ends}"
     left = [key for key in plan.signature.inputs if key not in inputs]
     if left:
-        yield f"states: {', '.join(left)} only made states to begin with, and is no input beside them"
+        yield f"states: no input beside them is {', '.join(left)}, which only made states to begin with"

@@ -17,7 +17,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
-from cudnn_convert.verification import compare, end_to_end, judges, recordings
+from cudnn_convert.verification import compare, end_to_end, judges, recordings, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -38,14 +38,18 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     trial = run_source(judging)
     runner = _open_runner(judging, artifact)
     comparison = Comparison(judging, trial, run_artifact(judging.plan, runner, trial.feeds))
-    usual = judge_outputs(comparison)
+    chunked = streaming.run_in_chunks(comparison, runner)
+    noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
+    usual = comparison.reports(noise)
+    in_chunks = streaming.judge_chunks(chunked, noise)
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
+    outputs += judge_serving(judging, artifact)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
-        verdict.passed,
+        verdict.passed and (in_chunks is None or in_chunks.passed),
         judging.seed,
         _shapes(judging.plan, [*trial.feeds, *milder]),
         outputs,
@@ -55,6 +59,26 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
+        streaming=in_chunks,
+    )
+
+
+def judge_serving(judging: Judging, artifact: Path | runners.Runner) -> tuple[OutputReport, ...]:
+    """Judge the signatures without states that an artifact has beside that with them, by its outputs."""
+    plan = judging.plan.serving
+    if plan is None:
+        return ()
+    beside = prepare_judging(plan, judging.options)
+    with beside.judge.open(trust=beside.trust) as source:
+        feeds = _choose_feeds(beside, source)
+        source.restart()
+        exact = [_run_judge(beside, source, feed) for feed in feeds]
+        trial = Trial(feeds, exact, [[*source.sizes]] * len(feeds))
+    comparison = Comparison(beside, trial, run_artifact(plan, _open_runner(beside, artifact), feeds))
+    name = plan.parts[0].name
+    return tuple(
+        replace(output, output=f"{name}/{output.output}")
+        for output in comparison.reports(measure_noise(comparison))
     )
 
 
@@ -217,11 +241,15 @@ def run_artifact(
     return answers
 
 
-def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
-    """Judge the outputs of a trial by what rounding does to the source's."""
-    judging, trial = comparison.judging, comparison.trial
+def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
+    """How far rounding moves what the source gives, for each wanted tensor.
+
+    `others` are the same trial with other answers. Further evaluations are made while a verdict on any of
+    them may hang on it.
+    """
+    judging, trial, every = comparison.judging, comparison.trial, (comparison, *others)
     if judging.dtype.name == "float64":
-        return comparison.reports([0.0] * len(judging.wanted))
+        return [0.0] * len(judging.wanted)
     count = len(trial.feeds)
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
 
@@ -233,14 +261,13 @@ def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
             feed = end_to_end.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
             return _run_judge(judging, source, feed)
 
-        noise = end_to_end.largest(
+        return end_to_end.largest(
             trial.exact,
             evaluate,
-            enough=comparison.is_settled,
-            doubtful=comparison.is_doubtful,
+            enough=lambda noise: all(each.is_settled(noise) for each in every),
+            doubtful=lambda noise: any(each.is_doubtful(noise) for each in every),
             in_order=bool(judging.plan.states),
         )
-    return comparison.reports(noise)
 
 
 def judge_on_milder_feeds(
@@ -268,7 +295,7 @@ def judge_on_milder_feeds(
             )
             if not output.judged and other.judged and milder.spread(other.output)
             else output
-            for output, other in zip(outputs, judge_outputs(milder), strict=True)
+            for output, other in zip(outputs, milder.reports(measure_noise(milder)), strict=True)
         )
         judged_on += milder.trial.feeds if new != outputs else []
         outputs = new
