@@ -32,7 +32,8 @@ class Format:
     `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users name
     tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives float32
     for every other float type of the source; `computes_single`: its recurrences compute in float32.
-    `keeps_signatures`: an artifact may have several signatures of one graph.
+    `takes_states`: initial states can be inputs, and final ones outputs. `keeps_signatures`: an artifact may
+    have several signatures of one graph.
     `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
     """
 
@@ -56,6 +57,7 @@ class Format:
     names_tensors: bool = False
     single: bool = False
     computes_single: bool = False
+    takes_states: bool = False
     keeps_signatures: bool = False
     replaces_blocks: bool = False
     states_recurrences: bool = False
@@ -88,6 +90,7 @@ _ROWS: Final = {
         keeps_functions=True,
         keeps_tables=True,
         keeps_strings=True,
+        takes_states=True,
         keeps_signatures=True,
         sizes=_SINGLE,
     ),
@@ -100,6 +103,7 @@ _ROWS: Final = {
         flags=("jit",),
         keeps_strings=True,
         names_tensors=True,
+        takes_states=True,
         sizes=_SINGLE,
     ),
     "checkpoint": Format(
@@ -126,6 +130,7 @@ _ROWS: Final = {
         computes_single=True,
         replaces_blocks=True,
         states_recurrences=True,
+        takes_states=True,
     ),
     "tflite": Format(
         "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",
@@ -137,6 +142,7 @@ _ROWS: Final = {
         single=True,
         computes_single=True,
         replaces_blocks=True,
+        takes_states=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

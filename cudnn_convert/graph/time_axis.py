@@ -49,7 +49,7 @@ class TimeAxis:
 
     An output without one has what holds after the last step. `rows` has the axis of the batch in each input
     that leaves it open. `lengths` are the inputs that hold the length of each row. `mixing` are the ops because of which the graph cannot run in chunks, in graph order. `strange`
-    are the recurrences whose steps are not those of an input.
+    are the recurrences whose steps, or whose rows, are not those of an input.
     """
 
     inputs: Mapping[str, int]
@@ -345,9 +345,11 @@ class _Walk:
         return "" if is_known and is_whole else _NUMBER
 
     def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
-        axis = 0 if self._recurrences[op.name] else 1
-        if self._axes(op.inputs[INPUT]) != [axis] and op.inputs[INPUT].shape.rank is not None:
-            self._strange.append(op.name)
+        axis, shape = 0 if self._recurrences[op.name] else 1, op.inputs[INPUT].shape
+        if shape.rank is not None:
+            is_part = bool(self._rows) and shape[1 - axis] not in (None, _SIZES[_BATCH])
+            if self._axes(op.inputs[INPUT]) != [axis] or is_part:
+                self._strange.append(op.name)
         if len(kinds) > LENGTHS and kinds[LENGTHS] is not _Kind.LENGTHS:
             return "lengths that are none of the inputs"
         return ""

@@ -17,16 +17,15 @@ Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert.model import Model, Part, Recurrence, Signature
+from cudnn_convert.model import Model, Part, Recurrence, Signature, StreamState
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried
-    from cudnn_convert.graph.passes.stream_states import StreamState
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,47 @@ class Streaming:
     lengths: frozenset[str] = frozenset()
     rows: Mapping[str, int] = field(default_factory=dict)
     begins: Mapping[str, str] = field(default_factory=dict)
+
+
+def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
+    """The states of recurrences that are each a signature, as `graphless.Single` names them."""
+    states = []
+    for part, recurrence in zip(parts, recurrences, strict=True):
+        sizes = recurrence.sizes
+        for kind, width in (("h", sizes.width), ("c", sizes.units)):
+            key, end = f"initial_{kind}", f"state_{kind}"
+            if key in part.signature.inputs:
+                states.append(
+                    StreamState(
+                        node=recurrence.node,
+                        kind=kind,
+                        time_major=True,
+                        key=part.prefix + key,
+                        next_key=part.prefix + end,
+                        start=part.signature.inputs[key],
+                        end=part.signature.outputs[end],
+                        depth=sizes.layers * sizes.directions,
+                        width=width,
+                    )
+                )
+    return tuple(states)
+
+
+def stream_singles(plan: Plan) -> Plan:
+    """A plan of recurrences without a graph that says how each is run in chunks; none if it cannot be."""
+    if any(single.recurrence.sizes.directions == 2 for single in plan.singles):
+        return plan
+    pairs = [*zip(plan.parts, plan.singles, strict=True)]
+    axes = {part.prefix: int(single.batch_major) for part, single in pairs}
+    lengths = [f"{part.prefix}sequence_lengths" for part, single in pairs if single.recurrence.lengths]
+    streaming = Streaming(
+        name_states(plan.parts, plan.recurrences),
+        {f"{prefix}inputs": axis for prefix, axis in axes.items()},
+        {f"{prefix}outputs": axis for prefix, axis in axes.items()},
+        frozenset(lengths),
+        {f"{prefix}inputs": 1 - axis for prefix, axis in axes.items()},
+    )
+    return replace(plan, streaming=streaming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from cudnn_convert.model import (
     Signature,
 )
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.read import keras_hdf5, read
 from cudnn_convert.recurrences import graphless, weight_copies
@@ -78,7 +78,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     form = FORMATS[options.format]
     if _needs_no_graph(model, options):
         interface = _interface(options)
-        return plan_weights(
+        plan = plan_weights(
             model,
             _describe(options),
             # The user of the weights may need the states, so each recurrence has them.
@@ -87,6 +87,11 @@ def make_plan(model: Model, options: Options) -> Plan:
             weights=options.weights,
             convention=convention,
         )
+        return stream_singles(plan) if options.states else plan
+    is_graphless = model.graph is None and model.architecture is None
+    if options.states and not (form.takes_states or is_graphless):
+        formats = " or ".join(name for name, form in FORMATS.items() if form.takes_states)
+        raise UsageError(f"--states: expected --format {formats}, found {options.format}")
     if form.alone:
         from cudnn_convert.plan import from_graph
 
@@ -101,7 +106,6 @@ def make_plan(model: Model, options: Options) -> Plan:
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
-    is_graphless = model.graph is None and model.architecture is None
     plan = plan_graph(
         ensure_graph(model, options),
         inputs=options.inputs,
@@ -120,8 +124,9 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
-    if options.states and not is_graphless:
-        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures)
+    if options.states:
+        is_one = form.keeps_signatures
+        plan = streaming.stream_assembled(plan) if is_graphless else streaming.plan_stream(plan, stateless=is_one)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan

@@ -17,10 +17,10 @@ from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageErr
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
-from cudnn_convert.graph.passes.stream_states import PLACES, StreamState
+from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
-from cudnn_convert.model import Mode, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan, Streaming
+from cudnn_convert.model import Mode, Part, Recurrence, Signature, StreamState
+from cudnn_convert.plan import Plan, Streaming, name_states
 from cudnn_convert.plan.requests import NEXT
 
 #: The signature of a SavedModel that takes and gives states.
@@ -68,7 +68,6 @@ def _with_states(
     stateless: bool,
 ) -> Plan:
     """The plan with its states in signature and graph, which takes `inputs` beside them."""
-    keys = {name: key for key, name in plan.signature.inputs.items()}
     signature = Signature(
         inputs | {state.key: state.start for state in states},
         dict(plan.signature.outputs) | {state.next_key: state.end for state in states},
@@ -82,7 +81,7 @@ def _with_states(
     )
     if stateless:
         graph = stream_states.stream_states(plan.graph, states, defaults=True)
-    outputs = {name: key for key, name in signature.outputs.items()}
+    begins = {key: name for key, name in plan.source.inputs.items() if key not in inputs}
     return replace(
         plan,
         graph=graph,
@@ -91,15 +90,42 @@ def _with_states(
         parts=(Part(STREAM if stateless else plan.parts[0].name, signature),),
         notes=(*plan.notes, *_notes(plan, states, inputs, stateless=stateless)),
         flags=(*plan.flags, "--states"),
-        streaming=Streaming(
-            states,
-            {keys[name]: axis for name, axis in time.inputs.items() if name in keys},
-            {outputs[name]: axis for name, axis in time.outputs.items()},
-            frozenset(keys[name] for name in time.lengths),
-            {keys[name]: axis for name, axis in time.rows.items() if name in keys},
-            {key: name for key, name in plan.source.inputs.items() if key not in inputs},
-        ),
+        streaming=_streaming(signature, states, time, begins),
         serving=plan if stateless else None,
+    )
+
+
+def stream_assembled(plan: Plan) -> Plan:
+    """A plan of weights without a graph, around which one was built, that says how it is run in chunks.
+
+    Its signatures have states already. As it is where one of its recurrences is bidirectional.
+    """
+    states = name_states(plan.parts, plan.recurrences)
+    if any(recurrence.sizes.directions == 2 for recurrence in plan.recurrences):
+        return plan
+    starts = {state.start for state in states}
+    axes = {name: (1,) if name in starts else () for name in plan.signature.inputs.values()}
+    time_major = {recurrence.node: recurrence.time_major for recurrence in plan.recurrences}
+    outputs = [*plan.signature.outputs.values()]
+    time = find_time_axis(plan.graph, axes, outputs, time_major)
+    assert time is not None and not (time.mixing or time.strange)
+    return replace(plan, streaming=_streaming(plan.signature, states, time))
+
+
+def _streaming(
+    signature: Signature, states: tuple[StreamState, ...], time: TimeAxis, begins: Mapping[str, str] | None = None
+) -> Streaming:
+    """How a model of a signature is run in chunks."""
+    starts, ends = {state.start for state in states}, {state.end for state in states}
+    inputs = {name: key for key, name in signature.inputs.items() if name not in starts}
+    outputs = {name: key for key, name in signature.outputs.items() if name not in ends}
+    return Streaming(
+        states,
+        {inputs[name]: axis for name, axis in time.inputs.items() if name in inputs},
+        {outputs[name]: axis for name, axis in time.outputs.items() if name in outputs},
+        frozenset(inputs[name] for name in time.lengths),
+        {inputs[name]: axis for name, axis in time.rows.items() if name in inputs},
+        begins or {},
     )
 
 
@@ -216,8 +242,8 @@ def _refuse(
         return
     for node in time.strange:
         yield Reason(
-            f"{node}: {begin} a recurrence over the steps of an input, found one over something else; "
-            "choose --inputs behind what changes the steps"
+            f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others; "
+            "choose --inputs behind what changes them"
         )
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:

@@ -15,7 +15,6 @@ A constant that is the same in each row, such as zeros for a batch of 4, leaves 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,30 +23,11 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, NodeDef, reference, split
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.model import StreamState
 
 #: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
 PLACES: Final = {"h": (INPUT_H, 1), "c": (INPUT_C, 2)}
 _SWAPPED: Final = np.array([1, 0, 2], np.int32)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """A state of a recurrence that is an input and, as it is after the last step, an output.
-
-    `node` is the cuDNN node, `kind` is `h` or `c`, `time_major` says whether the node's own states are
-    `[layers*directions, batch, width]` or have the batch first. `key` and `next_key` are the signature's,
-    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`.
-    """
-
-    node: str
-    kind: str
-    time_major: bool
-    key: str
-    next_key: str
-    start: str
-    end: str
-    depth: int
-    width: int
 
 
 def stream_states(
