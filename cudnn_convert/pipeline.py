@@ -150,7 +150,9 @@ def verify_plan(
         raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
     if result.streaming is not None and not result.streaming.compared:
         expected = "expected an output of a sequence in chunks that can be judged"
-        reason = f"streaming: not proven: {expected}, found none on these inputs; give milder ones with --data"
+        reason = (
+            f"streaming: not proven: {expected}, found none on these inputs; give milder ones with --data"
+        )
         raise UnsupportedModelError(path, [reason])
     return result
 
@@ -344,6 +346,8 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
+    if options.states:
+        raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
     read.require(source)
     destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)

@@ -220,9 +220,9 @@ def verification(result: Verification) -> None:
 def _in_chunks(streamed: StreamReport) -> str:
     """A line on the answers to feeds that came in chunks."""
     verdict = "equal to the whole" if streamed.passed else "different from the whole"
-    figures = f"{streamed.compared} values, worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
+    worst = f"worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
-    return f"in chunks {', '.join(streamed.chunks)}: {verdict} ({figures}){hidden}"
+    return f"in chunks {', '.join(streamed.chunks)}: {verdict} ({streamed.compared} values, {worst}){hidden}"
 
 
 def _recurrence_table(result: Verification) -> Table:

@@ -58,9 +58,7 @@ def with_weights(inspection: Inspection, source: Path, options: Options) -> Insp
     return replace(inspection, stream_command=words if options.states else (*words, "--states"))
 
 
-def with_layers(
-    inspection: Inspection, source: Path, model: Architecture, options: Options
-) -> Inspection:
+def with_layers(inspection: Inspection, source: Path, model: Architecture, options: Options) -> Inspection:
     """The inspection of a Keras model, with which of its layers stream."""
     entries = [entry for _, entry in layer_tree.walk(model.config)]
     around = {layer_tree.layer_name(entry): entry for entry in entries}
@@ -96,9 +94,9 @@ def _is_wrapped(name: str, entries: Mapping[str, Entry]) -> bool:
 
 #: Layers that take each step of `[batch, time, features]` by itself, whatever their settings.
 _STEPWISE: Final = frozenset(classes.CUDNN) | frozenset(
-    "Sequential Functional Model InputLayer Dense Activation ReLU LeakyReLU PReLU ELU ThresholdedReLU Dropout "
-    "SpatialDropout1D GaussianNoise GaussianDropout AlphaDropout TimeDistributed Add Multiply Subtract Average "
-    "Maximum Minimum".split()
+    "Sequential Functional Model InputLayer Dense Activation ReLU LeakyReLU PReLU ELU ThresholdedReLU "
+    "Dropout SpatialDropout1D GaussianNoise GaussianDropout AlphaDropout TimeDistributed Add Multiply "
+    "Subtract Average Maximum Minimum".split()
 )
 #: Others do with these settings, which are their usual ones.
 _SETTINGS: Final[Mapping[str, tuple[str, tuple[Any, ...]]]] = {

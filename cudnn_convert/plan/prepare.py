@@ -15,7 +15,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras.config import classes
+from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.model import (
     Architecture,
     Array,
@@ -126,7 +126,11 @@ def make_plan(model: Model, options: Options) -> Plan:
         refuse(model.path, plan.recurrences)
     if options.states:
         is_one = form.keeps_signatures
-        plan = streaming.stream_assembled(plan) if is_graphless else streaming.plan_stream(plan, stateless=is_one)
+        plan = (
+            streaming.stream_assembled(plan)
+            if is_graphless
+            else streaming.plan_stream(plan, stateless=is_one)
+        )
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
@@ -214,6 +218,9 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
+    if options.states:  # which are inputs, and fix no batch
+        config = layer_tree.without_states(architecture.config)
+        model = replace(model, architecture=replace(architecture, config=config))
     if FORMATS[options.format].layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
     return trace.trace_model(model, user_code(options))

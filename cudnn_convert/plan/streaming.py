@@ -28,7 +28,7 @@ STREAM: Final = "stream"
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
 _GENERIC: Final = re.compile(
     r"(Cudnn(RNN|LSTM|GRU)\w*|(Stateful|Stateless)?PartitionedCall|cond|while|body|branch_executed|If|"
-    r"then|else|StatefulPartitionedCall)(_\d+)?",
+    r"then|else|StatefulPartitionedCall)(_\d+)?"
 )
 _SHOWN: Final = 5
 
@@ -40,7 +40,9 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
     Raises UnsupportedModelError with all reasons at once, UsageError without a recurrence.
     """
     if not plan.recurrences:
-        raise UsageError(f"{plan.model.path}: --states: expected a cuDNN recurrence, found none; leave it out")
+        raise UsageError(
+            f"{plan.model.path}: --states: expected a cuDNN recurrence, found none; leave it out"
+        )
     reasons = [*map(Reason, find_obstacles(plan).values())]
     if reasons:
         raise UnsupportedModelError(plan.model.path, reasons)
@@ -49,7 +51,7 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
     graph = node_defs.prune(stream_states.stream_states(plan.graph, states, defaults=False), ends)
     starts = {state.start for state in states}
     inputs = {key: name for key, name in plan.signature.inputs.items() if split(name)[0] in graph.index.nodes}
-    axes = {name: () for name in inputs.values()} | dict.fromkeys(starts, (1,))
+    axes = dict.fromkeys(inputs.values(), ()) | dict.fromkeys(starts, (1,))
     time_major = {recurrence.node: recurrence.time_major for recurrence in plan.recurrences}
     time = find_time_axis(graph, axes, ends, time_major)
     if reasons := [*_refuse(plan, graph, time, [*plan.signature.outputs.values()])]:
@@ -62,7 +64,7 @@ def _with_states(
     plan: Plan,
     graph: node_defs.Graph,
     states: tuple[StreamState, ...],
-    inputs: Mapping[str, str],
+    inputs: dict[str, str],
     time: TimeAxis,
     *,
     stateless: bool,
@@ -113,7 +115,10 @@ def stream_assembled(plan: Plan) -> Plan:
 
 
 def _streaming(
-    signature: Signature, states: tuple[StreamState, ...], time: TimeAxis, begins: Mapping[str, str] | None = None
+    signature: Signature,
+    states: tuple[StreamState, ...],
+    time: TimeAxis,
+    begins: Mapping[str, str] | None = None,
 ) -> Streaming:
     """How a model of a signature is run in chunks."""
     starts, ends = {state.start for state in states}, {state.end for state in states}
@@ -210,7 +215,8 @@ def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
     for path in paths:
         others = [other for other in paths if other is not path and other != path]
         depth = next(
-            (k for k in range(1, len(path)) if not any(other[-k:] == path[-k:] for other in others)), len(path)
+            (k for k in range(1, len(path)) if not any(other[-k:] == path[-k:] for other in others)),
+            len(path),
         )
         names.append(unique("_".join(path[-depth:]), names))
     return names
@@ -226,7 +232,7 @@ def _refuse(
         return
     index = graph.index
     nodes = [recurrence.node for recurrence in plan.recurrences]
-    front = {op for op in index.ancestors(nodes, control=False)}
+    front = index.ancestors(nodes, control=False)
     mixing = {found.node: found for found in time.mixing}
     shown = _frontier(index, mixing, front)
     for found in shown[:_SHOWN]:
@@ -248,18 +254,18 @@ def _refuse(
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:
         yield Reason(
-            f"{', '.join(fixed)}: {begin} an input with an open number of steps, found none; refine the shape "
-            "with --inputs, if the source leaves it open"
+            f"{', '.join(fixed)}: {begin} an input with an open number of steps, found none; convert without "
+            "--states"
         )
 
 
 def _frontier(index: Index, mixing: Mapping[str, Mixing], front: set[str]) -> list[Mixing]:
     """Of ops before recurrences those with no other behind, of the others those with none before."""
-    shown = []
+    shown: list[Mixing] = []
     for name, found in mixing.items():
-        around = (
-            index.descendants([name]) & front if name in front else index.ancestors([name], control=False) - front
-        )
+        is_before = name in front
+        around = index.descendants([name]) if is_before else index.ancestors([name], control=False)
+        around = around & front if is_before else around - front
         is_told = found.what == LOOP and any(other.what == LOOP for other in shown)
         if not (around - {name}) & mixing.keys() and not is_told:
             shown.append(found)
@@ -267,7 +273,9 @@ def _frontier(index: Index, mixing: Mapping[str, Mixing], front: set[str]) -> li
 
 
 #: What carries the result of an op that mixes steps on, without looking at time again.
-_CARRIERS: Final = ops.COPIES | frozenset("BiasAdd Squeeze Reshape Transpose Relu Relu6 Elu Tanh Sigmoid".split())
+_CARRIERS: Final = ops.COPIES | frozenset(
+    "BiasAdd Squeeze Reshape Transpose Relu Relu6 Elu Tanh Sigmoid".split()
+)
 
 
 def _cure(
@@ -295,8 +303,9 @@ def _notes(
     plan: Plan, states: Sequence[StreamState], inputs: Mapping[str, str], *, stateless: bool
 ) -> Iterator[str]:
     listed = ", ".join(state.key for state in states)
-    begin = "signature stream takes" if stateless else "the model takes"
-    ends = f"{plan.parts[0].name} begins with the source's own" if stateless else "begin a sequence with zeros"
+    begin = f"signature {STREAM} takes" if stateless else "the model takes"
+    own = f"{plan.parts[0].name} begins with the source's own"
+    ends = own if stateless else "begin a sequence with zeros"
     yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {ends}"
     left = [key for key in plan.signature.inputs if key not in inputs]
     if left:

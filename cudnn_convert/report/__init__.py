@@ -314,7 +314,8 @@ class Verification:
 class Report:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
-    `states` are those among them that go from chunk to chunk. `out` is None where the source is portable already and nothing was written.
+    `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
+    already and nothing was written.
     """
 
     source: str
@@ -381,11 +382,7 @@ def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
 
 
 def provenance(
-    report: Report,
-    *,
-    tensors: dict[str, dict[str, str]],
-    options: dict[str, Any],
-    begins: dict[str, str],
+    report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any], begins: dict[str, str]
 ) -> str:
     """An artifact's origin as JSON: enough to verify it again, without date or time.
 

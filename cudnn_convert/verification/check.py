@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +34,9 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     meant to be equal; its choices may differ where errors of that size in their scores explain it. Raises the
     errors of `cudnn_convert.errors`.
     """
-    judging = prepare_judging(plan, options)
+    beside = prepare_judging(plan.serving, options) if plan.serving else None
+    # What was recorded of the source are calls of its own, which begin with its own states.
+    judging = prepare_judging(plan, replace(options, golden=None) if beside else options)
     trial = run_source(judging)
     runner = _open_runner(judging, artifact)
     comparison = Comparison(judging, trial, run_artifact(judging.plan, runner, trial.feeds))
@@ -46,7 +48,7 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
-    outputs += judge_serving(judging, artifact)
+    outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
         verdict.passed and (in_chunks is None or in_chunks.passed),
@@ -54,7 +56,7 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
         _shapes(judging.plan, [*trial.feeds, *milder]),
         outputs,
         (*compare.warnings(outputs), *comparison.disagreements(outputs), *verdict.warnings),
-        recording=judging.golden.facts if judging.golden else None,
+        recording=golden.facts if (golden := (beside or judging).golden) else None,
         recurrences=pieces,
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
@@ -63,23 +65,32 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     )
 
 
-def judge_serving(judging: Judging, artifact: Path | runners.Runner) -> tuple[OutputReport, ...]:
-    """Judge the signatures without states that an artifact has beside that with them, by its outputs."""
-    plan = judging.plan.serving
-    if plan is None:
-        return ()
-    beside = prepare_judging(plan, judging.options)
-    with beside.judge.open(trust=beside.trust) as source:
-        feeds = _choose_feeds(beside, source)
+def judge_serving(
+    judging: Judging, artifact: Path | runners.Runner, *, without: Collection[str]
+) -> tuple[OutputReport, ...]:
+    """Judge the signature that an artifact has beside the one with states, by its outputs.
+
+    Feeds of the user may have the keys `without`, which it does not take.
+    """
+    plan = judging.plan
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = _choose_feeds(judging, source, without=without)
         source.restart()
-        exact = [_run_judge(beside, source, feed) for feed in feeds]
-        trial = Trial(feeds, exact, [[*source.sizes]] * len(feeds))
-    comparison = Comparison(beside, trial, run_artifact(plan, _open_runner(beside, artifact), feeds))
+        exact, sizes = [], []
+        for feed in feeds:
+            exact.append(_run_judge(judging, source, feed))
+            sizes.append([*source.sizes])
+    trial = Trial(feeds, exact, sizes)
+    comparison = Comparison(judging, trial, run_artifact(plan, _open_runner(judging, artifact), feeds))
     name = plan.parts[0].name
     return tuple(
         replace(output, output=f"{name}/{output.output}")
         for output in comparison.reports(measure_noise(comparison))
     )
+
+
+def _keys_of_states(plan: Plan) -> list[str]:
+    return [state.key for state in plan.streaming.states] if plan.streaming else []
 
 
 def prepare_judging(plan: Plan, options: Options) -> Judging:
@@ -139,14 +150,16 @@ def run_source(judging: Judging) -> Trial:
         return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
-def _choose_feeds(judging: Judging, source: Source) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given by the user, or drawn."""
+def _choose_feeds(
+    judging: Judging, source: Source, *, without: Collection[str] = ()
+) -> list[dict[str, Array]]:
+    """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
     judge, plan, options = judging.judge, judging.plan, judging.options
     if judging.golden:
         recordings.require_accepted(judge, source, judging.golden)
         return [*judging.golden.feeds]
     if options.data:
-        feeds = recordings.accept_feeds(judge, source, options.data)
+        feeds = recordings.accept_feeds(judge, source, options.data, without=without)
     else:
         feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, options.format))
     # What stays in variables shows from the second call on.

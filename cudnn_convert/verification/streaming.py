@@ -16,7 +16,7 @@ import numpy as np
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array
-from cudnn_convert.plan import Plan, Streaming
+from cudnn_convert.plan import Streaming
 from cudnn_convert.report import StreamReport
 from cudnn_convert.verification.end_to_end import Comparison
 
@@ -93,21 +93,6 @@ def _spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         end = min(steps, begin + sizes[number % len(sizes)])
         yield begin, end
         begin, number = end, number + 1
-
-
-def begin_states(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Zeros for the states that a feed by tensor lacks, for as many rows as it has."""
-    if plan.streaming is None:
-        return {}
-    rows = next(
-        (feed[plan.signature.inputs[key]].shape[axis] for key, axis in plan.streaming.rows.items()), 1
-    )
-    dtypes = {recurrence.node: recurrence.dtype for recurrence in plan.recurrences}
-    return {
-        state.start: np.zeros((state.depth, rows, state.width), dtypes[state.node])
-        for state in plan.streaming.states
-        if state.start not in feed
-    }
 
 
 def judge_chunks(chunked: Sequence[Chunked], noise: Sequence[float]) -> StreamReport | None:

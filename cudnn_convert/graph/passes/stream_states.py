@@ -27,6 +27,7 @@ from cudnn_convert.model import StreamState
 
 #: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
 PLACES: Final = {"h": (INPUT_H, 1), "c": (INPUT_C, 2)}
+_RANK: Final = 3
 _SWAPPED: Final = np.array([1, 0, 2], np.int32)
 
 
@@ -73,12 +74,12 @@ def _initial(graph: node_defs.Graph, state: StreamState, source: str) -> tuple[l
     node = graph.index.nodes[state.node]
     value = node_defs.fold_constant(graph.index, graph.index.data_inputs(node)[PLACES[state.kind][0]])
     batch = 1 if state.time_major else 0
-    row = None if value is None or value.ndim != 3 else value.take([0], batch)
-    if row is None or not np.array_equal(value, np.broadcast_to(row, np.shape(value))):
+    if value is None or value.ndim != _RANK or not (value == value.take([0], batch)).all():
         return [], source
+    row = value.take([0], batch)
 
     def rows(x: Any) -> Any:
-        times = [tf.shape(x)[batch] if axis == batch else 1 for axis in range(3)]
+        times = [tf.shape(x)[batch] if axis == batch else 1 for axis in range(_RANK)]
         return tf.tile(tf.constant(row), times)
 
     body = inlining.trace_function(rows, tf.TensorSpec([None, None, None], tf.as_dtype(node.attr["T"].type)))
