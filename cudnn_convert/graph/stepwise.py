@@ -26,7 +26,7 @@ _ELEMENTWISE: Final = (
         "Elu Selu LeakyRelu Erf Sin Cos Maximum Minimum ClipByValue SquaredDifference AddN BiasAdd BiasAddV1 "
         "Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Floor Ceil Round "
         "Rint IsNan IsInf IsFinite ZerosLike OnesLike EnsureShape CheckNumerics PlaceholderWithDefault Xlogy "
-        "Xdivy StringLower AsString Print Assert NoOp Transpose".split()
+        "Xdivy StringLower AsString Print Assert NoOp Transpose IdentityN".split()
     )
 )
 #: Give for each element what it alone decides, in another form: lookups in partitioned tables.

@@ -222,8 +222,10 @@ class _Walk:
             axes = self._steps.axes(value)
             if len(axes) == 1 and self._steps.size(value) == self._steps.count:
                 places[name] = axes[0]
-            elif axes or (self._kinds.get(name) is _Kind.STEPS and not self._mixing):
+            elif axes:
                 self._mixing.append(Mixing(split(name)[0], "steps and rows in one axis of an output"))
+            elif self._kinds.get(name) is _Kind.STEPS and not self._mixing:
+                self._mixing.append(Mixing(split(name)[0], "an output of unknown sizes"))
         return TimeAxis(
             self._time, places, self._rows, self._lengths, tuple(self._mixing), tuple(self._strange)
         )
@@ -232,6 +234,7 @@ class _Walk:
         what = self._judge(op, kinds)
         for output in op.outputs:
             kind = self._kind_of(op, kinds, output)
+            kind = _Kind.STEPS if what and self._steps.axes(output) else kind
             self._kinds |= {} if kind is None else {output.name: kind}
             what = what or ("pairs of steps (attention)" if self._steps.are_paired(output) else "")
         if what:
