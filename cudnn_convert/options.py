@@ -48,7 +48,6 @@ class Options:
     set: Sequence[str] = _reading((), "bind a constant; repeatable", metavar="TENSOR=VALUE")
     signature: str | None = _reading(None, "which signature; default serving_default", metavar="KEY")
     tag: str | None = _reading(None, "which graph of a SavedModel; default serve", metavar="TAG")
-    states: bool = _reading(False, "initial states as inputs, final states as outputs")
     weights: str = _reading("auto", "which copy; default %(default)s", choices=WEIGHTS)
     forget_bias: float = _reading(
         0.0, "added to the forget gate of canonical LSTM biases; default 0", metavar="X"
@@ -61,6 +60,7 @@ class Options:
     layout: str | None = _reading(
         None, "first axis of inputs and outputs", section=_ALONE, choices=("time", "batch")
     )
+    states: bool = _reading(False, "initial states as inputs, final states as outputs")
     lengths: bool = _reading(False, "take sequence_lengths too", section=_ALONE)
     architecture: Path | None = _flag(
         None, "the model of a weights file", of="source", section=_KERAS, metavar="JSON", vouched=True

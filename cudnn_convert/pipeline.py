@@ -290,8 +290,8 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         together = model.graph is None and model.architecture is None
         if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
-            states = {state[key] for state in recorded["states"] for key in ("key", "next_key")}
-            taken = {**recorded["inputs"], **recorded["begins"]}
+            states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
+            taken = {**recorded["inputs"], **recorded.get("begins", {})}
             again["inputs"] = again["inputs"] or _pairs(taken, states)
             again["outputs"] = _pairs(recorded["outputs"], states)
         options = replace(options, **again)

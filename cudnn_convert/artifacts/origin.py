@@ -75,7 +75,7 @@ def parse(path: Path, text: Any) -> dict[str, Any]:
         states, begins = record.get("states", []), record.get("begins", {})
         named += [begins, *({key: state[key] for key in ("key", "next_key")} for state in states)]
         if all(isinstance(name, str) for ends in named for name in ends.values()):
-            return {**record, "options": dict(record["options"]), "states": states, "begins": begins}
+            return {**record, "options": dict(record["options"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:
         raise _foreign(path) from cause
     raise _foreign(path)

@@ -1,4 +1,4 @@
-"""Which ops take each step of a sequence by itself, judged by the axes of what they read and give.
+"""Which ops take each step of a sequence by itself, judged by the axes of their operands.
 
 `judge_op` describes what an op does to the steps, or gives "" where each is taken by itself. An op of plain
 arithmetic does so; others do by a rule of their own, which asks where the steps lie in its operands. What has
@@ -90,11 +90,11 @@ def judge_op(steps: Steps, op: Any) -> str:
     return f"{op.type}, which is not known to take each step by itself"
 
 
-def _elementwise(steps: Steps, op: Any) -> str:
+def _judge_elementwise(steps: Steps, op: Any) -> str:
     return ""
 
 
-def _reduction(steps: Steps, op: Any) -> str:
+def _judge_reduction(steps: Steps, op: Any) -> str:
     axes, x = tf.get_static_value(op.inputs[1]), op.inputs[0]
     if axes is None or x.shape.rank is None:
         return f"{_REDUCTIONS[op.type]} over axes that are not known"
@@ -102,13 +102,13 @@ def _reduction(steps: Steps, op: Any) -> str:
     return f"{_REDUCTIONS[op.type]} over time" if reduced & {*steps.axes(x)} else ""
 
 
-def _last_axis(steps: Steps, op: Any) -> str:
+def _judge_last_axis(steps: Steps, op: Any) -> str:
     x = op.inputs[0]
     is_mixed = x.shape.rank is None or x.shape.rank - 1 in steps.axes(x)
     return f"{_LAST_AXIS[op.type]} over time" if is_mixed else ""
 
 
-def _window(steps: Steps, op: Any) -> str:
+def _judge_window(steps: Steps, op: Any) -> str:
     """A convolution or pooling mixes steps where its window has several along time."""
     layout, attributes = op.get_attr("data_format").decode(), op.node_def.attr
     axes = [layout.index(letter) for letter in "DHW" if letter in layout]
@@ -127,36 +127,36 @@ def _window(steps: Steps, op: Any) -> str:
     return ""
 
 
-def _product(steps: Steps, op: Any) -> str:
+def _judge_product(steps: Steps, op: Any) -> str:
     """A product mixes steps where an axis of steps is summed over."""
     before = sum(len(steps.axes(value)) for value in op.inputs)
     after = sum(len(steps.axes(value)) for value in op.outputs)
     return "" if before == after == 1 else "a product over time (attention)"
 
 
-def _normalisation(steps: Steps, op: Any) -> str:
+def _judge_normalisation(steps: Steps, op: Any) -> str:
     is_channel = op.get_attr("data_format").decode().index("C") in steps.axes(op.inputs[0])
     return "a normalisation over time" if is_channel or op.get_attr("is_training") else ""
 
 
-def _reshaped(steps: Steps, op: Any) -> str:
+def _judge_reshape(steps: Steps, op: Any) -> str:
     """The same elements in another form: the steps stay in one axis."""
     return "" if all(len(steps.axes(value)) == 1 for value in op.outputs) else "steps folded together"
 
 
-def _joined(steps: Steps, op: Any) -> str:
+def _judge_join(steps: Steps, op: Any) -> str:
     """Time stays as long as it was."""
     wanted = {size for value in op.inputs if (size := steps.size(value))}
     return "" if {*map(steps.size, op.outputs)} <= wanted else "what is joined or cut along time"
 
 
-def _tiled(steps: Steps, op: Any) -> str:
+def _judge_tile(steps: Steps, op: Any) -> str:
     times = tf.get_static_value(op.inputs[1])
     is_same = times is not None and all(times[axis] == 1 for axis in steps.axes(op.inputs[0]))
     return "" if is_same or (times is None and steps.axes(op.outputs[0])) else "repeated steps"
 
 
-def _gathered(steps: Steps, op: Any) -> str:
+def _judge_gather(steps: Steps, op: Any) -> str:
     """A lookup takes each step's own row; a choice of steps does not."""
     table = op.inputs[0]
     axis = tf.get_static_value(op.inputs[2]) if op.type == "GatherV2" else 0
@@ -166,7 +166,7 @@ def _gathered(steps: Steps, op: Any) -> str:
     return "" if is_other else _BY_POSITION
 
 
-def _reversed(steps: Steps, op: Any) -> str:
+def _judge_reverse(steps: Steps, op: Any) -> str:
     is_sequence = op.type == "ReverseSequence"
     given = [op.get_attr("seq_dim")] if is_sequence else tf.get_static_value(op.inputs[1])
     rank = op.inputs[0].shape.rank
@@ -175,12 +175,14 @@ def _reversed(steps: Steps, op: Any) -> str:
     return REVERSED if {int(axis) % rank for axis in given} & {*steps.axes(op.inputs[0])} else ""
 
 
-def _sliced(steps: Steps, op: Any) -> str:
+def _judge_slice(steps: Steps, op: Any) -> str:
     """A slice of all steps, or the last one alone."""
     x, axes = op.inputs[0], steps.axes(op.inputs[0])
     if not axes or x.shape.rank is None:
         return _BY_POSITION
-    begin, end, step = (_strided if op.type == "StridedSlice" else _plain)(op, axes[0])
+    begin, end, step = (_bounds_of_strided_slice if op.type == "StridedSlice" else _bounds_of_slice)(
+        op, axes[0]
+    )
     size = x.shape[axes[0]]
     if step == -1 and begin in (None, -1, size - 1):
         return REVERSED
@@ -194,7 +196,7 @@ _Range = tuple[int | None, int | None, int | None]
 _SOME: Final[_Range] = (1, 1, 1)
 
 
-def _strided(op: Any, axis: int) -> _Range:
+def _bounds_of_strided_slice(op: Any, axis: int) -> _Range:
     """Begin, end and step of a StridedSlice along an axis of its input; None for all."""
     begins, ends, strides = (tf.get_static_value(value) for value in op.inputs[1:4])
     if begins is None or ends is None or strides is None:
@@ -217,7 +219,7 @@ def _strided(op: Any, axis: int) -> _Range:
     return None, None, None
 
 
-def _plain(op: Any, axis: int) -> _Range:
+def _bounds_of_slice(op: Any, axis: int) -> _Range:
     begins, sizes = (tf.get_static_value(value) for value in op.inputs[1:3])
     if begins is None or sizes is None:
         return _SOME
@@ -225,7 +227,7 @@ def _plain(op: Any, axis: int) -> _Range:
     return begin, None if size == -1 else begin + size, 1
 
 
-def _split(steps: Steps, op: Any) -> str:
+def _judge_split(steps: Steps, op: Any) -> str:
     """Pieces along another axis than time."""
     return "" if {len(steps.axes(value)) for value in op.outputs} == {1} else "steps taken apart"
 
@@ -235,17 +237,17 @@ def _rules(names: Sequence[str] | frozenset[str] | Mapping[str, str], rule: Rule
 
 
 _RULES: Final[Mapping[str, Rule]] = {
-    **_rules(_ELEMENTWISE | LOOKUPS, _elementwise),
-    **_rules(_REDUCTIONS, _reduction),
-    **_rules(_LAST_AXIS, _last_axis),
-    **_rules(_WINDOWS, _window),
-    **_rules(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _product),
-    **_rules(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _normalisation),
-    **_rules(("Reshape", "ExpandDims", "Squeeze"), _reshaped),
-    **_rules(("ConcatV2", "Concat", "Pack", "Pad", "PadV2", "MirrorPad", "BroadcastTo"), _joined),
-    **_rules(("Tile",), _tiled),
-    **_rules(("Gather", "GatherV2"), _gathered),
-    **_rules(("ReverseV2", "ReverseSequence"), _reversed),
-    **_rules(("StridedSlice", "Slice"), _sliced),
-    **_rules(("Split", "SplitV", "Unpack"), _split),
+    **_rules(_ELEMENTWISE | LOOKUPS, _judge_elementwise),
+    **_rules(_REDUCTIONS, _judge_reduction),
+    **_rules(_LAST_AXIS, _judge_last_axis),
+    **_rules(_WINDOWS, _judge_window),
+    **_rules(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _judge_product),
+    **_rules(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _judge_normalisation),
+    **_rules(("Reshape", "ExpandDims", "Squeeze"), _judge_reshape),
+    **_rules(("ConcatV2", "Concat", "Pack", "Pad", "PadV2", "MirrorPad", "BroadcastTo"), _judge_join),
+    **_rules(("Tile",), _judge_tile),
+    **_rules(("Gather", "GatherV2"), _judge_gather),
+    **_rules(("ReverseV2", "ReverseSequence"), _judge_reverse),
+    **_rules(("StridedSlice", "Slice"), _judge_slice),
+    **_rules(("Split", "SplitV", "Unpack"), _judge_split),
 }

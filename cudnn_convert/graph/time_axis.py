@@ -75,7 +75,7 @@ def find_time_axis(
     shapes = {name: graph.shapes.get_tensor_by_name(name).shape for name in inputs}
     if any(shape.rank is None for shape in shapes.values()):
         return None
-    sizes = {_TIME: _unused_prime(graph.shapes), **_SIZES}
+    sizes = {_TIME: _choose_prime(graph.shapes), **_SIZES}
     best: tuple[int, tf.Graph, _Roles] | None = None
     wanted = 2 * len(recurrences)
     for roles in _assignments(shapes, inputs):
@@ -93,7 +93,7 @@ def find_time_axis(
     return _Walk(graph, seen, Steps(sizes[_TIME]), roles, recurrences).judge(outputs)
 
 
-def _unused_prime(seen: tf.Graph) -> int:
+def _choose_prime(seen: tf.Graph) -> int:
     """A prime that divides no size in the graph."""
     outputs = (output.shape for op in seen.get_operations() for output in op.outputs)
     sizes = {size for shape in outputs if shape.rank is not None for size in shape.as_list() if size}
@@ -335,8 +335,8 @@ def _holds_lengths(index: Index, seen: tf.Graph, name: str) -> bool:
     if not value.dtype.is_integer or value.shape.rank != 1:
         return False
 
-    def moved(current: str) -> list[str]:
+    def move(current: str) -> list[str]:
         return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in _MOVED]
 
-    readers = (reader.op for current in walk([name], moved) for reader in index.consumers(*split(current)))
+    readers = (reader.op for current in walk([name], move) for reader in index.consumers(*split(current)))
     return any(reader in _COMPARISONS | ops.CUDNN for reader in readers)

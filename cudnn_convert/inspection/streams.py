@@ -35,7 +35,9 @@ def with_streams(
     chosen = replace(chosen, format=_format(options.format), states=True)
     obstacles = streaming.find_obstacles(plan)
     nodes = {recurrence.node: recurrence.node not in obstacles for recurrence in plan.recurrences}
-    recurrences = tuple(replace(found, streams=nodes.get(found.name)) for found in inspection.recurrences)
+    recurrences = tuple(
+        replace(recurrence, streams=nodes.get(recurrence.name)) for recurrence in inspection.recurrences
+    )
     inspection = replace(inspection, recurrences=recurrences)
     try:
         prepare.make_plan(model, chosen)
@@ -48,11 +50,11 @@ def with_streams(
 def with_weights(inspection: Inspection, source: Path, options: Options) -> Inspection:
     """The inspection of weights without a graph, each recurrence of which is a signature."""
     recurrences = tuple(
-        replace(found, streams=None if found.directions is None else found.directions == 1)
-        for found in inspection.recurrences
+        replace(recurrence, streams=None if recurrence.directions is None else recurrence.directions == 1)
+        for recurrence in inspection.recurrences
     )
     inspection = replace(inspection, recurrences=recurrences)
-    if inspection.command is None or not all(found.streams for found in recurrences):
+    if inspection.command is None or not all(recurrence.streams for recurrence in recurrences):
         return inspection
     words = inspection.command
     return replace(inspection, stream_command=words if options.states else (*words, "--states"))
@@ -64,17 +66,17 @@ def with_layers(inspection: Inspection, source: Path, model: Architecture, optio
     around = {layer_tree.layer_name(entry): entry for entry in entries}
     recurrences = tuple(
         replace(
-            found,
-            streams=found.op in classes.CUDNN
-            and found.directions == 1
-            and not found.settings.get("go_backwards")
-            and not any(_is_wrapped(part, around) for part in found.name.split("/")[:-1]),
+            recurrence,
+            streams=recurrence.op in classes.CUDNN
+            and recurrence.directions == 1
+            and not recurrence.settings.get("go_backwards")
+            and not any(_is_wrapped(part, around) for part in recurrence.name.split("/")[:-1]),
         )
-        for found in inspection.recurrences
+        for recurrence in inspection.recurrences
     )
     inspection = replace(inspection, recurrences=recurrences)
     is_ready = inspection.command is not None and options.verify
-    if not is_ready or not recurrences or not all(found.streams for found in recurrences):
+    if not is_ready or not recurrences or not all(recurrence.streams for recurrence in recurrences):
         return inspection
     if not all(map(_takes_each_step, entries)):
         return inspection

@@ -43,8 +43,7 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
         raise UsageError(
             f"{plan.model.path}: --states: expected a cuDNN recurrence, found none; leave it out"
         )
-    reasons = [*map(Reason, find_obstacles(plan).values())]
-    if reasons:
+    if reasons := [*find_obstacles(plan).values()]:
         raise UnsupportedModelError(plan.model.path, reasons)
     states = _name_states(plan)
     ends = [*plan.signature.outputs.values(), *(state.end for state in states)]
@@ -134,36 +133,45 @@ def _streaming(
     )
 
 
-def find_obstacles(plan: Plan) -> dict[str, str]:
+def find_obstacles(plan: Plan) -> dict[str, Reason]:
     """Why recurrences of a plan cannot go on from their last step: a line by node, for those that cannot."""
     index = plan.graph.index
     certain, frames = control_flow.certain(index), control_flow.frames(index)
-    lines = {}
+    expected = "--states: expected a recurrence that goes on from its last step"
+    lines: dict[str, Reason] = {}
     for recurrence in plan.recurrences:
-        what = _obstacle(index, recurrence)
-        if frames.get(recurrence.node):
-            what = "one in a loop, which runs several times in a call; choose --outputs before the loop"
-        elif recurrence.node not in certain:
-            what = "one in a branch, which not every call takes; bind its predicate with --set"
+        node, cure = recurrence.node, None
+        what, advice = _find_obstacle(index, recurrence), "convert without --states"
+        if frames.get(node):
+            what = "one in a loop, which runs several times in a call"
+        elif node not in certain:
+            what = "one in a branch, which not every call takes"
+            predicate = control_flow.leaving(index, node)
+            cure = (
+                control_flow.bind(predicate[0], not predicate[1], lead="take it with") if predicate else None
+            )
+        elif not what and (tensor := _find_computed_lengths(index, recurrence)):
+            what, cure = "one whose lengths are no input", _cut_behind(plan, tensor, "make them one with")
         if what:
-            expected = "--states: expected a recurrence that goes on from its last step"
-            lines[recurrence.node] = f"{recurrence.node}: {expected}, found {what}"
+            lines[node] = Reason(f"{node}: {expected}, found {what}; {cure or advice}", cure)
     return lines
 
 
-def _obstacle(index: Index, recurrence: Recurrence) -> str:
-    """Why a recurrence cannot go on from its last step, by what it is and takes; empty if it can."""
-    without = "convert without --states"
+def _find_obstacle(index: Index, recurrence: Recurrence) -> str:
+    """Why a recurrence cannot go on from its last step, by what it is and reads; empty if it can."""
     if recurrence.sizes.directions == 2:
-        return f"a bidirectional one, which needs the end of the sequence first; {without}"
-    inputs = index.data_inputs(index.nodes[recurrence.node])
-    turned = index.maker(inputs[INPUT], _CARRIERS)
-    if turned.op in ("ReverseV2", "ReverseSequence"):
-        return f"one that reads its steps in reverse ({turned.name}); {without}"
-    if recurrence.lengths and index.maker(inputs[LENGTHS], ["Identity", "Cast"]).op not in ops.PLACEHOLDERS:
-        name = index.origin(inputs[LENGTHS], ["Identity", "Cast"])
-        return f"one whose lengths are no input; make them one with --inputs {name} beside the others"
-    return ""
+        return "a bidirectional one, which needs the end of the sequence first"
+    turned = index.maker(index.data_inputs(index.nodes[recurrence.node])[INPUT], _CARRIERS)
+    is_reversed = turned.op in ("ReverseV2", "ReverseSequence")
+    return f"one that reads its steps in reverse ({turned.name})" if is_reversed else ""
+
+
+def _find_computed_lengths(index: Index, recurrence: Recurrence) -> str:
+    """The tensor of a recurrence's lengths, where that is no input of the model; else empty."""
+    if not recurrence.lengths:
+        return ""
+    name = index.origin(index.data_inputs(index.nodes[recurrence.node])[LENGTHS], ["Identity", "Cast"])
+    return "" if index.nodes[split(name)[0]].op in ops.PLACEHOLDERS else name
 
 
 def _name_states(plan: Plan) -> tuple[StreamState, ...]:
@@ -196,13 +204,13 @@ def _name_states(plan: Plan) -> tuple[StreamState, ...]:
 
 def _free(key: str, keys: set[str], ops_taken: set[str]) -> str:
     """`key`, numbered where it or its next one is taken."""
-    number, found = 0, key
-    while {found, found + NEXT} & keys or {found.lower(), (found + NEXT).lower()} & ops_taken:
+    number, free = 0, key
+    while {free, free + NEXT} & keys or {free.lower(), (free + NEXT).lower()} & ops_taken:
         number += 1
-        found = f"{key}_{number}"
-    keys |= {found, found + NEXT}
-    ops_taken |= {found.lower(), (found + NEXT).lower()}
-    return found
+        free = f"{key}_{number}"
+    keys |= {free, free + NEXT}
+    ops_taken |= {free.lower(), (free + NEXT).lower()}
+    return free
 
 
 def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
@@ -228,20 +236,23 @@ def _refuse(
     """A line for each reason why the graph with states cannot run in chunks."""
     begin = "--states: expected"
     if time is None:
-        yield Reason(f"inputs: {begin} sizes of which one may be time, found none; refine them with --inputs")
+        yield Reason(f"inputs: {begin} sizes of which one may be time, found none; convert without --states")
         return
     index = graph.index
     nodes = [recurrence.node for recurrence in plan.recurrences]
     front = index.ancestors(nodes, control=False)
-    mixing = {found.node: found for found in time.mixing}
+    mixing = {op.node: op for op in time.mixing}
     shown = _frontier(index, mixing, front)
-    for found in shown[:_SHOWN]:
-        cure = _cure(plan, index, found.node, mixing, before=found.node not in front)
-        where = ", ".join(name for name in nodes if name in index.descendants([found.node]))
-        behind = f", before {where}" if found.node in front and where else ""
+    for op in shown[:_SHOWN]:
+        if op.node in front:
+            cure = _cut_behind(plan, f"{op.node}:0", "cut behind it with")
+        else:
+            cure = subgraphs.Cuts(index, plan.graph.index.nodes).before(op.node, mixing)
+        where = ", ".join(name for name in nodes if name in index.descendants([op.node]))
+        behind = f", before {where}" if op.node in front and where else ""
         yield Reason(
-            f"{found.node}: {begin} ops that take each step by itself, found {found.what}{behind}; "
-            f"{cure or 'choose --inputs behind it or --outputs before it'}",
+            f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}; "
+            f"{cure or 'convert without --states'}",
             cure,
         )
     if mixing:
@@ -249,7 +260,7 @@ def _refuse(
     for node in time.strange:
         yield Reason(
             f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others; "
-            "choose --inputs behind what changes them"
+            "convert without --states"
         )
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:
@@ -262,13 +273,13 @@ def _refuse(
 def _frontier(index: Index, mixing: Mapping[str, Mixing], front: set[str]) -> list[Mixing]:
     """Of ops before recurrences those with no other behind, of the others those with none before."""
     shown: list[Mixing] = []
-    for name, found in mixing.items():
+    for name, op in mixing.items():
         is_before = name in front
         around = index.descendants([name]) if is_before else index.ancestors([name], control=False)
         around = around & front if is_before else around - front
-        is_told = found.what == LOOP and any(other.what == LOOP for other in shown)
+        is_told = op.what == LOOP and any(other.what == LOOP for other in shown)
         if not (around - {name}) & mixing.keys() and not is_told:
-            shown.append(found)
+            shown.append(op)
     return shown
 
 
@@ -278,25 +289,22 @@ _CARRIERS: Final = ops.COPIES | frozenset(
 )
 
 
-def _cure(
-    plan: Plan, index: Index, node: str, mixing: Mapping[str, Mixing], *, before: bool
-) -> Remedy | None:
-    """The cut that leaves an op out: an output before it, or an input behind it."""
-    if before:
-        return subgraphs.Cuts(index, {op.name for op in plan.graph.node}).before(node, mixing)
-    behind = node
-    while len(readers := [*index.consumers(behind)]) == 1 and readers[0].op in _CARRIERS:
-        behind = readers[0].name
-    outputs = [split(name)[0] for name in plan.signature.outputs.values()]
-    needed = index.ancestors(outputs, control=False, stop=[behind])
-    if index.nodes[behind].op in ops.CUDNN or node not in plan.graph.index.nodes:
+def _cut_behind(plan: Plan, tensor: str, lead: str) -> Remedy | None:
+    """The remedy that makes a tensor an input, or what carries its result on; None where it is no cut."""
+    index, name = plan.graph.index, tensor
+    while len(readers := [*index.consumers(*split(name))]) == 1 and readers[0].op in _CARRIERS:
+        name = f"{readers[0].name}:0"
+    op = split(name)[0]
+    if control_flow.frames(index).get(op) or index.nodes[op].op.startswith("TensorArray"):
         return None
-    inputs = [
+    outputs = [split(output)[0] for output in plan.signature.outputs.values()]
+    needed = index.ancestors(outputs, control=False, stop=[op])
+    kept = [
         f"{key}={plan.source.inputs[key]}"
-        for key, name in plan.signature.inputs.items()
-        if split(name)[0] in needed - {behind}
+        for key, given in plan.signature.inputs.items()
+        if split(given)[0] in needed - {op}
     ]
-    return Remedy({"inputs": (",".join([f"{behind}:0", *inputs]),)}, "cut behind it with")
+    return Remedy({"inputs": (",".join([name, *kept]),)}, lead)
 
 
 def _notes(

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert import storage
@@ -382,14 +383,18 @@ def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
 
 
 def provenance(
-    report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any], begins: dict[str, str]
+    report: Report,
+    *,
+    tensors: dict[str, dict[str, str]],
+    options: dict[str, Any],
+    begins: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """An artifact's origin as JSON: enough to verify it again, without date or time.
 
     `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact. `begins` are inputs of the
     source that states took the place of.
     """
-    streaming = {"states": [asdict(state) for state in report.states], "begins": begins}
+    streaming = {"states": [asdict(state) for state in report.states], "begins": dict(begins)}
     return json.dumps(
         {
             "cudnn_convert": options["version"],

@@ -41,7 +41,7 @@ def stream_states(
         position, output = PLACES[state.kind]
         dtype = tf.as_dtype(node.attr["T"].type)
         start, end = split(state.start)[0], split(state.end)[0]
-        shape = tf.TensorShape([state.depth, _known_batch(graph, state), state.width])
+        shape = tf.TensorShape([state.depth, _read_known_batch(graph, state), state.width])
         if defaults:
             nodes, source = _initial(graph, state, node.input[position])
             source, swap = _swap(state, f"{start}/default/layers_first", source, dtype)
@@ -63,7 +63,7 @@ def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[
     return name, [axes, node_defs.node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
 
 
-def _known_batch(graph: node_defs.Graph, state: StreamState) -> int | None:
+def _read_known_batch(graph: node_defs.Graph, state: StreamState) -> int | None:
     """The number of rows that the input of a node is bound to, by itself."""
     shape = graph.shapes.get_operation_by_name(state.node).inputs[INPUT].shape
     return shape[1 if state.time_major else 0] if shape.rank == 3 else None
