@@ -152,7 +152,7 @@ def _fit(seen: tf.Graph, node: str, prime: int, *, time_major: bool) -> int:
     time, batch = (shape[0], shape[1]) if time_major else (shape[1], shape[0])
     if time == prime and (batch is None or batch % prime):
         return 2
-    return int(time is None)
+    return int(time is None or batch == _SIZES[_BATCH])
 
 
 class _Kind(Enum):
@@ -216,6 +216,8 @@ class _Walk:
             kinds = [self._kinds.get(value.name) for value in op.inputs]
             if any(kinds):
                 self._visit(op, kinds)
+            elif op.name in self._recurrences:
+                self._strange.append(op.name)
         places = {}
         for name in outputs:
             value = self._seen.get_tensor_by_name(name)
@@ -280,7 +282,7 @@ class _Walk:
             kind = _Kind.COUNT if is_count else _Kind.STEPS
         elif _Kind.LENGTHS in kinds:
             kind = _Kind.LENGTHS if op.type in _MOVED else None
-        elif _Kind.SIZE in kinds:
+        elif _reads_size(op, kinds):
             kind = self._kind_of_size(output)
         return kind
 
