@@ -90,7 +90,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         return stream_singles(plan) if options.states else plan
     is_graphless = model.graph is None and model.architecture is None
     if options.states and not (form.takes_states or is_graphless):
-        formats = " or ".join(name for name, form in FORMATS.items() if form.takes_states)
+        formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
     if form.alone:
         from cudnn_convert.plan import from_graph

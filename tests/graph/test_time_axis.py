@@ -51,7 +51,7 @@ def masked(y: Any) -> Any:
         (batch_first, 1),
         (flat, 0),
         (lambda y: tf.tensordot(y, WEIGHTS, 1), 0),
-        (lambda y: tf.nn.softmax(y), 0),
+        (tf.nn.softmax, 0),
         (lambda y: tf.reduce_mean(y, axis=-1), 0),
         (lambda y: tf.concat([y, 2 * y], axis=2), 0),
         (lambda y: tf.stack([y, -y], axis=0), 1),
@@ -82,7 +82,7 @@ def test_each_step_is_taken_by_itself(after: Change, axis: int | None) -> None:
     ("after", "what"),
     [
         (lambda y: tf.reduce_mean(y, axis=0), "a mean over time"),
-        (lambda y: tf.reduce_max(y), "a maximum over time"),
+        (tf.reduce_max, "a maximum over time"),
         (lambda y: tf.nn.softmax(tf.transpose(y, [1, 2, 0])), "a softmax over time"),
         (lambda y: tf.cumsum(y, axis=0), "Cumsum, which is not known to take each step by itself"),
         (
