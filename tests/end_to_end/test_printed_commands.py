@@ -131,7 +131,7 @@ def followed(patient: Patient, folder: Path) -> Healed:
         _, _, _, _, _, *flags = printed.commands[0]
         printed = inspected(patient.source, *flags)
     words, *streamed = printed.commands
-    assert streamed in ([], [[*words, "--states"]])
+    assert [{*line} for line in streamed] in ([], [{*words, "--states"}])
     ended = command(*words[1:])
     assert ended.code == 0, ended.stderr
     (path,) = (Path(line) for line in ended.stdout.splitlines())
