@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from mutants.conversions import exit_code
 from support import asking_graphs
 from support.samples import fixture
-from support.tiers import some
+from support.tiers import tier
 
 from cudnn_convert.graph import node_defs, stepwise
 from cudnn_convert.graph.index import Index
@@ -20,6 +20,8 @@ from cudnn_convert.graph.passes import stream_states
 
 #: Three layers of an LSTM, none of whose states are inputs.
 SOURCE = fixture("1.15.5-lstm_uni_3l").prefix
+#: The format of two signatures, and that of the cheapest proof.
+BOTH, CHEAPEST = "savedmodel", "onnx"
 Change = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -94,14 +96,19 @@ def not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
 CHANGES = (not_carried, h_and_c_swapped, next_states_swapped, layers_swapped, not_reset)
 
 
-@pytest.mark.mutant
-@pytest.mark.parametrize("form", some(["savedmodel"], "frozen", "onnx", "tflite"))
-@pytest.mark.parametrize("change", CHANGES)
+def mistakes() -> Iterator[Any]:
+    """Each in the cheapest format, but for that of a signature without states; the rest in the second tier."""
+    for change in CHANGES:
+        for form in (BOTH,) if change is not_reset else (BOTH, "frozen", CHEAPEST, "tflite"):
+            first = tier(first=form == (BOTH if change is not_reset else CHEAPEST))
+            marks = (pytest.mark.mutant(f"streaming: {change.__name__}"), *first)
+            yield pytest.param(change, form, marks=marks)
+
+
+@pytest.mark.parametrize(("change", "form"), mistakes())
 def test_a_mistake_in_the_states(
     out: Path, monkeypatch: pytest.MonkeyPatch, change: Change, form: str
 ) -> None:
-    if change is not_reset and form != "savedmodel":
-        pytest.skip("has no signature without states")
     change(monkeypatch)
     assert exit_code(SOURCE, out, "--format", form, "--states") == 3
 

@@ -11,6 +11,7 @@ from support import asking_graphs
 from support.graphs import BLOB, drawing, lstm, placeholder, saved, variable
 from support.keras3_samples import exported
 from support.samples import FIXTURES, STATEFUL, Fixture, fixture
+from support.tiers import tier
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError
 from cudnn_convert.options import Options
@@ -67,11 +68,15 @@ def of(sample: Fixture) -> Plan:
     return planned(sample.prefix, **flags)
 
 
-@pytest.mark.parametrize("sample", [*FIXTURES, *STATEFUL], ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(sample, marks=tier(first=sample.name.startswith("1.15.5")), id=sample.name)
+        for sample in (*FIXTURES, *STATEFUL)
+    ],
+)
 def test_each_case_streams_or_says_why_not(sample: Fixture) -> None:
     reason = REASONS.get(sample.folder.name)
-    if sample.folder.name in ("cond", "averages_saver") and sample.folder.parent.name != "1.15.5":
-        pytest.skip("as that of 1.15.5")
     if reason is not None:
         with pytest.raises(CudnnConvertError) as refused:
             of(sample)
