@@ -16,7 +16,7 @@ from support import artifacts
 from support.command_line import command
 from support.keras3_samples import exported
 from support.keras_samples import keras_fixture
-from support.samples import FIXTURES, GRAPHLESS, ROOT, STATEFUL, Fixture, fixture
+from support.samples import FIXTURES, ROOT, STATEFUL, Fixture, fixture
 from support.tiers import tier
 
 import cudnn_convert
@@ -31,7 +31,7 @@ CHUNKS = (3, 1, 2, 7)
 STREAMED = frozenset(
     "checkpoint_sharded checkpoint_v1_sharded cond_training dropout_needs_set dropout_placeholder "
     "estimator_examples features_loss frozen_layer_norm frozen_text gru_uni_2l horovod_gathered "
-    "iterator_input keras_lstm keras_lstm_states keras_siamese lstm_float16 lstm_uni_3l mirrored "
+    "iterator_input keras_lstm keras_lstm_states lstm_float16 lstm_uni_3l mirrored "
     "moving_average multi_worker decode_beam op_auto_gru op_auto_lstm op_proj_double op_proj_plain "
     "op_skip_relu params_gru_2l "
     "params_lstm_2l params_lstm_square params_relu_2l params_tanh_2l partitioned phase queue_input "
@@ -60,7 +60,7 @@ def streamed(sample: Fixture, form: str, folder: Path) -> tuple[cudnn_convert.Re
     assert streaming is not None
     recorded = sample.feeds()[0]
     kinds = {recurrence.node: recurrence for recurrence in plan.recurrences}
-    rows = next((report.inputs[key], axis) for key, axis in streaming.rows.items())
+    rows = next(((report.inputs[key], axis) for key, axis in streaming.rows.items()), None)
     states = {}
     for state in streaming.states:
         # What the source begins with is recorded where it is an input of it: `h0`, or `h`.
@@ -68,7 +68,7 @@ def streamed(sample: Fixture, form: str, folder: Path) -> tuple[cudnn_convert.Re
         dtype = kinds[state.node].dtype.name
         states[state.key] = {
             "next": state.next_key,
-            "shape": [state.depth, -1, state.width],
+            "shape": [state.depth, plan.graph.shapes.get_tensor_by_name(state.start).shape[1], state.width],
             "dtype": "float32" if form == "tflite" else dtype,
             "source": begins[0] if begins else "",
             "batch_first": bool(begins) and not state.time_major and recorded[begins[0]].ndim == 3,
@@ -98,6 +98,15 @@ def judged(sample: Fixture, report: cudnn_convert.Report, answers: Path) -> int:
                     assert artifacts.within(given, expected, atol=bound, rtol=bound) <= 1, (key, number)
                 compared += 1
     return compared
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("form", FORMATS)
+def test_two_sides_are_run_in_chunks_at_once(tmp_path: Path, form: str) -> None:
+    """By the proof alone: the recorded sides are of different lengths."""
+    source = fixture("1.15.5-keras_siamese").prefix
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form, states=True)
+    assert len(report.states) == 4
 
 
 CASES = [
@@ -142,13 +151,12 @@ def test_state_in_variables_becomes_the_same_inputs(tmp_path: Path, sample: Fixt
 @pytest.mark.parametrize(
     "sample",
     [
-        pytest.param(sample, marks=tier(first=sample.folder.name == "object_lstm_2l"), id=sample.name)
-        for sample in GRAPHLESS
+        pytest.param(fixture(f"1.15.5-{name}"), marks=tier(first=name == "object_lstm_2l"), id=name)
+        for name in ("object_lstm_2l", "keras_weights_lstm", "keras_weights_gru_bi")
     ],
 )
 def test_weights_without_a_graph_are_run_in_chunks_too(tmp_path: Path, sample: Fixture) -> None:
-    flags = {**(sample.options if "flags" in sample.case else {}), "format": "onnx", "states": True}
-    report = cudnn_convert.convert(sample.prefix, tmp_path / "out", **flags)
+    report = cudnn_convert.convert(sample.prefix, tmp_path / "out", format="onnx", states=True)
     proof = report.verification
     assert proof is not None
     both = any(one.directions == 2 for one in report.recurrences)
@@ -186,7 +194,7 @@ def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.Mon
     }
     first = next(key for key in names["inputs"] if key not in keys and key != "lengths")
     depth, width = (2, 24) if name == "gru_speech" else (1, 40)
-    zeros = {"shape": [depth, -1, width], "dtype": "float32", "rows": [names["inputs"][first]["source"], 0]}
+    zeros = {"shape": [depth, None, width], "dtype": "float32", "rows": [names["inputs"][first]["source"], 0]}
     answer = output.removesuffix(":0")
     job = {
         "artifact": str(path),

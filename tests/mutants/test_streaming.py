@@ -97,7 +97,7 @@ CHANGES = (not_carried, h_and_c_swapped, next_states_swapped, layers_swapped, no
 
 
 def mistakes() -> Iterator[Any]:
-    """Each in the cheapest format, but for that of a signature without states; the rest in the second tier."""
+    """Each in the cheapest format that can show it; in others in the second tier."""
     for change in CHANGES:
         for form in (BOTH,) if change is not_reset else (BOTH, "frozen", CHEAPEST, "tflite"):
             first = tier(first=form == (BOTH if change is not_reset else CHEAPEST))

@@ -166,6 +166,8 @@ def begin(golden, feed, zero):
         value = golden[f"{feed}/{zero['source']}"]
         value = value.swapaxes(0, 1) if zero["batch_first"] else value
         return value.reshape(depth, -1, width).astype(zero["dtype"])
+    if zero["shape"][1] is not None:
+        return np.zeros(zero["shape"], zero["dtype"])
     rows = golden[f"{feed}/{zero['rows'][0]}"].shape[zero["rows"][1]]
     return np.zeros([zero["shape"][0], rows, zero["shape"][2]], zero["dtype"])
 
