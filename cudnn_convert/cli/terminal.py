@@ -106,8 +106,9 @@ def show_inspection(inspection: Inspection) -> None:
     if inspection.stream_command is not None:
         console.print("in chunks of steps, with its states as inputs and outputs:")
         console.print(f"  {command(inspection.stream_command)}", style="bold")
-    for reason in inspection.stream_reasons:
-        console.print(f"not in chunks of steps: {reason}")
+    if not any(each.streams is False for each in inspection.recurrences):  # which the table has
+        for reason in inspection.stream_reasons:
+            console.print(f"not in chunks of steps: {reason}")
 
 
 def _commands(console: Screen, inspection: Inspection) -> None:
