@@ -31,8 +31,9 @@ class Format:
     `keeps_tables`: lookup tables are filled as in the source. `keeps_strings`: inputs may be strings, such as
     serialized tf.Examples. `names_tensors`: users name tensors of the graph, since it has no signature.
     `single`: the artifact computes, takes and gives float32 for every other float type of the source;
-    `computes_single`: its recurrences compute in float32. `replaces_blocks`: fused LSTMs that are no cuDNN
-    nodes are lowered too.
+    `computes_single`: its recurrences compute in float32. `takes_states`: initial states can be inputs, and
+    final ones outputs. `keeps_signatures`: an artifact may have several signatures of one graph.
+    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
     """
 
     about: str
@@ -55,6 +56,8 @@ class Format:
     names_tensors: bool = False
     single: bool = False
     computes_single: bool = False
+    takes_states: bool = False
+    keeps_signatures: bool = False
     replaces_blocks: bool = False
     states_recurrences: bool = False
     alone: bool = False
@@ -91,6 +94,8 @@ _ROWS: Final = {
         keeps_functions=True,
         keeps_tables=True,
         keeps_strings=True,
+        takes_states=True,
+        keeps_signatures=True,
         sizes=_SINGLE,
     ),
     "frozen": Format(
@@ -102,6 +107,7 @@ _ROWS: Final = {
         flags=("jit",),
         keeps_strings=True,
         names_tensors=True,
+        takes_states=True,
         sizes=_SINGLE,
     ),
     "checkpoint": Format(
@@ -128,6 +134,7 @@ _ROWS: Final = {
         computes_single=True,
         replaces_blocks=True,
         states_recurrences=True,
+        takes_states=True,
     ),
     "tflite": Format(
         "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",
@@ -139,6 +146,7 @@ _ROWS: Final = {
         single=True,
         computes_single=True,
         replaces_blocks=True,
+        takes_states=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

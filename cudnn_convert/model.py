@@ -163,6 +163,26 @@ class Part:
     prefix: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A state of a recurrence that is an input and, as it is after the last step, an output.
+
+    `node` is the cuDNN node, `kind` is `h` or `c`, `time_major` says whether the node's own states are
+    `[layers*directions, batch, width]` or have the batch first. `key` and `next_key` are the signature's,
+    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`.
+    """
+
+    node: str
+    kind: str
+    time_major: bool
+    key: str
+    next_key: str
+    start: str
+    end: str
+    depth: int
+    width: int
+
+
 class Tensor(Protocol):
     """A named array that stays in its file until `read` is called."""
 

@@ -60,7 +60,7 @@ class Options:
     layout: str | None = _reading(
         None, "first axis of inputs and outputs", section=_ALONE, choices=("time", "batch")
     )
-    states: bool = _reading(False, "take initial states too", section=_ALONE)
+    states: bool = _reading(False, "initial states as inputs, final states as outputs")
     lengths: bool = _reading(False, "take sequence_lengths too", section=_ALONE)
     architecture: Path | None = _flag(
         None, "the model of a weights file", of="source", section=_KERAS, metavar="JSON", vouched=True

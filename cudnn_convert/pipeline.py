@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,6 +58,7 @@ def convert(
         summary,
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_options_record(options)},
+        begins=dict(plan.streaming.begins) if plan.streaming else {},
     )
     with storage.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
@@ -151,6 +152,12 @@ def verify_plan(
         raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
     if result.unproven:
         raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
+    if result.streaming is not None and not result.streaming.compared:
+        expected = "expected an output of a sequence in chunks that can be judged"
+        reason = (
+            f"streaming: not proven: {expected}, found none on these inputs; give milder ones with --data"
+        )
+        raise UnsupportedModelError(path, [reason])
     return result
 
 
@@ -162,6 +169,8 @@ def _failures(result: Verification) -> Iterator[str]:
             yield f"recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"
     if result.glue is not None and not result.glue.passed:
         yield f"around the recurrences: {result.glue.message}"
+    if result.streaming is not None and not result.streaming.passed:
+        yield f"streaming: {result.streaming.message}"
     yield from (f"weights of recurrence {line}" for line in result.misplaced)
     if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
         yield from result.warnings
@@ -200,6 +209,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         notes=plan.notes,
         flags=plan.flags,
         verification=None,
+        states=report.of_states(plan.streaming),
     )
 
 
@@ -284,8 +294,10 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         together = model.graph is None and model.architecture is None
         if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
-            again["inputs"] = again["inputs"] or _pairs(recorded["inputs"])
-            again["outputs"] = _pairs(recorded["outputs"])
+            states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
+            taken = {**recorded["inputs"], **recorded.get("begins", {})}
+            again["inputs"] = again["inputs"] or _pairs(taken, states)
+            again["outputs"] = _pairs(recorded["outputs"], states)
         options = replace(options, **again)
     stored = recorded["options"].get("weights_dtype", "float32") if recorded else options.weights_dtype
     options = replace(options, format=form, weights_dtype=stored)
@@ -338,6 +350,8 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """
     if options.data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
+    if options.states:
+        raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
     read.require(source)
     destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
@@ -387,5 +401,5 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
     return answers
 
 
-def _pairs(names: Mapping[str, str]) -> list[str]:
-    return [notes.item(key, name) for key, name in names.items()]
+def _pairs(names: Mapping[str, str], left_out: Collection[str]) -> list[str]:
+    return [notes.item(key, name) for key, name in names.items() if key not in left_out]

@@ -72,6 +72,8 @@ def parse(path: Path, text: Any) -> dict[str, Any]:
     try:
         record = json.loads(text)
         named = [names[side] for names in (record, record["tensors"]) for side in ("inputs", "outputs")]
+        states, begins = record.get("states", []), record.get("begins", {})
+        named += [begins, *({key: state[key] for key in ("key", "next_key")} for state in states)]
         if all(isinstance(name, str) for ends in named for name in ends.values()):
             return {**record, "options": dict(record["options"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:

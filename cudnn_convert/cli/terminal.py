@@ -25,10 +25,11 @@ from cudnn_convert.context import Listener
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
 from cudnn_convert.model import Array
-from cudnn_convert.report import Report, Subject, Verification
+from cudnn_convert.report import Report, StreamReport, Subject, Verification
 
 _UNTOLD: Final = "?"
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
+_STREAMS: Final = {True: "yes", False: "no", None: "-"}
 _RUNS: Final = {True: "yes", False: "no", None: "not known"}
 #: Columns of a file or a pipe, where nothing needs to be cut.
 _WIDE: Final = 10_000
@@ -107,6 +108,12 @@ def show_inspection(inspection: Inspection) -> None:
     for reason in inspection.reasons:
         console.print(reason)
     _commands(console, inspection)
+    if inspection.stream_command is not None:
+        console.print("in chunks of steps, with its states as inputs and outputs:")
+        console.print(f"  {command(inspection.stream_command)}", style="bold")
+    if not any(each.streams is False for each in inspection.recurrences):  # which the table has
+        for reason in inspection.stream_reasons:
+            console.print(f"not in chunks of steps: {reason}")
 
 
 def _commands(console: Screen, inspection: Inspection) -> None:
@@ -123,7 +130,7 @@ def _commands(console: Screen, inspection: Inspection) -> None:
 
 def _recurrences(recurrences: Iterable[Found]) -> Table:
     table = _make_table(
-        *"recurrence op mode layers directions units inputs dtype axes lengths dropout live".split()
+        *"recurrence op mode layers directions units inputs dtype axes lengths dropout live streams".split()
     )
     for recurrence in recurrences:
         sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
@@ -139,6 +146,7 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
             "yes" if recurrence.lengths else "no",
             f"{recurrence.dropout:g}",
             _LIVE[recurrence.live],
+            _STREAMS[recurrence.streams],
         )
     return table
 
@@ -237,6 +245,8 @@ def verification(result: Verification) -> None:
         share = f"{output.needed:.1%}" if output.judged else "not judged"
         table.add_row(output.output, str(output.compared), f"{output.worst:.2e}", share, output.reason)
     console.print(table)
+    if result.streaming is not None:
+        console.print(_in_chunks(result.streaming))
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if result.recording:
@@ -244,6 +254,14 @@ def verification(result: Verification) -> None:
     feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
     seed = "" if result.seed is None else f" (seed {result.seed})"
     console.print(f"compared on: {'; '.join(feeds)}{seed}")
+
+
+def _in_chunks(streamed: StreamReport) -> str:
+    """A line on the answers to feeds that came in chunks."""
+    verdict = "equal to the whole" if streamed.passed else "different from the whole"
+    worst = f"worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
+    hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
+    return f"in chunks {', '.join(streamed.chunks)}: {verdict} ({streamed.compared} values, {worst}){hidden}"
 
 
 def _recurrence_table(result: Verification) -> Table:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection import alternatives
+from cudnn_convert.inspection import alternatives, streams
 from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
@@ -156,7 +156,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         kept = replace(options, verify=False)
     recurrences = tuple(describe_layers(architecture))
     is_known = validate.describe_unknown_model(architecture.config, options.custom_class_names) is None
-    return alternatives.build_inspection(
+    inspection = alternatives.build_inspection(
         source,
         model,
         runs_on_cpu=not any(recurrence.needs_gpu for recurrence in recurrences) if is_known else None,
@@ -165,6 +165,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         reasons=reasons,
         options=kept,
     )
+    return streams.with_layers(inspection, source, architecture, kept or options)
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class Found:
     `axes` are those of its input, in order. `live`: whether the converted signature needs it, None where that
     depends on a choice. `raw` is the one-dimensional parameter blob, `canonical` the tensors of its matrices
     and biases; `copies` says which exist and whether they agree. `settings` are those of a Keras layer.
+    `streams`: whether it can go on from its last step, None where that depends on a choice.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Found:
     canonical: tuple[Held, ...]
     copies: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Inspection:
 
     `command` converts it, as a list of shell words. It is None where the source is portable already, where
     one of `candidates` must be chosen, or where conversion is impossible; `reasons` say which, as a
-    conversion's refusal does. `runs_on_cpu` is None where that depends on a choice.
+    conversion's refusal does. `runs_on_cpu` is None where that depends on a choice. `stream_command` converts
+    it with states as inputs and outputs, None where it cannot be run in chunks; `stream_reasons` say why.
     """
 
     source: str
@@ -96,6 +99,8 @@ class Inspection:
     candidates: tuple[Alternative, ...]
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
+    stream_command: tuple[str, ...] | None = None
+    stream_reasons: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `inspect --json` prints."""

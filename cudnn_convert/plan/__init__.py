@@ -6,6 +6,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
+* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states`.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
@@ -16,14 +17,75 @@ Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert.model import Model, Part, Recurrence, Signature
+from cudnn_convert.model import Model, Part, Recurrence, Signature, StreamState
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """How a model is run in chunks of steps: what is carried from one to the next, and what is cut.
+
+    `states` are the inputs that take what the chunk before gave. `inputs` and `outputs` map keys to the axis
+    of their steps; an input without one is the same for each chunk, an output without one holds after its
+    last step. `lengths` are the keys of inputs that hold the length of each row: a chunk from step `t` on
+    with `n` steps takes `clip(length - t, 0, n)`. `rows` maps keys of inputs to the axis of their rows, if
+    their number is open. `begins` are tensors of the source by key that only made states to begin with.
+    """
+
+    states: tuple[StreamState, ...]
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    lengths: frozenset[str] = frozenset()
+    rows: Mapping[str, int] = field(default_factory=dict)
+    begins: Mapping[str, str] = field(default_factory=dict)
+
+
+def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
+    """The states of recurrences that are each a signature, as `graphless.Single` names them."""
+    states = []
+    for part, recurrence in zip(parts, recurrences, strict=True):
+        sizes = recurrence.sizes
+        for kind, width in (("h", sizes.width), ("c", sizes.units)):
+            key, end = f"initial_{kind}", f"state_{kind}"
+            if key in part.signature.inputs:
+                states.append(
+                    StreamState(
+                        node=recurrence.node,
+                        kind=kind,
+                        time_major=True,
+                        key=part.prefix + key,
+                        next_key=part.prefix + end,
+                        start=part.signature.inputs[key],
+                        end=part.signature.outputs[end],
+                        depth=sizes.layers * sizes.directions,
+                        width=width,
+                    )
+                )
+    return tuple(states)
+
+
+def stream_singles(plan: Plan) -> Plan:
+    """A plan of recurrences without a graph that says how each is run in chunks; none if it cannot be."""
+    if any(single.recurrence.sizes.directions == 2 for single in plan.singles):
+        return plan
+    pairs = [*zip(plan.parts, plan.singles, strict=True)]
+    axes = {part.prefix: int(single.batch_major) for part, single in pairs}
+    lengths = [f"{part.prefix}sequence_lengths" for part, single in pairs if single.recurrence.lengths]
+    streaming = Streaming(
+        name_states(plan.parts, plan.recurrences),
+        {f"{prefix}inputs": axis for prefix, axis in axes.items()},
+        {f"{prefix}outputs": axis for prefix, axis in axes.items()},
+        frozenset(lengths),
+        {f"{prefix}inputs": 1 - axis for prefix, axis in axes.items()},
+    )
+    return replace(plan, streaming=streaming)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +98,8 @@ class Plan:
     graph before simplification, with state in its variables. `states` tells what became of the state.
     `initializers` are the ops of both graphs that fill tables. For recurrences without a graph, `singles` has
     one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
+    `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
+    the plan of the signatures without states that the artifact has too, if the format knows several.
     """
 
     model: Model
@@ -50,5 +114,7 @@ class Plan:
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
     singles: tuple[Single, ...] = ()
+    streaming: Streaming | None = None
+    serving: Plan | None = None
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None

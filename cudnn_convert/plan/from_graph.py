@@ -53,9 +53,18 @@ class Section:
 
 
 def section(
-    model: Model, graph: Graph, request: Request, *, keeps_variables: bool, keeps_examples: bool
+    model: Model,
+    graph: Graph,
+    request: Request,
+    *,
+    keeps_variables: bool,
+    keeps_examples: bool,
+    forgets: bool = False,
 ) -> Section:
-    """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError."""
+    """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError.
+
+    `forgets`: recurrent state begins anew with each call.
+    """
     index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(cut.tensor for cut in cuts), *request.constants]
@@ -73,11 +82,15 @@ def section(
         graph,
         kept,
         keep=keeps_variables,
+        forget=forgets,
         shapes={spec.tensor: spec.shape for spec in request.inputs if spec.tensor in request.states},
         asked={
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
         },
     )
+    if any(state.forgotten for state in settled.carried):  # what asked for their shape is known now
+        simple = inference.simplify_for_inference(settled.graph, settled.outputs)
+        settled = replace(settled, graph=simple)
     keys = notes.key_tensors(_inputs(model, settled, moved, request, parsed))
     ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
     source = Signature(keys, notes.key_tensors([*request.outputs, *(spec for spec, _ in ends)]))
@@ -141,11 +154,13 @@ def plan_graph(
     convention: Convention = _USUAL,
     keeps_variables: bool = True,
     keeps_examples: bool = True,
+    forgets: bool = False,
 ) -> Plan:
     """Plan a model with a graph, by the flags of the same names.
 
-    `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs. Where
-    tf.Examples cannot stay inputs, the features parsed out of them become inputs.
+    `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs; if it
+    `forgets`, each call begins with the state that the source holds. Where tf.Examples cannot stay inputs,
+    the features parsed out of them become inputs.
     """
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
@@ -161,6 +176,7 @@ def plan_graph(
         wanted,
         keeps_variables=keeps_variables,
         keeps_examples=keeps_examples or model.together,
+        forgets=forgets,
     )
     model, graph = cut_out.settled.model, cut_out.settled.graph
     left = _without_training(model, index, wanted, graph)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras.config import classes
+from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.model import (
     Architecture,
     Array,
@@ -28,7 +28,7 @@ from cudnn_convert.model import (
     Signature,
 )
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.read import keras_hdf5, read
 from cudnn_convert.recurrences import graphless, weight_copies
@@ -78,7 +78,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     form = FORMATS[options.format]
     if _needs_no_graph(model, options):
         interface = _interface(options)
-        return plan_weights(
+        plan = plan_weights(
             model,
             _describe(options),
             # The user of the weights may need the states, so each recurrence has them.
@@ -87,6 +87,11 @@ def make_plan(model: Model, options: Options) -> Plan:
             weights=options.weights,
             convention=convention,
         )
+        return stream_singles(plan) if options.states else plan
+    is_graphless = model.graph is None and model.architecture is None
+    if options.states and not (form.takes_states or is_graphless):
+        formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
+        raise UsageError(f"--states: expected --format {formats}, found {options.format}")
     if form.alone:
         from cudnn_convert.plan import from_graph
 
@@ -97,7 +102,7 @@ def make_plan(model: Model, options: Options) -> Plan:
             convention=convention,
         )
     from cudnn_convert.graph import session
-    from cudnn_convert.plan import obstacles
+    from cudnn_convert.plan import obstacles, streaming
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
@@ -111,6 +116,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         convention=convention,
         keeps_variables=form.keeps_variables,
         keeps_examples=form.keeps_strings and not drawn,
+        forgets=options.states and not is_graphless,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -118,6 +124,13 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
+    if options.states:
+        is_one = form.keeps_signatures
+        plan = (
+            streaming.stream_assembled(plan)
+            if is_graphless
+            else streaming.plan_stream(plan, stateless=is_one)
+        )
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
@@ -167,8 +180,8 @@ def ensure_graph(model: Model, options: Options) -> Model:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
-    if described != Described() or interface != Interface():
-        flags = "--mode, --layers, --units, --directions, --layout, --states, --lengths"
+    if described != Described() or replace(interface, states=False) != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
 
@@ -177,7 +190,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    cut = options.inputs or options.outputs or options.set or options.signature
+    cut = options.inputs or options.outputs or options.set or options.signature or options.states
     return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
 
 
@@ -205,6 +218,9 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
+    if options.states:  # which are inputs, and fix no batch
+        config = layer_tree.without_states(architecture.config)
+        model = replace(model, architecture=replace(architecture, config=config))
     if FORMATS[options.format].layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
     return trace.trace_model(model, user_code(options))

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path, PurePath
+from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert import storage
@@ -227,6 +228,34 @@ class GlueReport:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamReport:
+    """The comparison of an artifact that got each feed in chunks of steps, with the whole.
+
+    `chunks` are the kinds of chunks: `of 1`, `of 7`, `of ragged sizes`. `compared` counts values of judged
+    outputs over all of them, `worst` and `needed` are as in `OutputReport`; `unjudged` are the outputs whose
+    bound is too wide to judge by. `message` describes the first difference.
+    """
+
+    passed: bool
+    chunks: tuple[str, ...]
+    compared: int
+    worst: float
+    needed: float
+    unjudged: tuple[str, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateReport:
+    """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys."""
+
+    recurrence: str
+    kind: str
+    key: str
+    next_key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Subject:
     """The two sides of a `verify` or a map; a Report has the same fields.
 
@@ -242,6 +271,7 @@ class Subject:
     recurrences: tuple[RecurrenceReport, ...]
     notes: tuple[str, ...]
     weights: WeightsReport | None = None
+    states: tuple[StateReport, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `map --json` gives."""
@@ -258,7 +288,8 @@ class Verification:
     and `tf32`. `recurrences` are the reports of single recurrences, empty where two models were compared.
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
     without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
-    that the map finds nowhere in the artifact, or in another order than the others.
+    that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
+    the artifact was not run in chunks.
     """
 
     passed: bool
@@ -273,6 +304,7 @@ class Verification:
     unproven: tuple[str, ...] = ()
     glue: GlueReport | None = None
     misplaced: tuple[str, ...] = ()
+    streaming: StreamReport | None = None
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
@@ -283,7 +315,8 @@ class Verification:
 class Report:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
-    `out` is None where the source is portable already and nothing was written.
+    `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
+    already and nothing was written.
     """
 
     source: str
@@ -297,6 +330,7 @@ class Report:
     flags: tuple[str, ...]
     verification: Verification | None
     weights: WeightsReport | None = None
+    states: tuple[StateReport, ...] = ()
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""
@@ -337,16 +371,30 @@ def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
     )
 
 
+def of_states(streaming: Any) -> tuple[StateReport, ...]:
+    """The report's lines for the states of a `plan.Streaming`; none for None."""
+    states = () if streaming is None else streaming.states
+    return tuple(StateReport(state.node, state.kind, state.key, state.next_key) for state in states)
+
+
 def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
     """A provenance that also says where the artifact computes which layers: `piece`, `node`, `layer`."""
     return json.dumps(json.loads(text) | {"pieces": [*pieces]}, indent=2) if pieces else text
 
 
-def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: dict[str, Any]) -> str:
+def provenance(
+    report: Report,
+    *,
+    tensors: dict[str, dict[str, str]],
+    options: dict[str, Any],
+    begins: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """An artifact's origin as JSON: enough to verify it again, without date or time.
 
-    `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact.
+    `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact. `begins` are inputs of the
+    source that states took the place of.
     """
+    streaming = {"states": [asdict(state) for state in report.states], "begins": dict(begins)}
     return json.dumps(
         {
             "cudnn_convert": options["version"],
@@ -356,6 +404,7 @@ def provenance(report: Report, *, tensors: dict[str, dict[str, str]], options: d
             "outputs": report.outputs,
             "tensors": tensors,
             "recurrences": [asdict(recurrence) for recurrence in report.recurrences],
+            **(streaming if report.states else {}),
             "notes": list(report.notes),
             "options": {name: value for name, value in options.items() if name != "version"},
         },

@@ -90,9 +90,20 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
         ]
         lines += verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
+        lines += [_describe_chunks(proof.streaming)] if proof.streaming else []
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
+
+
+def _describe_chunks(streamed: report.StreamReport) -> str:
+    """A sentence on the answers to feeds that came in chunks."""
+    kinds = ", ".join(streamed.chunks)
+    if not streamed.passed:
+        return f"Given in chunks, not equal: {streamed.message}."
+    share = f"{streamed.needed:.1%} of the tolerance at most"
+    hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
+    return f"Sequences in chunks {kinds} are equal to the whole ({share}){hidden}."
 
 
 def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:

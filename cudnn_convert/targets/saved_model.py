@@ -57,7 +57,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     write(
         path,
         lowered.graph,
-        plan.parts,
+        [*(plan.serving.parts if plan.serving else ()), *plan.parts],
         lowered.variables,
         provenance=provenance,
         initializers=plan.initializers,
@@ -68,12 +68,13 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, including inputs of the signature without readers."""
-    signature = plan.signature
+    signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
+    ends = [name for each in signatures for side in (each.inputs, each.outputs) for name in side.values()]
     return lower(
         plan.graph,
         plan.recurrences,
         plan.model.variables,
-        outputs=[*signature.inputs.values(), *signature.outputs.values(), *plan.initializers],
+        outputs=[*ends, *plan.initializers],
         lowering=lowering(options),
         form=form,
     )

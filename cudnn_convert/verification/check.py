@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
-from cudnn_convert.verification import compare, end_to_end, judges, recordings
+from cudnn_convert.verification import compare, end_to_end, judges, recordings, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -34,28 +34,63 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     meant to be equal; its choices may differ where errors of that size in their scores explain it. Raises the
     errors of `cudnn_convert.errors`.
     """
-    judging = prepare_judging(plan, options)
+    beside = prepare_judging(plan.serving, options) if plan.serving else None
+    # What was recorded of the source are calls of its own, which begin with its own states.
+    judging = prepare_judging(plan, replace(options, golden=None) if beside else options)
     trial = run_source(judging)
     runner = _open_runner(judging, artifact)
     comparison = Comparison(judging, trial, run_artifact(judging.plan, runner, trial.feeds))
-    usual = judge_outputs(comparison)
+    chunked = streaming.run_in_chunks(comparison, runner)
+    noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
+    usual = comparison.reports(noise)
+    in_chunks = streaming.judge_chunks(chunked, noise)
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
+    outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
-        verdict.passed,
+        verdict.passed and (in_chunks is None or in_chunks.passed),
         judging.seed,
         _shapes(judging.plan, [*trial.feeds, *milder]),
         outputs,
         (*compare.warnings(outputs), *comparison.disagreements(outputs), *verdict.warnings),
-        recording=judging.golden.facts if judging.golden else None,
+        recording=golden.facts if (golden := (beside or judging).golden) else None,
         recurrences=pieces,
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
+        streaming=in_chunks,
     )
+
+
+def judge_serving(
+    judging: Judging, artifact: Path | runners.Runner, *, without: Collection[str]
+) -> tuple[OutputReport, ...]:
+    """Judge the signature that an artifact has beside the one with states, by its outputs.
+
+    Feeds of the user may have the keys `without`, which it does not take.
+    """
+    plan = judging.plan
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = _choose_feeds(judging, source, without=without)
+        source.restart()
+        exact, sizes = [], []
+        for feed in feeds:
+            exact.append(_run_judge(judging, source, feed))
+            sizes.append([*source.sizes])
+    trial = Trial(feeds, exact, sizes)
+    comparison = Comparison(judging, trial, run_artifact(plan, _open_runner(judging, artifact), feeds))
+    name = plan.parts[0].name
+    return tuple(
+        replace(output, output=f"{name}/{output.output}")
+        for output in comparison.reports(measure_noise(comparison))
+    )
+
+
+def _keys_of_states(plan: Plan) -> list[str]:
+    return [state.key for state in plan.streaming.states] if plan.streaming else []
 
 
 def prepare_judging(plan: Plan, options: Options) -> Judging:
@@ -115,14 +150,16 @@ def run_source(judging: Judging) -> Trial:
         return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
-def _choose_feeds(judging: Judging, source: Source) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given by the user, or drawn."""
+def _choose_feeds(
+    judging: Judging, source: Source, *, without: Collection[str] = ()
+) -> list[dict[str, Array]]:
+    """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
     judge, plan, options = judging.judge, judging.plan, judging.options
     if judging.golden:
         recordings.require_accepted(judge, source, judging.golden)
         return [*judging.golden.feeds]
     if options.data:
-        feeds = recordings.accept_feeds(judge, source, options.data)
+        feeds = recordings.accept_feeds(judge, source, options.data, without=without)
     else:
         feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, options.format))
     # What stays in variables shows from the second call on.
@@ -217,11 +254,15 @@ def run_artifact(
     return answers
 
 
-def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
-    """Judge the outputs of a trial by what rounding does to the source's."""
-    judging, trial = comparison.judging, comparison.trial
+def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
+    """How far rounding moves what the source gives, for each wanted tensor.
+
+    `others` are the same trial with other answers. Further evaluations are made while a verdict on any of
+    them may hang on it.
+    """
+    judging, trial, every = comparison.judging, comparison.trial, (comparison, *others)
     if judging.dtype.name == "float64":
-        return comparison.reports([0.0] * len(judging.wanted))
+        return [0.0] * len(judging.wanted)
     count = len(trial.feeds)
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
 
@@ -233,14 +274,13 @@ def judge_outputs(comparison: Comparison) -> tuple[OutputReport, ...]:
             feed = end_to_end.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
             return _run_judge(judging, source, feed)
 
-        noise = end_to_end.largest(
+        return end_to_end.largest(
             trial.exact,
             evaluate,
-            enough=comparison.is_settled,
-            doubtful=comparison.is_doubtful,
+            enough=lambda noise: all(each.is_settled(noise) for each in every),
+            doubtful=lambda noise: any(each.is_doubtful(noise) for each in every),
             in_order=bool(judging.plan.states),
         )
-    return comparison.reports(noise)
 
 
 def judge_on_milder_feeds(
@@ -268,7 +308,7 @@ def judge_on_milder_feeds(
             )
             if not output.judged and other.judged and milder.spread(other.output)
             else output
-            for output, other in zip(outputs, judge_outputs(milder), strict=True)
+            for output, other in zip(outputs, milder.reports(measure_noise(milder)), strict=True)
         )
         judged_on += milder.trial.feeds if new != outputs else []
         outputs = new

@@ -92,6 +92,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     Raises UnsupportedModelError where running it would run more than arithmetic.
     """
     graph = node_defs.strip_devices(plan.whole)
+    take_states(graph, plan)
     if not trust:
         refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
     seen: list[tuple[int, int]] = []
@@ -119,6 +120,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
                 return [earlier.values[name] for name in wanted]
             seen.clear()
             draw.calls.clear()
+            memory.begin()
             memory.set({name: value for name, value in feeds.items() if name in memory.starts})
             fed = {name: value for name, value in feeds.items() if name not in memory.starts}
             fetched = [name for name in wanted if name not in memory.ends]
@@ -179,6 +181,37 @@ def _insert_references(
                 node_defs.node(node.name, "PyFunc", inputs + control, token=token, Tin=types, Tout=[kind] * 3)
             )
     return functions
+
+
+def take_states(graph: Any, plan: Plan) -> None:
+    """Let cuDNN nodes take their initial states from placeholders, and give their final ones, in place.
+
+    They are named as in the plan, `[layers*directions, batch, width]` each. States that are placeholders of
+    the source stay so.
+    """
+    nodes = {node.name: node for node in graph.node}
+    for state in plan.streaming.states if plan.streaming else ():
+        start, end = (split(name)[0] for name in (state.start, state.end))
+        if start in nodes:
+            continue
+        node = nodes[state.node]
+        dtype = tf.as_dtype(node.attr["T"].type)
+        position, output = (INPUT_C, 2) if state.kind == "c" else (INPUT_H, 1)
+        shape = tf.TensorShape([state.depth, None, state.width])
+        graph.node.append(node_defs.placeholder(start, dtype, shape))
+        given = f"{node.name}:{output}"
+        if state.time_major:
+            node.input[position] = start
+            graph.node.append(node_defs.identity(end, given, dtype.as_datatype_enum))
+            continue
+        order = node_defs.constant(unique(f"{start}/order", nodes), np.array([1, 0, 2], np.int32))
+        turned = unique(f"{start}/turned", nodes)
+        for name, source in ((turned, start), (end, given)):
+            graph.node.append(
+                node_defs.node(name, "Transpose", [source, order.name], T=dtype, Tperm=tf.int32)
+            )
+        graph.node.append(order)
+        node.input[position] = turned
 
 
 def _function(
@@ -360,7 +393,13 @@ class Memory:
         stored = {state.state.variable: plan.model.variables[state.state.key] for state in plan.states}
         self._stored = {variable: value.read() for variable, value in stored.items()}
         self._slots = {variable: _slot(running.graph, variable) for variable in stored}
+        self._forgotten = {state.state.variable for state in plan.states if state.forgotten}
         self._scalars = {state.state.variable for state in leaving if state.from_scalar}
+
+    def begin(self) -> None:
+        """Put back what the file holds in variables that a call forgets."""
+        if self._forgotten:
+            self._assign({variable: self._stored[variable] for variable in self._forgotten})
 
     def set(self, values: Mapping[str, Array]) -> None:
         """Give the variables behind the tensors `starts` their values.

@@ -21,6 +21,7 @@ import numpy as np
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
@@ -28,9 +29,14 @@ from cudnn_convert.weights import npz_archive
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-def accept_feeds(judge: Judge, source: Source, path: Path) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` by signature key, with `feed<k>/` before. Raises UsageError."""
-    feeds, where = read_feeds(judge, path), f"--data {path}"
+def accept_feeds(
+    judge: Judge, source: Source, path: Path, *, without: Collection[str] = ()
+) -> list[dict[str, Array]]:
+    """The feeds in an `.npz` by signature key, with `feed<k>/` before, those `without` left out.
+
+    Raises UsageError.
+    """
+    feeds, where = read_feeds(judge, path, without=without), f"--data {path}"
     try:
         for feed in feeds:
             judge.require_accepted(source, feed, where=where)
@@ -44,18 +50,36 @@ def accept_feeds(judge: Judge, source: Source, path: Path) -> list[dict[str, Arr
     return feeds
 
 
-def read_feeds(judge: Judge, path: Path) -> list[dict[str, Array]]:
+def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
     """Read the feeds of `accept_feeds` as the source takes them, without a run.
 
-    Each is a dict by tensor. Raises UsageError for other keys.
+    Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where = f"--data {path}"
+    where, plan = f"--data {path}", judge.plan
     calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
-    expected = sorted(judge.plan.signature.inputs)
+    keys, streaming = {*plan.signature.inputs}, plan.streaming
+    free = {state.key for state in streaming.states} if streaming else set()
+    left_out = {*without, *(streaming.begins if streaming else ())}
     for call in calls:
-        if set(call) != set(expected):
-            raise UsageError(f"{where}: expected the keys {expected}, found {sorted(call)}")
-    return [judge.fit(call, where=where) for call in calls]
+        if not keys - free <= call.keys() - left_out <= keys:
+            raise UsageError(f"{where}: expected the keys {sorted(keys - free)}, found {sorted(call)}")
+    fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls)
+    return [feed | begin_states(plan, feed) for feed in fed]
+
+
+def begin_states(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """Zeros for the states that a feed by tensor lacks, for as many rows as it has."""
+    if plan.streaming is None:
+        return {}
+    rows = next(
+        (feed[plan.signature.inputs[key]].shape[axis] for key, axis in plan.streaming.rows.items()), 1
+    )
+    dtypes = {recurrence.node: recurrence.dtype for recurrence in plan.recurrences}
+    return {
+        state.start: np.zeros((state.depth, rows, state.width), dtypes[state.node])
+        for state in plan.streaming.states
+        if state.start not in feed
+    }
 
 
 FORMAT: Final = "cudnn_convert recording"
@@ -270,6 +294,9 @@ def open_recording(judge: Judge, path: Path) -> Golden:
     signature, source = plan.signature, plan.source
     starts = {state.start for state in plan.states if state.start is not None}
     ends = {state.end for state in plan.states if state.end is not None}
+    if plan.streaming is not None:
+        starts |= {state.start for state in plan.streaming.states}
+        ends |= {state.end for state in plan.streaming.states}
     free = {key for key, name in signature.inputs.items() if name in starts}
     inputs = _pair(path, "inputs", source.inputs, golden_file.inputs, free)
     free = {key for key, name in signature.outputs.items() if name in ends}
@@ -278,6 +305,7 @@ def open_recording(judge: Judge, path: Path) -> Golden:
         judge.fit({key: feed[name] for key, name in inputs.items()}, where=f"{FLAG} {path}: feed{k}/in")
         for k, feed in enumerate(golden_file.feeds)
     )
+    fed = tuple(feed | begin_states(plan, feed) for feed in fed)
     answers = tuple(
         {signature.outputs[key]: answer[name] for key, name in outputs.items()}
         for answer in golden_file.answers

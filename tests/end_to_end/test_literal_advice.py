@@ -52,6 +52,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "cli/terminal.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "verification/recordings.py: --data {}": "where the mistake is, with the path",
+        "pipeline.py: streaming: not proven": "of chaos alone; test_streaming.py of verification provokes it",
         "artifacts/weights.py: weights as --format": "what another file is expected to be",
     }
 )

@@ -130,7 +130,8 @@ def followed(patient: Patient, folder: Path) -> Healed:
     if not printed.takes:  # commands to choose from, each of which says something of the model
         _, _, _, _, _, *flags = printed.commands[0]
         printed = inspected(patient.source, *flags)
-    (words,) = printed.commands
+    words, *streamed = printed.commands
+    assert [{*line} for line in streamed] in ([], [{*words, "--states"}])
     ended = command(*words[1:])
     assert ended.code == 0, ended.stderr
     (path,) = (Path(line) for line in ended.stdout.splitlines())

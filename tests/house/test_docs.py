@@ -60,6 +60,11 @@ FILES: dict[str, dict[str, str]] = {
         "portable": f"{EXPORTS}/tf_keras-2.21.0/portable_saved/saved_model",
     },
     "docs/tutorials/keras-files.md": {"custom.h5": f"{KERAS}/custom_layer/model.h5", **TEXT, **WEIGHTS},
+    "docs/tutorials/streaming.md": {
+        "speech/model.ckpt": "models/gru_speech/model.ckpt",
+        "characters.h5": "models/char_lm/model.h5",
+        "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
+    },
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
@@ -86,6 +91,10 @@ SLOW = {
     "docs/tutorials/keras-files.md": ("cudnn_convert/keras/", "cudnn_convert/read/keras"),
     "docs/tutorials/saved-model-1.md": ("cudnn_convert/read/saved_model.py",),
     "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),
+    "docs/tutorials/streaming.md": (
+        "cudnn_convert/plan/streaming.py",
+        "cudnn_convert/verification/streaming.py",
+    ),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/serving.md": (),
 }

@@ -55,6 +55,7 @@ def test_a_recurrence_in_full() -> None:
         raw=(Held("cudnn_lstm/opaque_kernel", (length,), "float32"),),
         canonical=one.canonical,
         copies="both, agree",
+        streams=False,
     )
     [chosen] = found.signatures
     assert chosen.key == ""

@@ -337,6 +337,14 @@ PROVEN: Final = (
         prepare=_FEEDS,
     ),
     Advice(
+        ["pipeline.py: for the original is recorded as it is"],
+        asking_graphs.without_recurrence,
+        ["--states", "--data", "{here}/feeds.npz", "--out", "{here}/golden.npz", "--outputs", "scores"],
+        r"(?P<gone>--states): expected none",
+        verb="record",
+        prepare=_FEEDS,
+    ),
+    Advice(
         ["artifacts/runners.py: {}; name them with"],
         asking_graphs.plain,
         ["{here}/named_otherwise.onnx"],

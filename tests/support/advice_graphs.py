@@ -29,6 +29,48 @@ def converted(*flags: str, name: str = "artifact") -> Any:
 
 ASKED: Final = (
     Advice(
+        ["plan/streaming.py: found none; leave it out"],
+        asking_graphs.without_recurrence,
+        ["--outputs", "scores", "--states"],
+        r"(?P<gone>--states): expected a cuDNN recurrence",
+    ),
+    Advice(
+        ["plan/streaming.py: convert without --states"],
+        asking_graphs.bidirectional,
+        ["--states"],
+        r"convert without (?P<gone>--states)",
+    ),
+    Advice(
+        ["plan/streaming.py: {} --inputs {}"],
+        asking_graphs.convolved,
+        ["--states"],
+        r"found a convolution over 3 steps, before rnn; cut behind it with (--inputs \S+)$",
+    ),
+    Advice(
+        ["plan/streaming.py: an input with an open number of steps"],
+        asking_graphs.fixed_steps,
+        ["--states"],
+        r"an open number of steps, found none; convert without (?P<gone>--states)",
+    ),
+    Advice(
+        ["plan/streaming.py: over the steps and rows of an input"],
+        asking_graphs.fixed_input,
+        ["--states"],
+        r"found one over others; convert without (?P<gone>--states)",
+    ),
+    Advice(
+        ["plan/streaming.py: sizes of which one may be time"],
+        asking_graphs.unknown_sizes,
+        ["--states"],
+        r"may be time, found none; convert without (?P<gone>--states)",
+    ),
+    Advice(
+        ["plan/prepare.py: --states: expected --format {}"],
+        asking_graphs.plain,
+        ["--states", "--format", "checkpoint"],
+        r"expected (--format \w+), (?P<other>frozen)",
+    ),
+    Advice(
         ["plan/obstacles.py: --set {}:0={}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"
     ),
     Advice(

@@ -386,3 +386,61 @@ def beside_a_link(folder: Path) -> Path:
 
 #: A batch that any of these takes.
 X: Final = np.random.default_rng(4).normal(size=(4, 2, INPUTS)).astype(np.float32)
+
+
+def without_recurrence(folder: Path) -> Path:
+    """A frozen graph of ops that run anywhere."""
+    with drawing() as graph:
+        tf.identity(tf.tanh(placeholder("x")), "scores")
+    path = folder / "plain.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    return path
+
+
+def bidirectional(folder: Path) -> Path:
+    """A recurrence that needs the end of a sequence first."""
+    values = drawn(lazy.length(Sizes(Mode.LSTM, 1, 2, UNITS, INPUTS)))
+    with drawing() as graph:
+        x = placeholder("x")
+        zeros = tf.zeros([2, tf.shape(x)[1], UNITS])
+        y = tf.raw_ops.CudnnRNN(
+            input=x, input_h=zeros, input_c=zeros, params=variable("blob", values.shape),
+            direction="bidirectional", is_training=False, name="rnn",
+        ).output  # fmt: skip
+        tf.identity(y, "scores")
+    return saved(folder, graph, {"blob": values})
+
+
+def before(folder: Path, change: Change, shape: Any = (None, None, INPUTS)) -> Path:
+    """A checkpoint of `x` -> `change` -> recurrence -> `scores`."""
+    with drawing() as graph:
+        tf.identity(lstm(change(placeholder("x", shape)), blob()).output, "scores")
+    return saved(folder, graph, {"blob": BLOB})
+
+
+def convolved(folder: Path) -> Path:
+    """Each step of the recurrence is of three of the input, batch first."""
+    kernel = drawn(3, INPUTS, INPUTS)
+
+    def change(x: Any) -> Any:
+        return tf.transpose(tf.nn.conv1d(x, kernel, 1, "SAME", name="conv"), [1, 0, 2])
+
+    return before(folder, change)
+
+
+def fixed_steps(folder: Path) -> Path:
+    return before(folder, tf.identity, (7, None, INPUTS))
+
+
+def fixed_input(folder: Path) -> Path:
+    """The recurrence reads something that is the same in each call; the input scales what it gives."""
+    steady = drawn(5, 2, INPUTS)
+    with drawing() as graph:
+        y = lstm(tf.constant(steady), blob()).output
+        tf.add(tf.reduce_sum(placeholder("x"), 2, keepdims=True), y[0, 0, 0], name="scores")
+    return saved(folder, graph, {"blob": BLOB})
+
+
+def unknown_sizes(folder: Path) -> Path:
+    """An input of unknown rank, of which nobody can say where its steps are."""
+    return before(folder, lambda x: tf.reshape(x, [9, 2, INPUTS]), None)

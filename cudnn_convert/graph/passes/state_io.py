@@ -30,9 +30,10 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """An assigned variable of a plan: kept, an input and an output, or dropped.
+    """An assigned variable of a plan: kept, an input and an output, dropped, or a constant.
 
     `start` and `end`: the input and output tensors that replace it. `dropped`: no output reads it.
+    `forgotten`: each call begins with the value that the source holds.
     `from_scalar`: the file holds a scalar, and only the assigned value has the shape of `start`.
     """
 
@@ -41,10 +42,11 @@ class Carried:
     end: str | None = None
     dropped: bool = False
     from_scalar: bool = False
+    forgotten: bool = False
 
     @property
     def stays(self) -> bool:
-        return self.start is None and not self.dropped
+        return self.start is None and not (self.dropped or self.forgotten)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,11 @@ def place_state(
     outputs: Sequence[str],
     *,
     keep: bool,
+    forget: bool = False,
     shapes: Mapping[str, Shape | None],
     asked: Mapping[str, str],
 ) -> Settled:
-    """Keep the state of `graph` in variables, or make it inputs and outputs.
+    """Keep the state of `graph` in variables, make it inputs and outputs, or `forget` it after each call.
 
     State that `shapes` names always becomes inputs and outputs. `asked` maps those of `outputs` that read an
     assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
@@ -84,6 +87,8 @@ def place_state(
     recurring = [state for state in assigned if state.read and state.recurs]
     others = [] if keep else [state for state in assigned if state not in recurring]
     _refuse_read(model, others)
+    forgotten = recurring if forget else []
+    others, recurring = [*others, *forgotten], [] if forget else recurring
     leaving = [state for state in recurring if not keep or state.tensor in shapes]
     for state in recurring:
         if state not in leaving:
@@ -110,7 +115,9 @@ def place_state(
         for state in leaving
     ]
     carried += [Carried(state) for state in recurring if state not in leaving]
-    carried += [Carried(state, dropped=True) for state in others]
+    carried += [
+        Carried(state, dropped=state not in forgotten, forgotten=state in forgotten) for state in others
+    ]
     return Settled(model, settled, tuple(outputs), tuple(carried))
 
 

@@ -92,6 +92,30 @@ def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
     return value
 
 
+_BATCH_SHAPES: Final = ("batch_input_shape", "batch_shape")
+
+
+def without_states(model: Entry) -> Any:
+    """A model that keeps no states; its batch is open where a stateful layer alone asked for a fixed one."""
+    if not any(
+        isinstance(entry["config"], Mapping) and entry["config"].get("stateful") for _, entry in walk(model)
+    ):
+        return model
+
+    def change(entry: Entry) -> Entry:
+        config = entry["config"]
+        if not isinstance(config, Mapping):
+            return entry
+        shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
+        opened = {key: [None, *shape[1:]] for key, shape in shapes.items()}
+        return {
+            **entry,
+            "config": {**config, **opened, **({"stateful": False} if "stateful" in config else {})},
+        }
+
+    return map_entries(model, change)
+
+
 def children(value: Any) -> Collection[Any]:
     """Return the direct values of a JSON list or object; none for other values."""
     return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()

@@ -5,8 +5,11 @@ what was its standard output at the start: `errors`, what each job raised ("" fo
 CPU. A job is `{artifact, format, golden, inputs, outputs, answers}` and perhaps `signature`; inputs and
 outputs map signature keys to `{source, artifact}` tensor names. `states` maps inputs that begin with zeros of
 a shape to the outputs that they are next; `custom` names a module of this folder and what a Keras model needs
-from it; `safe_mode` false lets code in its file run. Each job's outputs, keyed `feed<n>/<key>`, go to the
-`.npz` that `answers` names. A job `{module, call, folder}` calls a function of another module in a folder.
+from it; `safe_mode` false lets code in its file run. `stream` says how a feed is given in chunks: the axis of
+steps of `inputs` and `outputs`, the inputs that are `lengths`, and the sizes of `chunks`, which repeat; a
+state then begins with its `source` in the golden file, else with zeros for the `rows`. Each job's outputs,
+keyed `feed<n>/<key>`, go to the `.npz` that `answers` names. A job `{module, call, folder}` calls a function
+of another module in a folder.
 """
 
 import gc
@@ -156,6 +159,19 @@ def arrays(path, inputs, outputs, signature):
     return importlib.import_module("numpy_user").opened(path, inputs, outputs, signature)
 
 
+def begin(golden, feed, zero):
+    """What a state begins with: a recorded tensor, or zeros for the rows of the feed."""
+    if zero.get("source"):
+        depth, _, width = zero["shape"]
+        value = golden[f"{feed}/{zero['source']}"]
+        value = value.swapaxes(0, 1) if zero["batch_first"] else value
+        return value.reshape(depth, -1, width).astype(zero["dtype"])
+    if zero["shape"][1] is not None:
+        return np.zeros(zero["shape"], zero["dtype"])
+    rows = golden[f"{feed}/{zero['rows'][0]}"].shape[zero["rows"][1]]
+    return np.zeros([zero["shape"][0], rows, zero["shape"][2]], zero["dtype"])
+
+
 def run_artifact(job):
     """Opens the artifact, asks it for every feed in a row and stores the answers."""
     signature = job.get("signature") or "serving_default"
@@ -174,15 +190,44 @@ def run_artifact(job):
     golden = np.load(job["golden"])
     answers = {}
     states = job.get("states", {})
-    state = {key: np.zeros(zero["shape"], zero["dtype"]) for key, zero in states.items()}
+    are_whole = "stream" not in job
+    state = {key: np.zeros(zero["shape"], zero["dtype"]) for key, zero in states.items() if are_whole}
     for feed in sorted({key.partition("/")[0] for key in golden.files}):
-        given = {key: names["source"] for key, names in job["inputs"].items() if key not in state}
-        outputs = run({key: golden[f"{feed}/{name}"] for key, name in given.items()} | state)
+        given = {key: names["source"] for key, names in job["inputs"].items() if key not in states}
+        values = {key: golden[f"{feed}/{name}"] for key, name in given.items()}
+        if not are_whole:
+            begins = {key: begin(golden, feed, zero) for key, zero in states.items()}
+            outputs = in_chunks(run, job["stream"], values | begins, states)
+            answers.update({f"{feed}/{key}": storable(value) for key, value in outputs.items()})
+            continue
+        outputs = run(values | state)
         state = {key: outputs[zero["next"]] for key, zero in states.items()}
         answers.update({f"{feed}/{key}": storable(value) for key, value in outputs.items()})
     # Strings as plain arrays: what is pickled is not read again.
     plain = {key: np.asarray(value) for key, value in answers.items()}
     np.savez(job["answers"], **{k: v.astype("S") if v.dtype == object else v for k, v in plain.items()})
+
+
+def in_chunks(run, stream, given, states):
+    """The answers to one feed in chunks, its states carried: joined along the steps, else the last."""
+    steps = max(given[key].shape[axis] for key, axis in stream["inputs"].items())
+    state = {key: given[key] for key in states}
+    begin, answers, sizes = 0, [], list(stream["chunks"])
+    while begin < steps:
+        end = min(steps, begin + sizes[len(answers) % len(sizes)])
+        chunk = dict(given)
+        for key, axis in stream["inputs"].items():
+            chunk[key] = np.take(given[key], np.arange(begin, end), axis)
+        for key in stream["lengths"]:
+            chunk[key] = np.clip(given[key] - begin, 0, end - begin)
+        answers.append(run(chunk | state))
+        state = {key: answers[-1][zero["next"]] for key, zero in states.items()}
+        begin = end
+    joined = {
+        key: np.concatenate([answer[key] for answer in answers], axis)
+        for key, axis in stream["outputs"].items()
+    }
+    return answers[-1] | joined
 
 
 def call_function(job):

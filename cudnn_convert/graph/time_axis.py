@@ -1,0 +1,344 @@
+"""Where the steps lie in each tensor of a graph, and what makes one step depend on others.
+
+A graph can be run in chunks of steps only if every op between its inputs and outputs takes each step by
+itself, the recurrences aside. TensorFlow's shape inference shows where the steps are: time gets a prime for
+its size, and an axis with steps has a multiple of it. `find_time_axis` tries which unknown sizes are time and
+batch, until the recurrences find time where they expect it; `stepwise` then judges each op. Nothing is run.
+
+Sizes may be read to make shapes, not as numbers. Lengths of rows may be compared with the numbers of the
+steps, as `tf.sequence_mask` does, and given to recurrences: a chunk has the rest of each length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice, permutations, product
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import control_flow, node_defs, ops, stepwise
+from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, walk
+from cudnn_convert.graph.stepwise import Steps
+
+#: Sizes for time: one of them divides no other size of a graph.
+_PRIMES: Final = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
+#: What an unknown size is taken for. Those that are not time can be split into parts, as towers do.
+_TIME, _BATCH, _OTHER = range(3)
+_SIZES: Final = {_BATCH: 120, _OTHER: 240}
+#: The role of each axis of each input; -1 where its size is known.
+_Roles = Mapping[str, tuple[int, ...]]
+#: Most ways to call the unknown sizes of all inputs that are tried.
+_TRIES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Mixing:
+    """An op that makes a step depend on others; `what` describes it."""
+
+    node: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAxis:
+    """The axis of the steps in each input and output, by tensor `op:k`.
+
+    An output without one has what holds after the last step. `rows` has the axis of the batch in each
+    input that leaves it open. `lengths` are the inputs that hold the length of each row. `mixing` are the
+    ops because of which the graph cannot run in chunks, in graph order. `strange` are the recurrences
+    whose steps, or whose rows, are not those of an input.
+    """
+
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    rows: Mapping[str, int]
+    lengths: frozenset[str]
+    mixing: tuple[Mixing, ...]
+    strange: tuple[str, ...]
+
+
+def find_time_axis(
+    graph: node_defs.Graph,
+    inputs: Mapping[str, Sequence[int]],
+    outputs: Sequence[str],
+    recurrences: Mapping[str, bool],
+) -> TimeAxis | None:
+    """Find the axis of the steps of a graph with the tensors `inputs` and `outputs`; None if unknown.
+
+    `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
+    to whether it is time-major.
+    """
+    shapes = {name: graph.shapes.get_tensor_by_name(name).shape for name in inputs}
+    if any(shape.rank is None for shape in shapes.values()):
+        return None
+    sizes = {_TIME: _choose_prime(graph.shapes), **_SIZES}
+    best: tuple[int, tf.Graph, _Roles] | None = None
+    wanted = 2 * len(recurrences)
+    for roles in _assignments(shapes, inputs):
+        seen = _with_sizes(graph, shapes, roles, sizes)
+        if seen is None:
+            continue
+        score = sum(_fit(seen, node, sizes[_TIME], time_major=major) for node, major in recurrences.items())
+        if best is None or score > best[0]:
+            best = score, seen, roles
+        if score == wanted:
+            break
+    if best is None:
+        return None
+    _, seen, roles = best
+    return _Walk(graph, seen, Steps(sizes[_TIME]), roles, recurrences).judge(outputs)
+
+
+def _choose_prime(seen: tf.Graph) -> int:
+    """A prime that divides no size in the graph."""
+    outputs = (output.shape for op in seen.get_operations() for output in op.outputs)
+    sizes = {size for shape in outputs if shape.rank is not None for size in shape.as_list() if size}
+    return next(prime for prime in _PRIMES if not any(size % prime == 0 for size in sizes))
+
+
+def _assignments(
+    shapes: Mapping[str, tf.TensorShape], batches: Mapping[str, Sequence[int]]
+) -> Iterator[_Roles]:
+    """Yield the ways to call the axes of all inputs."""
+    choices = [[*_roles(shape, batches[name])] for name, shape in shapes.items()]
+    for column in islice(product(*choices), _TRIES):
+        yield dict(zip(shapes, column, strict=True))
+
+
+def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to call the axes of an input, the usual ones first."""
+    unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
+    known = dict.fromkeys(range(shape.rank), -1)
+    if batch:
+        yield tuple({**known, **dict.fromkeys(unknown, _BATCH)}.values())
+        return
+    if len(unknown) < 2:
+        for role in (_BATCH, _TIME) if unknown else (_OTHER,):
+            yield tuple({**known, **dict.fromkeys(unknown, role)}.values())
+        return
+    for first, second in permutations(unknown, 2):
+        others = dict.fromkeys(unknown, _OTHER)
+        yield tuple({**known, **others, first: _BATCH, second: _TIME}.values())
+
+
+def _with_sizes(
+    graph: node_defs.Graph, shapes: Mapping[str, tf.TensorShape], roles: _Roles, sizes: Mapping[int, int]
+) -> tf.Graph | None:
+    """Import the graph with the sizes of its inputs given; None where TensorFlow refuses them."""
+    changes = {}
+    for name, shape in shapes.items():
+        op = split(name)[0]
+        given = [
+            sizes[role] if size is None else size
+            for size, role in zip(shape.as_list(), roles[name], strict=True)
+        ]
+        dtype = graph.shapes.get_tensor_by_name(name).dtype
+        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(given))
+    try:
+        return node_defs.import_checked(node_defs.replace_nodes(graph, changes))
+    except InvalidModelError:
+        return None
+
+
+def _fit(seen: tf.Graph, node: str, prime: int, *, time_major: bool) -> int:
+    """2 where a recurrence's steps are an input's, 1 where they may be, 0 where they are not."""
+    shape = seen.get_operation_by_name(node).inputs[INPUT].shape
+    if shape.rank != 3:
+        return 1
+    time, batch = (shape[0], shape[1]) if time_major else (shape[1], shape[0])
+    if time == prime and (batch is None or batch % prime):
+        return 2
+    return int(time is None or batch == _SIZES[_BATCH])
+
+
+class _Kind(Enum):
+    """What a tensor has to do with time."""
+
+    STEPS = auto()  # has an axis of steps
+    SIZE = auto()  # numbers made of shapes with steps
+    COUNT = auto()  # the numbers of the steps
+    LENGTHS = auto()  # the length of each row
+
+
+#: The kinds of an op's inputs, in order; None for a tensor that time has no part in.
+_Kinds = Sequence[_Kind | None]
+
+#: The position of the first operand that is a shape, and not data.
+_SHAPES: Final = {
+    "Reshape": 1, "Fill": 0, "Tile": 1, "BroadcastTo": 1, "StridedSlice": 1, "Slice": 1, "Transpose": 1,
+    "ExpandDims": 1, "Pad": 1, "PadV2": 1, "Empty": 0, "RandomUniform": 0,
+}  # fmt: skip
+#: Make sizes of sizes.
+_ON_SIZES: Final = frozenset(
+    "Identity Cast StridedSlice Slice Pack ConcatV2 Concat Mul Add AddV2 Sub Prod GatherV2 Gather Maximum "
+    "Minimum ExpandDims Squeeze Reshape Split SplitV Unpack FloorDiv FloorMod Max Min Sum Equal NotEqual "
+    "Greater GreaterEqual Less LessEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Assert All Any "
+    "Range BroadcastArgs Fill".split()
+)
+_COMPARISONS: Final = frozenset("Greater GreaterEqual Less LessEqual".split())
+_MOVED: Final = frozenset("Identity Cast ExpandDims Squeeze Reshape Tile BroadcastTo".split())
+_SHAPED: Final = frozenset("Shape ShapeN Size Rank".split())
+_NUMBER: Final = "the number of steps, read as a number"
+#: What is said of each op of a loop.
+LOOP: Final = "a loop over the steps"
+
+
+class _Walk:
+    """Goes through a graph with known sizes, and notes what each tensor has to do with time."""
+
+    def __init__(
+        self,
+        graph: node_defs.Graph,
+        seen: tf.Graph,
+        steps: Steps,
+        roles: _Roles,
+        recurrences: Mapping[str, bool],
+    ) -> None:
+        self._index, self._seen, self._steps, self._recurrences = graph.index, seen, steps, recurrences
+        self._time, self._rows = (
+            {name: role.index(which) for name, role in roles.items() if which in role}
+            for which in (_TIME, _BATCH)
+        )
+        self._lengths = frozenset(name for name in self._rows if _holds_lengths(self._index, seen, name))
+        self._kinds = dict.fromkeys(self._time, _Kind.STEPS) | dict.fromkeys(self._lengths, _Kind.LENGTHS)
+        self._frames = control_flow.frames(self._index)
+        self._mixing: list[Mixing] = []
+        self._strange: list[str] = []
+
+    def judge(self, outputs: Sequence[str]) -> TimeAxis:
+        """Judge all ops that the tensors `outputs` need, and find their steps."""
+        needed = self._index.ancestors((split(name)[0] for name in outputs), control=False)
+        for op in _in_order(self._seen, needed):
+            kinds = [self._kinds.get(value.name) for value in op.inputs]
+            if any(kinds):
+                self._visit(op, kinds)
+            elif op.name in self._recurrences:
+                self._strange.append(op.name)
+        places = {}
+        for name in outputs:
+            value = self._seen.get_tensor_by_name(name)
+            axes = self._steps.axes(value)
+            if len(axes) == 1 and self._steps.size(value) == self._steps.count:
+                places[name] = axes[0]
+            elif axes:
+                self._mixing.append(Mixing(split(name)[0], "steps and rows in one axis of an output"))
+            elif self._kinds.get(name) is _Kind.STEPS and not self._mixing:
+                self._mixing.append(Mixing(split(name)[0], "an output of unknown sizes"))
+        return TimeAxis(
+            self._time, places, self._rows, self._lengths, tuple(self._mixing), tuple(self._strange)
+        )
+
+    def _visit(self, op: Any, kinds: _Kinds) -> None:
+        what = self._judge(op, kinds)
+        for output in op.outputs:
+            kind = self._kind_of(op, kinds, output)
+            kind = _Kind.STEPS if what and self._steps.axes(output) else kind
+            self._kinds |= {} if kind is None else {output.name: kind}
+            what = what or ("pairs of steps (attention)" if self._steps.are_paired(output) else "")
+        if what:
+            self._mixing.append(Mixing(op.name, what))
+
+    def _judge(self, op: Any, kinds: _Kinds) -> str:
+        """What an op does to the steps, empty where it takes each by itself."""
+        if op.name in self._recurrences:
+            return self._judge_recurrence(op, kinds)
+        if op.type in ops.ENTERS or self._frames.get(op.name) or op.type.startswith("TensorArray"):
+            return LOOP
+        if op.type in _SHAPED:
+            return ""
+        if _Kind.COUNT in kinds or _Kind.LENGTHS in kinds:
+            return _judge_numbers(op, kinds)
+        what = stepwise.judge_op(self._steps, op) if _Kind.STEPS in kinds else _judge_sizes(op, kinds)
+        return what or (_NUMBER if _Kind.STEPS in kinds and _reads_size(op, kinds) else "")
+
+    def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
+        axis, x = 0 if self._recurrences[op.name] else 1, op.inputs[INPUT]
+        if x.shape.rank is not None:
+            is_part = bool(self._rows) and x.shape[1 - axis] not in (None, _SIZES[_BATCH])
+            self._strange += [op.name] if self._steps.axes(x) != [axis] or is_part else []
+        is_known = len(kinds) <= LENGTHS or kinds[LENGTHS] is _Kind.LENGTHS
+        return "" if is_known else "lengths that are none of the inputs"
+
+    def _kind_of(self, op: Any, kinds: _Kinds, output: Any) -> _Kind | None:
+        """What an output of an op has to do with time."""
+        has_steps = bool(self._steps.axes(output))
+        kind: _Kind | None = None
+        if op.name in self._recurrences:
+            kind = _Kind.STEPS if output.name.endswith(":0") else None
+        elif op.type in _SHAPED:
+            kind = self._kind_of_size(output)
+        elif op.type == "Fill" and kinds[1] is _Kind.SIZE:
+            kind = _Kind.LENGTHS
+        elif op.type == "Range":
+            kind = _Kind.COUNT if has_steps else None
+        elif _Kind.STEPS in kinds:
+            kind = _Kind.STEPS if has_steps or not output.shape.is_fully_defined() else None
+        elif has_steps:
+            is_count = _Kind.COUNT in kinds and _Kind.LENGTHS not in kinds
+            kind = _Kind.COUNT if is_count else _Kind.STEPS
+        elif _Kind.LENGTHS in kinds:
+            kind = _Kind.LENGTHS if op.type in _MOVED else None
+        elif _reads_size(op, kinds):
+            kind = self._kind_of_size(output)
+        return kind
+
+    def _kind_of_size(self, output: Any) -> _Kind | None:
+        """SIZE, unless the value is known to be without the number of steps."""
+        value = tf.get_static_value(output)
+        is_free = (
+            value is not None and value.dtype.kind in "iub" and (value.ravel() % self._steps.count).all()
+        )
+        return None if is_free else _Kind.SIZE
+
+
+def _judge_numbers(op: Any, kinds: _Kinds) -> str:
+    """Judge an op that reads lengths or the numbers of the steps."""
+    is_mask = op.type in _COMPARISONS and {*kinds} == {_Kind.COUNT, _Kind.LENGTHS}
+    is_moved = op.type in _MOVED and _Kind.STEPS not in kinds
+    is_lookup = op.type in stepwise.LOOKUPS and _Kind.LENGTHS not in kinds
+    if is_mask or is_moved or is_lookup:
+        return ""
+    return "the numbers of the steps" if _Kind.COUNT in kinds else "lengths, read as numbers"
+
+
+def _judge_sizes(op: Any, kinds: _Kinds) -> str:
+    """Judge an op that reads sizes alone."""
+    is_whole = op.type in _ON_SIZES and not any(output.dtype.is_floating for output in op.outputs)
+    return _NUMBER if _reads_size(op, kinds) and not is_whole else ""
+
+
+def _reads_size(op: Any, kinds: _Kinds) -> bool:
+    """Whether an op reads a size as data, not as a shape."""
+    first = _SHAPES.get(op.type, len(kinds))
+    return any(kind is _Kind.SIZE and position < first for position, kind in enumerate(kinds))
+
+
+def _in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:
+    """Yield the `needed` ops after those that they read, as far as loops allow."""
+    done: set[str] = set()
+    todo = [(op, False) for op in reversed(seen.get_operations()) if op.name in needed]
+    while todo:
+        op, is_ready = todo.pop()
+        if is_ready:
+            yield op
+        elif op.name not in done:
+            done.add(op.name)
+            todo.append((op, True))
+            todo += [(value.op, False) for value in op.inputs if value.op.name not in done]
+
+
+def _holds_lengths(index: Index, seen: tf.Graph, name: str) -> bool:
+    """Whether an input of whole numbers, one for each row, is given to a recurrence or compared."""
+    value = seen.get_tensor_by_name(name)
+    if not value.dtype.is_integer or value.shape.rank != 1:
+        return False
+
+    def move(current: str) -> list[str]:
+        return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in _MOVED]
+
+    readers = (reader.op for current in walk([name], move) for reader in index.consumers(*split(current)))
+    return any(reader in _COMPARISONS | ops.CUDNN for reader in readers)
