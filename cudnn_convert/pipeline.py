@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from cudnn_convert import context, read, report, storage, targets
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.context import mute_output, silence
-from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
+from cudnn_convert.errors import (
+    AccessError,
+    ReadError,
+    UnprovenError,
+    UnsupportedModelError,
+    UsageError,
+    VerificationError,
+)
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
@@ -146,7 +153,7 @@ def verify_plan(
         reasons = [targets.failure_message(result, options)] if options.quantize else _failures(result)
         raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
     if result.unproven:
-        raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
+        raise UnprovenError(path, [_unproven(node, result) for node in result.unproven])
     return result
 
 

@@ -4,10 +4,12 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the sourc
 differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
+* batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
-May import: version, errors, formats, context, storage, options, report, inspection, pipeline.
+May import: version, errors, formats, context, storage, process, options, report, inspection, pipeline,
+batch.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 
@@ -17,7 +19,6 @@ import argparse
 import difflib
 import faulthandler
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -29,7 +30,8 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Final
 
-from cudnn_convert.cli import child_process, commands
+from cudnn_convert import process
+from cudnn_convert.cli import batch, child_process, commands
 from cudnn_convert.cli.commands import Within, directly
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
@@ -39,10 +41,9 @@ _BUG: Final = 70
 _TAIL: Final = 4000
 #: How much of its letters a word shares with a subcommand that it stands for.
 _NEAR: Final = 0.7
-#: What the system's loader says where a library does not fit into memory.
-_UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
 #: A subcommand wins over a file of that name; `./verify` is the file.
 _COMMANDS: Final = {
+    "batch": batch.batch,
     "inspect": commands.inspect,
     "map": commands.map_weights,
     "verify": commands.verify,
@@ -60,14 +61,14 @@ def run() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
-        signal.signal(signal.SIGINT, child_process.stop_once)
+        signal.signal(signal.SIGINT, process.stop_once)
     native = _native_stderr()
     code = _BUG
     try:
         within = partial(_run_guarded, native) if child_process.can_fork() else directly
         code = main(within=partial(_run_with_limits, within))
     except KeyboardInterrupt:
-        code = child_process.INTERRUPTED
+        code = process.INTERRUPTED
     finally:
         if code == _BUG and native is not None:
             _show_tail(native)
@@ -100,7 +101,7 @@ def _native_stderr() -> IO[bytes] | None:
 
 
 def _run_with_limits(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    child_process.limit_threads(Path(flags.source))
+    process.limit_threads(Path(flags.source))
     return within(work, flags)
 
 
@@ -145,12 +146,12 @@ def _exit_code(work: Callable[[], int]) -> int:
     try:
         return work()
     except KeyboardInterrupt:
-        return child_process.INTERRUPTED
+        return process.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
         # Native code makes an error of its own of an interruption.
-        return child_process.INTERRUPTED if child_process.stopping.is_set() else _in_words(error)
+        return process.INTERRUPTED if process.stopping.is_set() else _in_words(error)
 
 
 def _in_words(error: Exception) -> int:
@@ -158,8 +159,8 @@ def _in_words(error: Exception) -> int:
     if isinstance(error, CudnnConvertError):
         print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
         return error.exit_code
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED.search(str(error))):
-        print(f"cudnn-convert: memory ran out; raise it with {child_process.memory_knob()}", file=sys.stderr)
+    if process.is_memory_short(error):
+        print(f"cudnn-convert: {process.explain_memory()}", file=sys.stderr)
         return CudnnConvertError.exit_code
     text = "".join(traceback.format_exception(error)).rstrip()
     print(*_visible(text), sep="\n", file=sys.stderr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from cudnn_convert.context import listen
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, flag_of, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import KINDS, Options
+from cudnn_convert.process import silence_native
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
 class Parser(argparse.ArgumentParser):
     """A parser whose usage errors are one line; without abbreviations, which later flags would break."""
 
-    def __init__(self, **names: str) -> None:
-        super().__init__(allow_abbrev=False, **names)  # type: ignore[arg-type]
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> Any:
         raise UsageError(f"{message}; see {self.prog} --help")
@@ -82,7 +82,7 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
         prog="cudnn-convert",
         description="Turn a model with cuDNN LSTM, GRU or RNN layers into one that runs on a CPU.",
         epilog="Also: cudnn-convert inspect SOURCE; map SOURCE [ARTIFACT]; verify SOURCE ARTIFACT; "
-        "record SOURCE; formats.",
+        "record SOURCE; batch SOURCES; formats.",
     )
     parser.add_argument("source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file")
     parser.add_argument("out", metavar="OUT", help="what to write; see --format")
@@ -99,7 +99,7 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _convert(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
@@ -130,7 +130,7 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _inspect(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert.inspection import inspect
 
     options = read_options(flags)
@@ -165,7 +165,7 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _map(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags)
@@ -193,7 +193,7 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _verify(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags, lineage=flags.report is not None)
@@ -239,7 +239,7 @@ def record(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags)
@@ -306,11 +306,5 @@ def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
         return
     from cudnn_convert.cli import terminal
 
-    with terminal.show_progress() as listener, listen(listener):
+    with terminal.show_progress() as line, listen(line.at):
         yield
-
-
-def _silence() -> None:
-    """Turn off the logs of TensorFlow's C++ side, which reads this at its import."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GLOG_minloglevel", "3")

@@ -28,10 +28,7 @@ ROWS: Final = (
 )
 #: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
 OF_PROCESS: Final = MappingProxyType(
-    {
-        "cli/child_process.py: --limit seconds": "seconds=1",
-        "cli/child_process.py: --limit memory": "memory=300M",
-    }
+    {"process.py: --limit seconds": "seconds=1", "process.py: --limit memory": "memory=300M"}
 )
 #: What names a flag and does not say that it be given.
 EXCEPTIONS: Final = MappingProxyType(
@@ -144,7 +141,7 @@ def test_every_message_that_names_a_flag_is_followed() -> None:
     assert not rows & {meant(words) for words in EXCEPTIONS}
 
 
-@pytest.mark.slow("cudnn_convert/cli/child_process.py")
+@pytest.mark.slow("cudnn_convert/cli/child_process.py", "cudnn_convert/process.py")
 @pytest.mark.parametrize("words", OF_PROCESS)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
 def test_what_a_process_is_told_helps(tmp_path: Path, words: str) -> None:
