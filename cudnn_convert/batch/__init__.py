@@ -84,7 +84,7 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
     if batch.folder.exists() and not batch.folder.is_dir():
         raise UsageError(f"--out: expected a folder, found the file {batch.folder}; choose another path")
     rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
-    search = sources.find(batch.words, rows, apart=batch.folder)
+    search = sources.find(batch.words, batch.manifest, rows, apart=batch.folder)
     if not search.sources:
         raise UsageError("expected models, found none; name files, folders or patterns, or --manifest FILE")
     return jobs.make_plan(search, batch.folder, batch.options, batch.report)

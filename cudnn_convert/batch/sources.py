@@ -46,13 +46,14 @@ class Search:
     notes: tuple[str, ...] = ()
 
 
-def find(words: Sequence[str], rows: Iterable[Source], *, apart: Path) -> Search:
+def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *, apart: Path) -> Search:
     """Find the models that words name and add the rows of a manifest.
 
-    `apart` is a folder that is not searched. Raises UsageError for a word that gives no model.
+    `apart` is a folder that is not searched. The root is the lowest folder above all folders that were named,
+    the manifest's among them, and all models. Raises UsageError for a word that gives no model.
     """
     by_path: dict[Path, Source] = {}
-    roots: list[Path] = []
+    roots = [] if manifest is None else [manifest.parent]
     notes: list[str] = []
     here = _absolute(apart)
     for word in words:

@@ -74,10 +74,10 @@ def _answer(request: Request, work: str) -> Outcome:
     except Exception as error:
         if process.stopping.is_set():  # native code makes an error of its own of an interruption
             raise KeyboardInterrupt from error
-        return _explain(request["source"], error)
+        return explain(request["source"], error)
 
 
-def _explain(source: str, error: Exception) -> Outcome:
+def explain(source: str, error: Exception) -> Outcome:
     """The outcome of an exception, with the exit code of the single command."""
     if process.is_memory_short(error):
         return {
@@ -109,7 +109,7 @@ def convert_model(request: Request) -> Outcome:
         if process.stopping.is_set():
             raise
         proof = error.report.verification if isinstance(error, VerificationError) else None
-        return {**_explain(request["source"], error), "verification": sum_up(proof), "digests": digests}
+        return {**explain(request["source"], error), "verification": sum_up(proof), "digests": digests}
     if report.out is None:
         return {"status": results.PORTABLE, "exit_code": 0, "reasons": [], "digests": digests}
     digests["artifact"] = jobs.digest_path(out)

@@ -60,7 +60,8 @@ def _read_flags(words: Sequence[str]) -> dict[str, Any]:
     """The options that the flags of a manifest's row give. Raises UsageError."""
     parser = Parser(prog="cudnn-convert batch", add_help=False)
     _add_conversion(parser)
-    parser.set_defaults(**dict.fromkeys((action.dest for action in parser._actions), argparse.SUPPRESS))
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
     given = vars(parser.parse_args(words))
     if given.pop("no_verify", False):
         given["verify"] = False
