@@ -61,7 +61,10 @@ def handle_stops(handler: Callable[..., None] | signal.Handlers) -> None:
 
 @contextmanager
 def note_stops() -> Iterator[Event]:
-    """Within the context a stop signal ends nothing: it sets the event that is given."""
+    """Within the context a stop signal ends nothing: it sets the event that is given.
+
+    After one has come, those that follow end nothing either, so that what is left to do is done.
+    """
     noted = Event()
     before = {number: signal.getsignal(number) for number in stop_signals()}
     handle_stops(lambda *_: noted.set())
@@ -69,7 +72,7 @@ def note_stops() -> Iterator[Event]:
         yield noted
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if noted.is_set() else handler)
 
 
 def set_limits(limits: Limits) -> None:

@@ -146,7 +146,10 @@ class LocalPool:
                     if line is None:
                         _remove_left(job)
                         result = job.end(
-                            results.INTERRUPTED, process.INTERRUPTED, [_STOPPED], **each.figures()
+                            results.INTERRUPTED,
+                            process.INTERRUPTED,
+                            [_about(job, _STOPPED)],
+                            **each.figures(),
                         )
                     yield result
             if time.monotonic() > until:

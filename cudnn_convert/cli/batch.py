@@ -105,7 +105,8 @@ class _Listener:
 
     def __call__(self, result: Result) -> None:
         self._ended += 1
-        for reason in result.reasons:
+        # Who stops a batch knows so.
+        for reason in result.reasons if result.exit_code != INTERRUPTED else ():
             self._tell(f"cudnn-convert: {reason}")
         report_progress("converting", self._ended, self._all)
 

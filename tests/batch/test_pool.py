@@ -64,7 +64,8 @@ def test_each_end_has_its_status_and_its_line(tmp_path: Path) -> None:
     assert {out: result.reasons[0] for out, result in ended.items() if result.reasons} == {
         "crash": f"{place}/crash: native code ended with SIGABRT; {cure}",
         "leave": f"{place}/leave: native code ended with exit code 3; {cure}",
-        "loop": f"{place}/loop: it ran longer than the limit of 3 seconds; raise it with --limit seconds=NUMBER",
+        "loop": f"{place}/loop: it ran longer than the limit of 3 seconds; "
+        "raise it with --limit seconds=NUMBER",
         "large": f"{place}/large: memory ran out; raise it with --limit memory=NUMBER",
         "bug": "this is our bug; please report it with these lines",
         "refuse": f"{place}/refuse: expected a model, found none",
@@ -136,7 +137,7 @@ def test_a_stop_interrupts_what_is_at_work_and_begins_nothing(tmp_path: Path) ->
         ("b", "interrupted", 130),
     }
     assert time.monotonic() - began < 40
-    assert not (tmp_path / "out").exists()
+    assert not any((tmp_path / "out").glob("*"))
 
 
 @pytest.mark.slow("cudnn_convert/batch/pool.py", "cudnn_convert/process.py")
@@ -174,12 +175,13 @@ def test_a_worker_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"{}", b"[1]", b"words", b'{"status": "best", "exit_code": 0, "reasons": []}']
-    + [
+    [
+        *(b"", b"{}", b"[1]", b"words", b"[" * 100_000),
+        b'{"status": "best", "exit_code": 0, "reasons": []}',
         b'{"status": "converted", "exit_code": "x", "reasons": []}',
         b'{"status": "converted", "exit_code": 0}',
-    ]
-    + [b'{"status": "converted", "exit_code": 0, "reasons": [], "seconds": 1}', b"[" * 100_000],
+        b'{"status": "converted", "exit_code": 0, "reasons": [], "seconds": 1}',
+    ],
 )
 def test_what_is_no_answer_is_not_believed(line: bytes) -> None:
     assert pool._parse(line) is None

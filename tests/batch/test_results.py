@@ -81,11 +81,9 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, length: int) -> None:
 )
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / RESULTS).write_bytes(content)
-    with pytest.raises(
-        UsageError, match=r"results\.jsonl: expected lines of cudnn-convert batch, found another"
-    ):
-        with results.open_results(tmp_path):
-            raise AssertionError
+    message = r"results\.jsonl: expected lines of cudnn-convert batch, found another"
+    with pytest.raises(UsageError, match=message), results.open_results(tmp_path):
+        raise AssertionError
     assert (tmp_path / RESULTS).read_bytes() == content
 
 

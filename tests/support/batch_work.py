@@ -109,3 +109,24 @@ class InProcess:
             digests = {"source": jobs.digest_source(Path(job.source))}
             outcome = {**worker.explain(job.source, error), "digests": digests}
         return replace(job.end(**outcome), seconds=0.5)
+
+
+#: As `LocalPool` takes it: conversions, but for models with one of these names.
+CONVERT_OR_FAIL: Final = "support.batch_work:convert_or_fail"
+CRASH, EXHAUST = "crash", "exhaust"
+
+
+def convert_or_fail(request: dict[str, Any]) -> dict[str, Any]:
+    """Convert a model, or crash or exhaust memory in the middle of it as native code does."""
+    from cudnn_convert.batch import worker
+
+    name = Path(request["source"]).name
+    if name.startswith((CRASH, EXHAUST)):
+        import tensorflow as tf
+
+        tf.constant(1.0)
+        target = storage.Target(Path(request["out"]), lambda _: False)
+        with storage.atomic_output(target, folder=True) as fresh:
+            (fresh / "half").write_text("written")
+            act("abort" if name.startswith(CRASH) else "allocate", str(64 << 30), name)
+    return worker.convert_model(request)
