@@ -82,11 +82,11 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
         raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
     storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
     if batch.folder.exists() and not batch.folder.is_dir():
-        raise UsageError(f"--out: expected a folder, found the file {batch.folder}; choose another path")
+        raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
     rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
     search = sources.find(batch.words, batch.manifest, rows, apart=batch.folder)
     if not search.sources:
-        raise UsageError("expected models, found none; name files, folders or patterns, or --manifest FILE")
+        raise UsageError("expected models, found none; name files, folders, patterns or a manifest")
     return jobs.make_plan(search, batch.folder, batch.options, batch.report)
 
 

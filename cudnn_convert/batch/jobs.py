@@ -76,7 +76,7 @@ class Job:
             "page": None if self.page is None else str(self.page),
             "options": {
                 name: str(value) if isinstance(value, Path) else value
-                for name, value in _given(self.options).items()
+                for name, value in _non_defaults(self.options).items()
             },
         }
 
@@ -109,7 +109,7 @@ def make_plan(search: sources.Search, folder: Path, options: Options, report: Pa
     return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
 
 
-def _given(options: Options) -> dict[str, Any]:
+def _non_defaults(options: Options) -> dict[str, Any]:
     """The options that differ from their defaults."""
     values = ((entry, getattr(options, entry.name)) for entry in fields(options))
     return {
@@ -135,7 +135,7 @@ def digest_options(options: Options) -> str:
     """The digest of the options that bear on an artifact; files count by their content."""
     values = {
         name: digest_path(value) if isinstance(value, Path) else value
-        for name, value in _given(options).items()
+        for name, value in _non_defaults(options).items()
         if name not in _ASIDE
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

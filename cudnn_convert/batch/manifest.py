@@ -82,7 +82,7 @@ def _source(
     if not isinstance(source, str) or not source:
         raise UsageError(f"--manifest: {where}: expected a source, found {source!r}")
     if out is not None and not _is_below(out):
-        actual = f"{out!r}; leave it out, or name a path without .. in the folder of --out"
+        actual = f"{out!r}; leave it out, or name a path in that folder without .."
         raise UsageError(f"--manifest: {where}: expected an out of the batch's folder, found {actual}")
     words = _words(where, row.get("flags", []))
     try:

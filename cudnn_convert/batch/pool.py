@@ -31,7 +31,7 @@ from cudnn_convert.context import machine_memory
 from cudnn_convert.errors import CudnnConvertError
 
 #: Models after which a worker makes room for a new one.
-_RETIREMENT: Final = 200
+_RETIREMENT: Final = 100
 #: Seconds between two looks at the workers: their memory, their time, whether to stop.
 _TICK: Final = 0.05
 #: Bytes that a worker with TensorFlow needs, by which the number of workers is chosen.

@@ -57,7 +57,7 @@ def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *,
     notes: list[str] = []
     here = _absolute(apart)
     for word in words:
-        root, models = _named(word, here, notes)
+        root, models = _resolve(word, here, notes)
         roots.append(root)
         for path in models:
             by_path.setdefault(_absolute(path), Source(path))
@@ -75,7 +75,7 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path.absolute()))
 
 
-def _named(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
+def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
     """The folder that names of OUTs are relative to, and the models that a word stands for."""
     path = Path(word)
     if has_magic(word) and not any(os.path.lexists(file) for file in read.files(path)):
@@ -85,7 +85,7 @@ def _named(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
         if not models:
             what = f"{len(matches)} files and folders without a model" if matches else "nothing"
             raise UsageError(f"{word}: expected a pattern of models, found {what}; check the pattern")
-        return _fixed_part(path), models
+        return _root_of_pattern(path), models
     if not path.is_dir() or saved_model.recognise(path):
         extra = [*_search(path, apart, notes)] if path.is_dir() else []
         return _absolute(path).parent, [_whole(path), *extra]
@@ -95,7 +95,7 @@ def _named(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
     return path, models
 
 
-def _fixed_part(pattern: Path) -> Path:
+def _root_of_pattern(pattern: Path) -> Path:
     """The folders of a pattern above the first part with a wildcard."""
     parts = pattern.parts
     return Path(*parts[: next(k for k, part in enumerate(parts) if has_magic(part))])

@@ -88,10 +88,14 @@ def explain(source: str, error: Exception) -> Outcome:
     if isinstance(error, CudnnConvertError):
         statuses = {VerificationError: results.DIFFERENT, UnprovenError: results.UNPROVEN}
         status = statuses.get(type(error), results.REFUSED)
-        return {"status": status, "exit_code": error.exit_code, "reasons": str(error).split("\n")}
-    lines = "".join(traceback.format_exception(error)).rstrip().split("\n")
+        return {"status": status, "exit_code": error.exit_code, "reasons": _lines(str(error))}
+    lines = _lines("".join(traceback.format_exception(error)).rstrip())
     reasons = ["this is our bug; please report it with these lines", *lines]
     return {"status": results.CRASHED, "exit_code": _BUG, "reasons": reasons}
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
 
 
 def convert_model(request: Request) -> Outcome:

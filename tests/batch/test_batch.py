@@ -235,9 +235,9 @@ def test_a_row_has_options_of_its_own_in_place_of_the_call_s(folder: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"words": ()}, "expected models, found none; name files, folders or patterns, or --manifest FILE"),
+        ({"words": ()}, "expected models, found none; name files, folders, patterns or a manifest"),
         ({"report": Path("r.json")}, r"--report: expected a name that ends in .html, found r.json"),
-        ({"folder": Path("in/a")}, "--out: expected a folder, found the file in/a; choose another path"),
+        ({"folder": Path("in/a")}, "--out: expected a folder, found the file in/a"),
         ({"folder": Path("gs://b/out")}, "gs://b/out: expected a local path, found an address"),
     ],
 )

@@ -92,7 +92,10 @@ def test_rows_of_a_manifest_have_their_own_flags(folder: Path) -> None:
 
 USAGE = {
     "no folder": (["runs"], "the following arguments are required: --out; see cudnn-convert batch --help"),
-    "no models": (["--out", "out"], "expected models, found none; name files, folders or patterns, or"),
+    "no models": (
+        ["--out", "out"],
+        "expected models, found none; name files, folders, patterns or a manifest",
+    ),
     "no jobs": (["runs", "--out", "out", "--jobs", "0"], "--jobs: expected at least 1, found 0"),
     "a retry": (["runs", "--out", "out", "--retry", "some"], "argument --retry: invalid choice: 'some'"),
     "a limit": (["runs", "--out", "out", "--limit", "x=1"], "--limit: expected NAME=NUMBER with a NAME of"),

@@ -23,7 +23,7 @@ from support.samples import fixture
 ROWS: Final = (
     *(*advice_graphs.ASKED, *advice_graphs.NOTES, *advice_weights.WEIGHTS),
     *(*advice_calls.QUANTIZED, *advice_calls.FORMATS, *advice_calls.LIMITED),
-    *(*advice_calls.PROVEN, *advice_calls.PORTABLE),
+    *(*advice_calls.PROVEN, *advice_calls.PORTABLE, *advice_calls.BATCHES),
     *(*advice_keras.WRITTEN, *advice_keras.BROUGHT),
 )
 #: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
