@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +59,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many models ended with each status, in all and as this run left them; where the lines are."""
+    """How many models of a call ended with each status; `path` is the file of their lines."""
 
     path: Path
     counts: Mapping[str, int]
@@ -96,8 +96,8 @@ def preview(batch: Batch, plan: Plan) -> Iterator[tuple[jobs.Job, str]]:
     yield from ((job, jobs.decide(job, earlier.get(job.out), batch.retry)) for job in plan.jobs)
 
 
-def run_plan(batch: Batch, plan: Plan, engine: Engine, heard: Callable[[Result], None]) -> Summary:
-    """Convert what is to be converted; `heard` is called with each result once its line is written.
+def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], None]) -> Summary:
+    """Convert what is to be converted; `hear` is called with each result once its line is written.
 
     Raises UsageError where another batch writes there or the lines are not ours, WriteError.
     """
@@ -106,20 +106,21 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, heard: Callable[[Result],
 
         def tell(result: Result) -> None:
             counts[result.status] += 1
-            heard(result)
+            hear(result)
 
         todo = _carry_over(plan, lines, batch.retry, tell)
-        with process.note_stops() as stopped:
+        with _make_folders(todo), process.note_stops() as stopped:
             for result in engine.run(todo, stopped.is_set):
                 lines.add(result)
                 tell(result)
         outs = {job.out for job in plan.jobs}
         write_page(result for result in lines.again() if result.out in outs)
-    return Summary(lines.path, counts, len(plan.jobs) - counts.total(), stopped.is_set())
+    ordered = {status: counts[status] for status in results.STATUSES if counts[status]}
+    return Summary(lines.path, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
 
 
 def _carry_over(
-    plan: Plan, lines: Results, retry: str | None, heard: Callable[[Result], None]
+    plan: Plan, lines: Results, retry: str | None, hear: Callable[[Result], None]
 ) -> list[jobs.Job]:
     """Take over the results that stand, and list the jobs that are left, large ones first."""
     todo, standing = [], []
@@ -134,8 +135,28 @@ def _carry_over(
     outs = {job.out for job in plan.jobs}
     lines.begin([*(result for out, result in lines.earlier.items() if out not in outs), *standing])
     for result in standing:
-        heard(result)
+        hear(result)
+    todo = [replace(job, replaces=lines.is_resumed) for job in todo]
     return sorted(todo, key=lambda job: (-job.size, job.out))
+
+
+@contextmanager
+def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
+    """Make the folders of OUTs and pages, and at the end remove those in which nothing is.
+
+    A conversion that fails removes the folders that it made: beside others it might remove theirs.
+    """
+    paths = [path for job in todo for path in (job.path, job.page) if path is not None]
+    folders = {above for path in paths for above in path.parents if not above.exists()}
+    with suppress(OSError):  # a conversion that finds no folder says why
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in sorted(folders, key=lambda above: -len(above.parts)):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @contextmanager

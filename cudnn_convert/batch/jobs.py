@@ -44,7 +44,8 @@ _BLOCK: Final = 1 << 20
 class Job:
     """A model to convert: `source` as given, `out` below `folder`, `size` in bytes of its files.
 
-    `page` is the page of its report, None for none; `flags` the digest of its options.
+    `page` is the page of its report, None for none; `flags` the digest of its options. `replaces`: what this
+    tool wrote at OUT may be replaced, for it is of this batch.
     """
 
     source: str
@@ -54,6 +55,7 @@ class Job:
     flags: str
     size: int
     page: Path | None = None
+    replaces: bool = False
 
     @property
     def path(self) -> Path:
@@ -77,7 +79,8 @@ class Job:
             "options": {
                 name: str(value) if isinstance(value, Path) else value
                 for name, value in _non_defaults(self.options).items()
-            },
+            }
+            | ({"force": True} if self.replaces else {}),
         }
 
     def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> Result:
@@ -182,18 +185,19 @@ def _digest(files: Iterable[Path], root: Path) -> str:
 def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
     """What is done with a job after the result of an earlier run.
 
-    Raises UsageError where that is of another source that is still there: its artifact would be replaced.
+    Raises UsageError without `force` where that is of another source, which is still there: its artifact
+    would be replaced.
     """
     if earlier is None:
         return CONVERT
     known = earlier.digests
     is_alike = (job.flags, __version__) == (known.get("flags"), known.get("version"))
-    is_other = _is_other(job, earlier)
+    is_other = not job.options.force and _is_other(job, earlier)
     if not (is_alike or is_other):
         return CONVERT
     is_same = digest_source(Path(job.source)) == known.get("source")
     if is_other and not is_same:
-        cure = "choose another --out, or give both together"
+        cure = "choose another --out, give both together, or replace it with --force"
         raise UsageError(
             f"{job.path}: expected the OUT of {job.source}, found that of {earlier.source}; {cure}"
         )

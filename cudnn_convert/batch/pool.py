@@ -25,7 +25,7 @@ from typing import IO, Any, Final, Protocol
 
 from cudnn_convert import process, storage
 from cudnn_convert.batch import results, worker
-from cudnn_convert.batch.jobs import Job
+from cudnn_convert.batch.jobs import Job, digest_source
 from cudnn_convert.batch.results import Result
 from cudnn_convert.context import machine_memory
 from cudnn_convert.errors import CudnnConvertError
@@ -76,6 +76,7 @@ class LocalPool:
         self._share = None if memory is None else memory // workers
         self._events: SimpleQueue[tuple[_Worker, bytes | None]] = SimpleQueue()
         self._workers: list[_Worker] = []
+        self._environment: dict[str, str] = {}
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
         """As `Engine.run`: a worker that is told to stop has some seconds to clean up."""
@@ -243,11 +244,12 @@ class _Worker:
         self.kill()
         code = self._process.wait()
         if self._is_late:
-            return job.end(
-                results.TIMEOUT, _FAILED, [_about(job, process.explain_time(job.limits))], **self.figures()
-            )
-        crash = process.explain_crash(code, self._native, self._native_begin)
-        return job.end(results.CRASHED, _FAILED, [_about(job, crash)], **self.figures())
+            status, reason = results.TIMEOUT, process.explain_time(job.limits)
+        else:
+            reason = process.explain_crash(code, self._native, self._native_begin)
+            status = results.CRASHED
+        digests = {"source": digest_source(Path(job.source))}
+        return job.end(status, _FAILED, [_about(job, reason)], digests=digests, **self.figures())
 
     def tell_to_stop(self) -> None:
         self._process.terminate()

@@ -90,10 +90,13 @@ def read(folder: Path) -> dict[str, Result]:
 
 
 class Results:
-    """The results of a running batch; `earlier` are those of runs before, by OUT."""
+    """The results of a running batch; `earlier` are those of runs before, by OUT.
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path, self._handle = path, handle
+    `is_resumed`: a batch has written to this folder before, as far as it came.
+    """
+
+    def __init__(self, path: Path, handle: int, *, is_resumed: bool) -> None:
+        self.path, self._handle, self.is_resumed = path, handle, is_resumed
         self.earlier: dict[str, Result] = {}
 
     def begin(self, standing: list[Result]) -> None:
@@ -156,7 +159,8 @@ def open_results(folder: Path) -> Iterator[Results]:
     missing = [above for above in (folder, *folder.parents) if not above.exists()]
     with _writing(path):
         folder.mkdir(parents=True, exist_ok=True)
-        results = Results(path, _lock(path))
+        is_resumed = path.exists()
+        results = Results(path, _lock(path), is_resumed=is_resumed)
     try:
         results.earlier = read(folder)
         yield results

@@ -161,8 +161,8 @@ def _whole(path: Path) -> Path:
 
 
 @lru_cache(maxsize=4)
-def _by_prefix(folder: Path) -> Mapping[str, tuple[Path, ...]]:
-    """The files directly in a folder, by the prefix that they belong to."""
+def _by_prefix(folder: Path, _: int) -> Mapping[str, tuple[Path, ...]]:
+    """The files directly in a folder, by the prefix that they belong to; as of the folder's last change."""
     listed: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_file():
@@ -174,12 +174,13 @@ def list_files(path: Path) -> list[Path]:
     """The files of the model at a path, sorted: of a prefix, of a folder. Raises OSError.
 
     Of a folder that is no SavedModel, which stands for one of its checkpoints, those directly in it.
+    None where there is no such model.
     """
     if saved_model.recognise(path) is not None:
         return sorted(file for file in path.rglob("*") if file.is_file())
     if path.is_dir():
         return sorted(file for file in path.iterdir() if file.is_file())
-    return [*_by_prefix(path.parent).get(path.name, ())]
+    return [*_by_prefix(path.parent, path.parent.stat().st_mtime_ns).get(path.name, ())]
 
 
 def name_outputs(search: Search) -> list[str]:

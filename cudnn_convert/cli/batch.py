@@ -41,6 +41,7 @@ def batch(words: Sequence[str], _: Within = directly) -> int:
     )
     parser.add_argument("--dry-run", action="store_true", help="list what would be done, and do nothing")
     _add_conversion(parser)
+    parser.add_argument("--force", action="store_true", help="replace what this tool wrote, by batch or not")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page: .html, a row a model")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     flags = parser.parse_args(words)
@@ -76,7 +77,7 @@ def _batch(flags: argparse.Namespace) -> int:
     from cudnn_convert.batch import pool
     from cudnn_convert.cli import terminal
 
-    options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None, force=True)
+    options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
     call = room.Batch(flags.sources, flags.out, options, flags.manifest, flags.retry, flags.report)
     with _show(flags) as tell:
         report_progress("searching")

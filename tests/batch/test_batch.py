@@ -152,12 +152,16 @@ def test_the_out_of_another_source_is_not_replaced(folder: Path) -> None:
     write_sources(folder / "other", a="convert 9")
     run(call("in/a"))
     before = contents(folder)
-    message = (
-        "out/a: expected the OUT of other/a, found that of in/a; choose another --out, or give both together"
-    )
-    with pytest.raises(UsageError, match=message):
+    cure = "choose another --out, give both together, or replace it with --force"
+    with pytest.raises(UsageError, match=f"out/a: expected the OUT of other/a, found that of in/a; {cure}"):
         run(call("other/a"))
     assert contents(folder) == before
+    assert run(call("other/a", options=Options(force=True)))[1] == ["a"]
+    with pytest.raises(UsageError):
+        run(call("in/a"))
+    (folder / "other" / "a").rename(folder / "in" / "a")
+    run(call("in/a"))
+    write_sources(folder / "other", a="convert 8")
     (folder / "in" / "a").unlink()  # it is gone: there is one source for that OUT
     assert run(call("other/a"))[1] == ["a"]
 
@@ -285,3 +289,33 @@ def test_a_result_that_stands_keeps_what_was_measured(folder: Path) -> None:
     run(call("in/a"))
     assert results.read(Path("out"))["a"] == replace(first, status="skipped")
     assert isinstance(first, Result) and (folder / "out" / "a" / MARK).exists()
+
+
+def test_folders_in_which_nothing_is_are_removed(folder: Path) -> None:
+    """Their conversions left them: one that removes a folder would remove it under the next."""
+    write_sources(folder / "in" / "x" / "y", a="refuse it", b="refuse it too")
+    write_sources(folder / "in" / "z", a="refuse it", b="convert 1")
+    write_sources(folder / "in" / "kept", a="refuse it")
+    (folder / "out" / "kept").mkdir(parents=True)
+    names = ("x/y/a", "x/y/b", "z/a", "z/b", "kept/a")
+    summary, _ = run(call(*(f"in/{name}" for name in names), report=Path("pages/all.html")))
+    assert summary.counts == {"refused": 4, "converted": 1}
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["kept", "results.jsonl", "z"]
+    assert [path.name for path in (folder / "pages").iterdir()] == ["all.html"]
+
+
+def test_what_another_command_wrote_is_replaced_with_force_alone(folder: Path) -> None:
+    """Where a batch has written before, it is what a run left that was killed before its line was written."""
+    for name in ("out", "killed"):
+        (folder / name / "a").mkdir(parents=True)
+        (folder / name / "a" / MARK).touch()
+    run(call("in/a", "in/b"))
+    reason = (
+        "out/a: expected a new path, found what this tool wrote before; choose another path, or replace it"
+    )
+    assert results.read(Path("out"))["a"].reasons[0].startswith(reason)
+    assert results.read(Path("out"))["a"].exit_code == 2
+    (folder / "out" / "results.jsonl").unlink()
+    assert run(call("in/a", options=Options(force=True)))[0].passed
+    (folder / "killed" / "results.jsonl").touch()
+    assert run(replace(call("in/a"), folder=Path("killed")))[0].passed

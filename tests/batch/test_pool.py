@@ -15,7 +15,7 @@ from support.batch_work import WORK, make_jobs
 
 from cudnn_convert import process
 from cudnn_convert.batch import pool
-from cudnn_convert.batch.jobs import Job
+from cudnn_convert.batch.jobs import Job, digest_source
 from cudnn_convert.batch.pool import LocalPool
 from cudnn_convert.batch.results import Result
 
@@ -75,6 +75,8 @@ def test_each_end_has_its_status_and_its_line(tmp_path: Path) -> None:
     assert ended["bug"].reasons[-1] == "RuntimeError: what nobody expected"
     assert beside(tmp_path) == ["first", "last"]  # no file of those that were killed
     assert ended["loop"].seconds >= 3
+    for out in ("crash", "leave", "loop"):  # by which a later run knows that they would end so again
+        assert ended[out].digests["source"] == digest_source(place / out)
 
 
 def test_a_worker_serves_on_and_is_replaced_after_a_failure(tmp_path: Path) -> None:

@@ -311,7 +311,7 @@ def _words(here: Path) -> list[str]:
 
 _RUNNING: Final = ExitStack()
 _BATCH: Final = ["--format", "npz", "--no-verify", "--out", "{here}/out"]
-_ELSEWHERE: Final = r"choose another (--out)"
+_ELSEWHERE: Final = r"choose another (--out)|replace it with (--force)"
 #: A folder that a batch cannot write to.
 BATCHES: Final = tuple(
     Advice(

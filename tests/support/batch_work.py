@@ -34,7 +34,9 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     _had += 1
     source, out = Path(request["source"]), Path(request["out"])
     verb, _, argument = source.read_text().strip().partition(" ")
-    target = storage.Target(out, lambda path: (path / MARK).is_file(), force=True)
+    target = storage.Target(
+        out, lambda path: (path / MARK).is_file(), force=request["options"].get("force", False)
+    )
     with storage.atomic_output(target, folder=True) as fresh:
         (fresh / MARK).touch()
         (fresh / "content").write_text(source.read_text())
