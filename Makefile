@@ -78,7 +78,7 @@ keras-backends: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-# Is anything ever lost? 200 conversions that are killed, two at a time, a full disk; some minutes. SEED repeats.
+# Is anything ever lost? 200 conversions and 50 batches that are killed, a full disk; some minutes. SEED repeats.
 crash: .venv/ready
 	$(BIN)/python scripts/crash $(if $(SEED),--seed $(SEED))
 

@@ -24,6 +24,7 @@ __all__ = [
     "MissingDependencyError",
     "ReadError",
     "RefusalError",
+    "UnprovenError",
     "UnsupportedModelError",
     "UsageError",
     "VerificationError",
@@ -167,6 +168,10 @@ class RefusalError(CudnnConvertError):
 
 class UnsupportedModelError(RefusalError):
     """A sound file that asks for something we refuse to do."""
+
+
+class UnprovenError(UnsupportedModelError):
+    """A source whose conversion cannot be proven on these inputs, though nothing differs."""
 
 
 class AmbiguousSourceError(RefusalError):

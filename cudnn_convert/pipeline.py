@@ -15,7 +15,14 @@ from cudnn_convert import context, read, report, storage, targets
 from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
-from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError, UsageError, VerificationError
+from cudnn_convert.errors import (
+    AccessError,
+    ReadError,
+    UnprovenError,
+    UnsupportedModelError,
+    UsageError,
+    VerificationError,
+)
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
@@ -151,13 +158,13 @@ def verify_plan(
         reasons = [targets.failure_message(result, options)] if options.quantize else _failures(result)
         raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
     if result.unproven:
-        raise UnsupportedModelError(path, [_unproven(node, result) for node in result.unproven])
+        raise UnprovenError(path, [_unproven(node, result) for node in result.unproven])
     if result.streaming is not None and not result.streaming.compared:
         expected = "expected an output of a sequence in chunks that can be judged"
         reason = (
             f"streaming: not proven: {expected}, found none on these inputs; give milder ones with --data"
         )
-        raise UnsupportedModelError(path, [reason])
+        raise UnprovenError(path, [reason])
     return result
 
 

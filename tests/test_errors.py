@@ -36,6 +36,7 @@ SAMPLES: dict[str, tuple[CudnnConvertError, str, int]] = {
         1,
     ),
     "RefusalError": (errors.RefusalError("m", ["one", "two"]), "m: one\nm: two", 1),
+    "UnprovenError": (errors.UnprovenError("m", ["one"]), "m: one", 1),
     "UnsupportedModelError": (errors.UnsupportedModelError("m", ["one"]), "m: one", 1),
     "AmbiguousSourceError": (errors.AmbiguousSourceError("m", ["this", "that"]), "m: this\nm: that", 1),
     "UsageError": (errors.UsageError("--set: expected more"), "--set: expected more", 2),

@@ -5,12 +5,13 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 
 * parser       : From words to options: the parser of every command, its help, and completion in a shell.
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
+* batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
-May import: version, errors, formats, context, storage, model, options, report, artifacts, inspection,
-pipeline.
+May import: version, errors, formats, context, storage, process, model, options, report, artifacts,
+inspection, pipeline, batch.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 
@@ -20,7 +21,6 @@ import argparse
 import difflib
 import faulthandler
 import os
-import re
 import signal
 import sys
 import tempfile
@@ -32,17 +32,16 @@ from glob import escape
 from pathlib import Path
 from typing import IO, Final
 
+from cudnn_convert import process
 from cudnn_convert.cli import child_process, commands
-from cudnn_convert.cli.commands import SUBCOMMANDS, Within, directly
-from cudnn_convert.cli.parser import COMPLETING, NEAR, words_to_complete
+from cudnn_convert.cli.commands import SUBCOMMANDS
+from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
-#: What the system's loader says where a library does not fit into memory.
-_UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
 
 
 def run() -> None:
@@ -56,14 +55,14 @@ def run() -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
-        signal.signal(signal.SIGINT, child_process.stop_once)
+        signal.signal(signal.SIGINT, process.stop_once)
     native = _native_stderr()
     code = _BUG
     try:
         within = partial(_run_guarded, native) if child_process.can_fork() else directly
         code = main(within=partial(_run_with_limits, within))
     except KeyboardInterrupt:
-        code = child_process.INTERRUPTED
+        code = process.INTERRUPTED
     finally:
         if code == _BUG and native is not None:
             _show_tail(native)
@@ -96,7 +95,7 @@ def _native_stderr() -> IO[bytes] | None:
 
 
 def _run_with_limits(within: Within, work: Callable[[], int], flags: argparse.Namespace) -> int:
-    child_process.limit_threads(Path(flags.source))
+    process.limit_threads(Path(flags.source))
     return within(work, flags)
 
 
@@ -141,12 +140,12 @@ def _exit_code(work: Callable[[], int]) -> int:
     try:
         return work()
     except KeyboardInterrupt:
-        return child_process.INTERRUPTED
+        return process.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version
         return int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
         # Native code makes an error of its own of an interruption.
-        return child_process.INTERRUPTED if child_process.stopping.is_set() else _in_words(error)
+        return process.INTERRUPTED if process.stopping.is_set() else _in_words(error)
 
 
 def _in_words(error: Exception) -> int:
@@ -154,8 +153,8 @@ def _in_words(error: Exception) -> int:
     if isinstance(error, CudnnConvertError):
         print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
         return error.exit_code
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED.search(str(error))):
-        print(f"cudnn-convert: memory ran out; raise it with {child_process.memory_knob()}", file=sys.stderr)
+    if process.is_memory_short(error):
+        print(f"cudnn-convert: {process.explain_memory()}", file=sys.stderr)
         return CudnnConvertError.exit_code
     text = "".join(traceback.format_exception(error)).rstrip()
     print(*_visible(text), sep="\n", file=sys.stderr)

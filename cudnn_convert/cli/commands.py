@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cudnn_convert.cli.batch import batch
 from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
     Parser,
+    Within,
     add_flag,
     add_flags,
     add_output,
     also_complete,
+    directly,
     print_completion,
     read_options,
 )
@@ -26,19 +28,11 @@ from cudnn_convert.context import listen
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import choose_format
+from cudnn_convert.process import silence_native
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
     from cudnn_convert.report import Keep, Verification
-
-#: Where the work of a command is done, once its flags are understood.
-Within = Callable[[Callable[[], int], argparse.Namespace], int]
-
-
-def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
-    """Do the work in this process."""
-    return work()
-
 
 #: What `--help` shows of a conversion; `--help-all` shows the other flags too.
 EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
@@ -79,7 +73,7 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _convert(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     source, out = Path(flags.source), Path(flags.out)
@@ -111,7 +105,7 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _inspect(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert.inspection import inspect
 
     options = read_options(flags)
@@ -146,7 +140,7 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _map(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags)
@@ -174,7 +168,7 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _verify(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags, lineage=flags.report is not None)
@@ -217,7 +211,7 @@ def run(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags)
@@ -252,7 +246,7 @@ def record(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
-    _silence()
+    silence_native()
     from cudnn_convert import pipeline
 
     options = read_options(flags)
@@ -285,6 +279,7 @@ def completion(words: Sequence[str], _: Within = directly) -> int:
 
 #: A subcommand wins over a file of that name; `./verify` is the file.
 SUBCOMMANDS: Final = {
+    "batch": batch,
     "inspect": inspect,
     "map": map_weights,
     "verify": verify,
@@ -344,11 +339,5 @@ def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
         return
     from cudnn_convert.cli import terminal
 
-    with terminal.show_progress() as listener, listen(listener):
+    with terminal.show_progress() as line, listen(line.at):
         yield
-
-
-def _silence() -> None:
-    """Turn off the logs of TensorFlow's C++ side, which reads this at its import."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GLOG_minloglevel", "3")

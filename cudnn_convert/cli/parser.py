@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -28,15 +28,24 @@ COMPLETING: Final = "_ARGCOMPLETE"
 _TITLES: Final = {"source": "what to take", "target": "what to write", "judge": "how to compare"}
 
 
+#: Where the work of a command is done, once its flags are understood.
+Within = Callable[[Callable[[], int], argparse.Namespace], int]
+
+
+def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
+    """Do the work in this process."""
+    return work()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose usage errors are one line; without abbreviations, which later flags would break.
 
     `everyday`: the only flags that `--help` shows, by destination; `--help-all` then shows all.
     """
 
-    def __init__(self, *, everyday: Sequence[str] = (), **names: str) -> None:
+    def __init__(self, *, everyday: Sequence[str] = (), **settings: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
-        super().__init__(allow_abbrev=False, formatter_class=layout, **names)  # type: ignore[arg-type]
+        super().__init__(allow_abbrev=False, formatter_class=layout, **settings)
         self.everyday = everyday
         if everyday:
             self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock, Timer
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from rich import progress
@@ -21,11 +21,14 @@ from rich.text import Text
 
 from cudnn_convert import report as reports
 from cudnn_convert.artifacts.call import Answers, measure
-from cudnn_convert.context import Listener
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
 from cudnn_convert.model import Array
 from cudnn_convert.report import Report, StreamReport, Subject, Verification
+
+if TYPE_CHECKING:
+    from cudnn_convert.batch import Summary
+    from cudnn_convert.batch.jobs import Job
 
 _UNTOLD: Final = "?"
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
@@ -297,6 +300,31 @@ def _recording(facts: dict[str, Any]) -> str:
     return f"{facts['file']}: {origin}; {'; '.join(names)}; TF32 {tf32} ({facts['tf32']['reason']})"
 
 
+def show_notes(notes: Iterable[str]) -> None:
+    """Print notes on stderr."""
+    console = Screen(stderr=True)
+    for note in notes:
+        console.print(f"note: {note}")
+
+
+def show_plan(actions: Iterable[tuple[Job, str]]) -> None:
+    """Print on stdout what a batch would do, a line a model."""
+    table = _make_table("what", "source", "OUT", "format", "bytes")
+    for job, action in actions:
+        table.add_row(action, job.source, job.out, job.options.format, decimal(job.size))
+    Screen(stderr=False).print(table)
+
+
+def show_summary(summary: Summary) -> None:
+    """Print on stderr how many models ended with each status."""
+    table = _make_table("status", "models")
+    for status, count in summary.counts.items():
+        table.add_row(status, str(count))
+    if summary.missing:
+        table.add_row("not begun", str(summary.missing))
+    Screen(stderr=True).print(table)
+
+
 class Screen(Console):
     """A console for names from files: no markup, no control sequences."""
 
@@ -321,11 +349,11 @@ def _make_table(*columns: str) -> Table:
 
 
 @contextmanager
-def show_progress() -> Iterator[Listener]:
-    """Yield a listener that shows its last step on stderr after a second."""
-    line = _Line()
+def show_progress() -> Iterator[Line]:
+    """Yield a line on stderr that comes after a second and goes at the end."""
+    line = Line()
     try:
-        yield line.at
+        yield line
     finally:
         line.end()
 
@@ -365,7 +393,7 @@ class _Time(progress.ProgressColumn):
         return self._left.render(task) if task.total else self._passed.render(task)
 
 
-class _Line:
+class Line:
     """The progress line; the thread that works calls `at` and `end`, another draws it."""
 
     def __init__(self) -> None:
@@ -385,11 +413,18 @@ class _Line:
         self._timer.start()
 
     def at(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Take a step and its amounts, as a Listener."""
+        """Take a step and its amounts, as a `context.Listener`."""
         if step != self._step:
             self._step = step
             self._progress.reset(self._task, total=None, description=step)
         self._progress.update(self._task, completed=done, total=total or None)
+
+    def tell(self, text: str) -> None:
+        """Print a text above the line."""
+        with self._lock:
+            self._progress.console.print(
+                visible(text), markup=False, highlight=False, emoji=False, soft_wrap=True
+            )
 
     def end(self) -> None:
         """Remove the line, or keep it from coming."""

@@ -66,6 +66,18 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     raise ReadError(path, "source", expected=_KINDS, found=what, advice="" if path.exists() else _CHECK)
 
 
+def is_model(path: Path) -> bool:
+    """Whether a reader recognises what is at `path`, or the system lets none look at it.
+
+    True also for what several readers recognise, or a damaged folder of checkpoints: `read` says more.
+    """
+    try:
+        # The checkpoints' reader lists the whole folder of a file that it does not know.
+        return any(reader.recognise(path) is not None for reader in reversed(READERS))
+    except (ReadError, AmbiguousSourceError, OSError):
+        return True
+
+
 def files(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, `path` first. Raises AccessError."""
     try:

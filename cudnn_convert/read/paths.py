@@ -54,7 +54,7 @@ def prefix_files(named: Path) -> list[Path]:
 
 
 #: The files of a SavedModel, of a folder of checkpoints and of an OUT folder.
-_MODEL_FILES: Final = (
+MODEL_FILES: Final = (
     *("saved_model.pb", "saved_model.pbtxt", "fingerprint.pb", "keras_metadata.pb"),
     *("checkpoint", "conversion.json"),
 )
@@ -86,7 +86,7 @@ def _first(given: Path) -> Iterator[Path]:
     if not given.is_dir():
         yield from prefix_files(prefix(given))
         return
-    yield from (given / name for name in _MODEL_FILES)
+    yield from (given / name for name in MODEL_FILES)
     yield from given.glob("*.index")
     for name in FOLDERS:
         yield given / name

@@ -27,7 +27,12 @@ def of(result: Report | Verification) -> str:
     else:
         proof, subject, copied = result, result.subject, True
     title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
-    main = tag("main", *_list_sections(proof, subject, copied=copied))
+    return document(title, *_list_sections(proof, subject, copied=copied))
+
+
+def document(title: str, *sections: Markup) -> str:
+    """A whole page of sections, which may load nothing and is known as this tool's."""
+    main = tag("main", *sections)
     head = join(
         [
             Markup('<meta charset="utf-8">'),

@@ -68,7 +68,7 @@ def _claim(folder: Path) -> int | None:
         folder.rmdir()
         raise
     try:
-        locked = _lock(handle)
+        locked = lock_file(handle)
     except OSError:
         locked = True  # a file system without locks: nothing is ever taken for left over there
     if locked and (folder / _LOCK).exists():
@@ -91,7 +91,7 @@ def stale_folders(out: Path) -> Iterator[Path]:
         with suppress(OSError):  # no folder, nothing of ours, or gone in the meantime
             handle = os.open(folder / _LOCK, os.O_RDWR)
             try:
-                if _lock(handle):
+                if lock_file(handle):
                     yield folder
             finally:
                 os.close(handle)
@@ -121,8 +121,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _lock(handle: int) -> bool:
-    """Whether an open file could be locked. Raises OSError where the system has no locks."""
+def lock_file(handle: int) -> bool:
+    """Lock an open file until it is closed; False where another process has locked it.
+
+    Raises OSError where the file system has no locks.
+    """
     if not fcntl:
         return True
     try:

@@ -1,4 +1,4 @@
-"""A command's work is done in a child: crashes, limits, signals, threads."""
+"""A command's work is done in a child: crashes, limits, signals."""
 
 from __future__ import annotations
 
@@ -259,7 +259,9 @@ def test_the_file_that_a_crash_was_on_is_named(tmp_path: Path, end: str) -> None
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 def test_native_code_that_does_not_stop_is_ended(tmp_path: Path) -> None:
     run, _ = begun(
-        DEAF + WRITING.format(then="time.sleep(60)"), tmp_path / "out", first="child_process._GRACE = 1"
+        DEAF + WRITING.format(then="time.sleep(60)"),
+        tmp_path / "out",
+        first="from cudnn_convert import process; process.GRACE = 1",
     )
     run.send_signal(signal.SIGINT)
     assert run.wait(30) == 130
@@ -296,80 +298,3 @@ def test_where_nothing_can_be_made_the_environment_is_named(tmp_path: Path) -> N
     ended = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 4
     assert ended.stderr == f"cudnn-convert: {tmp_path / 'none'}: cannot write: No such file or directory\n"
-
-
-# Products of a small source take one thread, unless the user says otherwise: said before NumPy is there.
-
-THREADS = "OPENBLAS_NUM_THREADS"
-SAID = (THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-LARGE = 64 << 20
-
-
-@pytest.fixture
-def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has said how many; what is said in a test is forgotten after it."""
-    for name in SAID:
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-
-
-def sized(path: Path, size: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        stream.truncate(size)
-    return path
-
-
-@pytest.mark.usefixtures("unsaid")
-@pytest.mark.parametrize(("size", "bound"), [(LARGE - 1, True), (LARGE, False)], ids=["small", "large"])
-def test_a_file_counts(tmp_path: Path, size: int, bound: bool) -> None:
-    sized(tmp_path / "other.pb", LARGE)
-    child_process.limit_threads(sized(tmp_path / "model.pb", size))
-    assert os.environ.get(THREADS) == ("1" if bound else None)
-
-
-@pytest.mark.usefixtures("unsaid")
-@pytest.mark.parametrize("named", ["model.ckpt", "model.ckpt.index", "model.ckpt.meta"])
-def test_all_files_of_a_prefix_count(tmp_path: Path, named: str) -> None:
-    for number in range(2):
-        sized(tmp_path / f"model.ckpt.data-0000{number}-of-00002", LARGE // 2)
-    sized(tmp_path / "model.ckpt.index", 1)
-    child_process.limit_threads(tmp_path / named)
-    assert THREADS not in os.environ
-
-
-@pytest.mark.usefixtures("unsaid")
-@pytest.mark.parametrize("inner", ["saved_model.pb", "variables/variables.data-00000-of-00001"])
-def test_all_files_of_a_folder_count(tmp_path: Path, inner: str) -> None:
-    sized(tmp_path / "model" / "saved_model.pb", 1)
-    sized(tmp_path / "model" / inner, LARGE)
-    child_process.limit_threads(tmp_path / "model")
-    assert THREADS not in os.environ
-
-
-@pytest.mark.usefixtures("unsaid")
-@pytest.mark.parametrize("name", SAID)
-def test_what_the_user_said_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "3")
-    child_process.limit_threads(sized(tmp_path / "model.pb", 1))
-    assert {name: os.environ[name] for name in SAID if name in os.environ} == {name: "3"}
-
-
-@pytest.mark.usefixtures("unsaid")
-def test_a_source_that_is_not_there_is_for_its_reader_to_refuse(tmp_path: Path) -> None:
-    child_process.limit_threads(tmp_path / "nowhere" / "model.ckpt")
-    assert os.environ[THREADS] == "1"
-
-
-@pytest.mark.usefixtures("unsaid")
-def test_numpy_is_not_there_before(tmp_path: Path) -> None:
-    program = (
-        "import os, sys\nfrom cudnn_convert import cli\nfrom cudnn_convert.cli import child_process\n"
-        "def guarded(work, **_):\n"
-        "    print('numpy' in sys.modules, os.environ.get('OPENBLAS_NUM_THREADS'))\n"
-        "    return 0\n"
-        "child_process.run_in_child = guarded\nchild_process.can_fork = lambda: True\ncli.run()"
-    )
-    call = [sys.executable, "-c", program, str(tmp_path / "model.pb"), str(tmp_path / "out")]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "False 1\n"

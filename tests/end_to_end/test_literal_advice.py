@@ -23,15 +23,12 @@ from support.samples import fixture
 ROWS: Final = (
     *(*advice_graphs.ASKED, *advice_graphs.NOTES, *advice_weights.WEIGHTS),
     *(*advice_calls.QUANTIZED, *advice_calls.FORMATS, *advice_calls.LIMITED),
-    *(*advice_calls.PROVEN, *advice_calls.PORTABLE),
+    *(*advice_calls.PROVEN, *advice_calls.PORTABLE, *advice_calls.BATCHES),
     *(*advice_keras.WRITTEN, *advice_keras.BROUGHT),
 )
 #: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
 OF_PROCESS: Final = MappingProxyType(
-    {
-        "cli/child_process.py: --limit seconds": "seconds=1",
-        "cli/child_process.py: --limit memory": "memory=300M",
-    }
+    {"process.py: --limit seconds": "seconds=1", "process.py: --limit memory": "memory=300M"}
 )
 #: What names a flag and does not say that it be given.
 EXCEPTIONS: Final = MappingProxyType(
@@ -148,7 +145,7 @@ def test_every_message_that_names_a_flag_is_followed() -> None:
     assert not rows & {meant(words) for words in EXCEPTIONS}
 
 
-@pytest.mark.slow("cudnn_convert/cli/child_process.py")
+@pytest.mark.slow("cudnn_convert/cli/child_process.py", "cudnn_convert/process.py")
 @pytest.mark.parametrize("words", OF_PROCESS)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count the same memory")
 def test_what_a_process_is_told_helps(tmp_path: Path, words: str) -> None:

@@ -72,6 +72,11 @@ FILES: dict[str, dict[str, str]] = {
         "either/model.ckpt": f"{TF1}/cond_training/model.ckpt",
     },
     "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
+    "docs/batch.md": {
+        "runs/new/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
+        "runs/old/net.h5": f"{KERAS}/sequential_lstm/model.h5",
+        "runs/old/circle.pb": "tests/data/broken/circle.pb",
+    },
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
     "docs/adding-a-format.md": {
@@ -97,6 +102,7 @@ SLOW = {
     ),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/serving.md": (),
+    "docs/batch.md": ("cudnn_convert/batch/",),
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.

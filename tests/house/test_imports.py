@@ -30,6 +30,7 @@ ALLOWED = {
     "formats": "",
     "context": "errors private",
     "storage": "errors",
+    "process": "errors context storage",
     "model": "errors",
     "options": "errors formats context",
     "weights": "errors model context",
@@ -61,7 +62,9 @@ ALLOWED = {
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
     "targets artifacts verification weight_map",
     "torch": "errors model options recurrences lower plan pipeline",
-    "cli": "version errors formats context storage model options report artifacts inspection pipeline",
+    "batch": "version errors formats context storage process options report read pipeline",
+    "cli": "version errors formats context storage process model options report artifacts inspection "
+    "pipeline batch",
     "__main__": "cli",
     "__init__": "version errors options report artifacts recurrences inspection pipeline",
 }

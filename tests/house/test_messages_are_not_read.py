@@ -13,7 +13,7 @@ from cudnn_convert.options import READING, Options, flag_of
 
 #: Where a text of another library is read, which gives no value.
 FOREIGN: Final = {
-    "cli/__init__.py": "what the system says where memory is short",
+    "process.py": "what the system says where memory is short",
     "errors.py": "any: its first line",
     "lower/onnx/tf2onnx_private.py": "tf2onnx",
     "private/keras_private.py": "Keras",

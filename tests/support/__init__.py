@@ -14,6 +14,7 @@
 * keras_nodes        : CudnnRNNV3 nodes as Keras 3 makes them where it sees a GPU.
 * hidden_recurrences : Models whose outputs hide their recurrence.
 * command_line       : The command line in this process, and copies of a sample to damage.
+* batch_work         : What workers of a batch do in tests, and an engine that does it here.
 * flag_messages      : The pieces of text in the package that name a flag.
 * watched_file       : A file that tells whether it was opened.
 * user_processes     : The processes of users, which live as long as a test worker.

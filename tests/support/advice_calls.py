@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.batch.results import open_results
 from support import asking_files, asking_graphs
 from support.advice import Advice
 from support.asking_graphs import X
-from support.command_line import command
+from support.command_line import command, copied
 from support.samples import ROOT
 
 INT8: Final = ["--format", "onnx", "--quantize", "int8", "--data", "{here}/feeds.npz"]
@@ -292,6 +294,47 @@ LIMITED: Final = (
         ["--limit", "expanded=100"],
         r"if that is meant, give (--limit \S+)",
     ),
+)
+
+
+def of_another_model(here: Path, _: Path) -> None:
+    """The OUT of another model of the same name."""
+    copied(here / "other", "1.15.5-keras_weights_lstm")
+    assert command("batch", here / "other" / "source", *_words(here)).code == 0
+
+
+def of_a_running_batch(here: Path, _: Path) -> None:
+    _RUNNING.enter_context(open_results(here / "out"))
+
+
+def of_another_program(here: Path, _: Path) -> None:
+    (here / "out").mkdir()
+    (here / "out" / "results.jsonl").write_text('{"accuracy": 0.9}\n')
+
+
+def _words(here: Path) -> list[str]:
+    return [word.format(here=here) for word in _BATCH]
+
+
+_RUNNING: Final = ExitStack()
+_BATCH: Final = ["--format", "npz", "--no-verify", "--out", "{here}/out"]
+_ELSEWHERE: Final = r"choose another (--out)|replace it with (--force)"
+#: A folder that a batch cannot write to.
+BATCHES: Final = tuple(
+    Advice(
+        [piece],
+        "1.15.5-object_lstm_2l",
+        _BATCH,
+        _ELSEWHERE,
+        {"--out": "{here}/more"},
+        verb="batch",
+        prepare=prepare,
+    )
+    for piece, prepare in (
+        ("batch/jobs.py: choose another --out", of_another_model),
+        ("batch/results.py: another batch writes here", of_a_running_batch),
+        ("batch/results.py: or move the file away", of_another_program),
+    )
 )
 
 #: What a proof needs, or what reads and runs a model without converting it.

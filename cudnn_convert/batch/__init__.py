@@ -1,0 +1,173 @@
+"""Converts many models: finds them, gives them to isolated workers, and keeps a line on each.
+
+* sources : Finds models: paths, patterns, folders searched by content, rows of a manifest.
+* manifest: Reads a manifest: a model a line, with flags of its own, in JSON Lines or CSV.
+* results : The results of a batch, a line of JSON each, whole at any moment.
+* jobs    : What is to be done with each model: convert it, or leave it as an earlier run left it.
+* pool    : Runs jobs in worker processes on this machine, with limits of time and memory for each.
+* worker  : The process of a worker: takes one request at a time and answers with an outcome.
+* page    : The page of a batch: a row a model, with a link to the model's own page.
+
+A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
+results; what it is made of is its own affair.
+
+May import: version, errors, formats, context, storage, process, options, report, read, pipeline.
+Entry: `plan_batch`, then `run_plan`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import process, report, storage
+from cudnn_convert.batch import jobs, manifest, page, results, sources
+from cudnn_convert.batch.jobs import Plan
+from cudnn_convert.batch.pool import Engine
+from cudnn_convert.batch.results import Result, Results
+from cudnn_convert.context import report_progress
+from cudnn_convert.errors import UsageError
+from cudnn_convert.options import Options
+
+__all__ = ["Batch", "Engine", "Plan", "Result", "Summary", "plan_batch", "run_plan"]
+
+_PAGE: Final = ".html"
+#: Options from the words of a manifest's row. Raises UsageError.
+ReadFlags = Callable[[Sequence[str]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A call: models as paths, patterns, folders and a manifest, and the folder to write to.
+
+    `options` apply to all models. `retry` names the outcomes of earlier runs that are tried again, by the
+    keys of `jobs.RETRIES`. `report` is the page to write.
+    """
+
+    words: Sequence[str]
+    folder: Path
+    options: Options
+    manifest: Path | None = None
+    retry: str | None = None
+    report: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many models of a call ended with each status; `path` is the file of their lines."""
+
+    path: Path
+    counts: Mapping[str, int]
+    #: Models without a line: the run was told to stop before their turn.
+    missing: int
+    is_stopped: bool
+
+    @property
+    def passed(self) -> bool:
+        """Whether every model is converted, or needs no conversion."""
+        return not self.missing and self.counts.keys() <= results.PASSED
+
+
+def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
+    """Find the models of a batch and name their OUTs. Nothing is read of them but what recognises them.
+
+    Raises UsageError where a word or the manifest gives no model.
+    """
+    if batch.report is not None and batch.report.suffix != _PAGE:
+        raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
+    storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
+    if batch.folder.exists() and not batch.folder.is_dir():
+        raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
+    rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
+    search = sources.find(batch.words, batch.manifest, rows, apart=batch.folder)
+    if not search.sources:
+        raise UsageError("expected models, found none; name files, folders, patterns or a manifest")
+    return jobs.make_plan(search, batch.folder, batch.options, batch.report)
+
+
+def preview(batch: Batch, plan: Plan) -> Iterator[tuple[jobs.Job, str]]:
+    """Yield each job with what `run_plan` would do: an action of `jobs`. Nothing is written."""
+    earlier = results.read(batch.folder)
+    yield from ((job, jobs.decide(job, earlier.get(job.out), batch.retry)) for job in plan.jobs)
+
+
+def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], None]) -> Summary:
+    """Convert what is to be converted; `hear` is called with each result once its line is written.
+
+    Raises UsageError where another batch writes there or the lines are not ours, WriteError.
+    """
+    counts: Counter[str] = Counter()
+    with _prepare_page(batch) as write_page, results.open_results(batch.folder) as lines:
+
+        def tell(result: Result) -> None:
+            counts[result.status] += 1
+            hear(result)
+
+        todo = _carry_over(plan, lines, batch.retry, tell)
+        with _make_folders(todo), process.note_stops() as stopped:
+            for result in engine.run(todo, stopped.is_set):
+                lines.add(result)
+                tell(result)
+        outs = {job.out for job in plan.jobs}
+        write_page(result for result in lines.again() if result.out in outs)
+    ordered = {status: counts[status] for status in results.STATUSES if counts[status]}
+    return Summary(lines.path, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
+
+
+def _carry_over(
+    plan: Plan, lines: Results, retry: str | None, hear: Callable[[Result], None]
+) -> list[jobs.Job]:
+    """Take over the results that stand, and list the jobs that are left, large ones first."""
+    todo, standing = [], []
+    for number, job in enumerate(plan.jobs):
+        report_progress("comparing", number, len(plan.jobs))
+        earlier = lines.earlier.get(job.out)
+        action = jobs.decide(job, earlier, retry)
+        if earlier is not None and action in (jobs.SKIP, jobs.KEEP):
+            standing.append(jobs.carry(earlier, action))
+        else:
+            todo.append(job)
+    outs = {job.out for job in plan.jobs}
+    lines.begin([*(result for out, result in lines.earlier.items() if out not in outs), *standing])
+    for result in standing:
+        hear(result)
+    todo = [replace(job, replaces=lines.is_resumed) for job in todo]
+    return sorted(todo, key=lambda job: (-job.size, job.out))
+
+
+@contextmanager
+def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
+    """Make the folders of OUTs and pages, and at the end remove those in which nothing is.
+
+    A conversion that fails removes the folders that it made: beside others it might remove theirs.
+    """
+    paths = [path for job in todo for path in (job.path, job.page) if path is not None]
+    folders = {above for path in paths for above in path.parents if not above.exists()}
+    with suppress(OSError):  # a conversion that finds no folder says why
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for folder in sorted(folders, key=lambda above: -len(above.parts)):
+            with suppress(OSError):
+                folder.rmdir()
+
+
+@contextmanager
+def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
+    """Yield a function that writes the page of `--report`, if there is one, and put it in place.
+
+    Raises UsageError and WriteError before anything is done.
+    """
+    if batch.report is None:
+        yield lambda _: None
+        return
+    target = storage.Target(batch.report, report.is_ours, force=True)
+    with storage.atomic_output(target, folder=False) as fresh:
+        yield partial(page.write, fresh, batch.report)

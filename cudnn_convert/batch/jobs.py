@@ -1,0 +1,221 @@
+"""What is to be done with each model: convert it, or leave it as an earlier run left it.
+
+An outcome stands as long as it would be the same again: for the same bytes of the source, the same flags and
+the same version, with the artifact as it was written. What depends on the machine alone, such as a full disk
+or an interruption, never stands; other outcomes than an artifact are tried again with `--retry`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import read
+from cudnn_convert.batch import page, results, sources
+from cudnn_convert.batch.results import Result
+from cudnn_convert.context import Limits
+from cudnn_convert.errors import UsageError
+from cudnn_convert.options import Options
+from cudnn_convert.version import __version__
+
+#: What is done with a job: its work, nothing since its artifact stands, nothing since its outcome stands.
+CONVERT, SKIP, KEEP = "convert", "skip", "keep"
+#: By the value of `--retry`, the outcomes that are tried again.
+RETRIES: Final[Mapping[str, frozenset[str]]] = {
+    "failed": frozenset({results.CRASHED, results.TIMEOUT, results.DIFFERENT}),
+    "refused": frozenset({results.REFUSED, results.UNPROVEN}),
+    "all": frozenset({*results.STATUSES} - results.PASSED),
+}
+#: Exit codes that say something of the source itself: 2 and 4 are about what else is there.
+_OF_SOURCE: Final = frozenset({0, 1, 3, 70})
+#: Options that change no byte of an artifact, only whether there is one, or what is said of it.
+_ASIDE: Final = frozenset({"limit", "force", "lineage"})
+#: Bytes that are read at a time.
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model to convert: `source` as given, `out` below `folder`, `size` in bytes of its files.
+
+    `page` is the page of its report, None for none; `flags` the digest of its options. `replaces`: what this
+    tool wrote at OUT may be replaced, for it is of this batch.
+    """
+
+    source: str
+    out: str
+    folder: Path
+    options: Options
+    flags: str
+    size: int
+    page: Path | None = None
+    replaces: bool = False
+
+    @property
+    def path(self) -> Path:
+        """The OUT of the conversion."""
+        return self.folder / self.out
+
+    @property
+    def limits(self) -> Limits:
+        return Limits.of(self.options.limit)
+
+    def to_request(self, memory: int | None) -> dict[str, Any]:
+        """The job as JSON for a worker that may allocate `memory` bytes, where the options say nothing else.
+
+        Of the options those are given that differ from their defaults.
+        """
+        return {
+            "memory": self.limits.memory or memory,
+            "source": self.source,
+            "out": str(self.path),
+            "page": None if self.page is None else str(self.page),
+            "options": {
+                name: str(value) if isinstance(value, Path) else value
+                for name, value in _non_defaults(self.options).items()
+            }
+            | ({"force": True} if self.replaces else {}),
+        }
+
+    def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> Result:
+        """A result of this job."""
+        digests = {"source": "", "flags": self.flags, "version": __version__, **others.pop("digests", {})}
+        return Result(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The jobs of a batch, by OUT, and notes on what the search left out."""
+
+    jobs: tuple[Job, ...]
+    notes: tuple[str, ...]
+
+
+def make_plan(search: sources.Search, folder: Path, options: Options, report: Path | None) -> Plan:
+    """Make the jobs of the models that were found; each writes a page of its own where the batch has one.
+
+    Raises UsageError where options do not go together.
+    """
+    digest = _Flags()
+    made_of: list[Job] = []
+    for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
+        own = replace(options, **source.options) if source.options else options
+        own_page = None if report is None else page.model_page(report, out)
+        size = size_of(source.path)
+        made_of.append(Job(str(source.path), out, folder, own, digest.of(own), size, own_page))
+    return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
+
+
+def _non_defaults(options: Options) -> dict[str, Any]:
+    """The options that differ from their defaults."""
+    values = ((entry, getattr(options, entry.name)) for entry in fields(options))
+    return {
+        entry.name: list(value) if isinstance(value, tuple) else value
+        for entry, value in values
+        if value != entry.default and value not in ((), [])
+    }
+
+
+class _Flags:
+    """Digests of options, computed once for each set of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Options, str]] = {}
+
+    def of(self, options: Options) -> str:
+        if id(options) not in self._known:
+            self._known[id(options)] = options, digest_options(options)
+        return self._known[id(options)][1]
+
+
+def digest_options(options: Options) -> str:
+    """The digest of the options that bear on an artifact; files count by their content."""
+    values = {
+        name: digest_path(value) if isinstance(value, Path) else value
+        for name, value in _non_defaults(options).items()
+        if name not in _ASIDE
+    }
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def size_of(source: Path) -> int:
+    """Bytes of the files of a model, 0 where they cannot be read."""
+    size = 0
+    with suppress(OSError):
+        for file in sources.list_files(source):
+            size += file.stat().st_size
+    return size
+
+
+def digest_source(source: Path) -> str:
+    """The digest of the names and bytes of a model's files, "" where they cannot be read."""
+    try:
+        return _digest(sources.list_files(source), source.parent)
+    except OSError:
+        return ""
+
+
+def digest_path(path: Path) -> str:
+    """The digest of a file, or of all below a folder; "" where there is nothing or it cannot be read."""
+    try:
+        files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        return _digest(files, path)
+    except OSError:
+        return ""
+
+
+def _digest(files: Iterable[Path], root: Path) -> str:
+    whole = hashlib.sha256()
+    for file in files:
+        content = hashlib.sha256()
+        with file.open("rb") as stream:
+            while block := stream.read(_BLOCK):
+                content.update(block)
+        name = os.fsencode(os.path.relpath(file, root))
+        whole.update(len(name).to_bytes(8, "little") + name + content.digest())
+    return whole.hexdigest()
+
+
+def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
+    """What is done with a job after the result of an earlier run.
+
+    Raises UsageError without `force` where that is of another source, which is still there: its artifact
+    would be replaced.
+    """
+    if earlier is None:
+        return CONVERT
+    known = earlier.digests
+    is_alike = (job.flags, __version__) == (known.get("flags"), known.get("version"))
+    is_other = not job.options.force and _is_other(job, earlier)
+    if not (is_alike or is_other):
+        return CONVERT
+    is_same = digest_source(Path(job.source)) == known.get("source")
+    if is_other and not is_same:
+        cure = "choose another --out, give both together, or replace it with --force"
+        raise UsageError(
+            f"{job.path}: expected the OUT of {job.source}, found that of {earlier.source}; {cure}"
+        )
+    if not (is_alike and is_same) or earlier.exit_code not in _OF_SOURCE:
+        return CONVERT
+    if earlier.status in (results.CONVERTED, results.SKIPPED):
+        artifact = known.get("artifact")
+        return SKIP if artifact and digest_path(job.path) == artifact else CONVERT
+    return CONVERT if retry is not None and earlier.status in RETRIES[retry] else KEEP
+
+
+def _is_other(job: Job, earlier: Result) -> bool:
+    """Whether a result is of another source than the job's, one that is still there."""
+    other = Path(earlier.source)
+    is_moved = os.path.realpath(other) != os.path.realpath(job.source)
+    return is_moved and any(os.path.lexists(file) for file in read.files(other))
+
+
+def carry(earlier: Result, action: str) -> Result:
+    """The line of a job that is not done again."""
+    return replace(earlier, status=results.SKIPPED) if action == SKIP else earlier

@@ -1,0 +1,302 @@
+"""Runs jobs in worker processes on this machine, with limits of time and memory for each.
+
+A worker is a new interpreter, never a fork of a process with TensorFlow in it, and takes one job at a time
+over a pipe. A crash or a limit ends the work on one model and its worker. The verdict on a model does not
+depend on the models before it: where a worker that has done others crashes or runs out of memory, the model
+is tried once more in a new one. A worker ends after a failure and after so many models, for what native
+libraries keep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any, Final, Protocol
+
+from cudnn_convert import process, storage
+from cudnn_convert.batch import results, worker
+from cudnn_convert.batch.jobs import Job, digest_source
+from cudnn_convert.batch.results import Result
+from cudnn_convert.context import machine_memory
+from cudnn_convert.errors import CudnnConvertError
+
+#: Models after which a worker makes room for a new one.
+_RETIREMENT: Final = 100
+#: Seconds between two looks at the workers: their memory, their time, whether to stop.
+_TICK: Final = 0.05
+#: Bytes that a worker with TensorFlow needs, by which the number of workers is chosen.
+_USUAL: Final = 2 << 30
+_MIB: Final = 1 << 20
+#: Takes the module path and the arguments of `worker.serve`. The current folder is no place of modules.
+_BOOT: Final = (
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); "
+    "from cudnn_convert.batch import worker; worker.serve(int(sys.argv[2]), *sys.argv[3:])"
+)
+_STOPPED: Final = "it was told to stop"
+
+
+class Engine(Protocol):
+    """What runs jobs, here or elsewhere."""
+
+    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+        """Yield a result the moment a job ends.
+
+        `is_stopped` is asked again and again: once it is true, what is being worked on ends as `interrupted`.
+        Jobs that were not begun have no result.
+        """
+        ...
+
+
+def usual_workers() -> int:
+    """How many workers this machine has cores and memory for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = machine_memory()
+    return cores if memory is None else max(1, min(cores, memory // _USUAL))
+
+
+class LocalPool:
+    """An engine of `workers` processes; each may allocate its share of the machine's memory.
+
+    `work` is the function that does the work, as `module:name`.
+    """
+
+    def __init__(self, workers: int, *, work: str = worker.CONVERT) -> None:
+        self._count, self._work = workers, work
+        memory = machine_memory()
+        self._share = None if memory is None else memory // workers
+        self._events: SimpleQueue[tuple[_Worker, bytes | None]] = SimpleQueue()
+        self._workers: list[_Worker] = []
+        self._environment: dict[str, str] = {}
+
+    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+        """As `Engine.run`: a worker that is told to stop has some seconds to clean up."""
+        waiting = deque(todo)
+        self._environment = _environment(waiting, self._count)
+        try:
+            while (waiting or self._busy()) and not is_stopped():
+                self._fill(waiting)
+                yield from self._next()
+            if self._busy():
+                yield from self._stop()
+        finally:
+            while self._workers:
+                self._workers.pop().end()
+
+    def _busy(self) -> list[_Worker]:
+        return [each for each in self._workers if each.job is not None]
+
+    def _fill(self, waiting: deque[Job]) -> None:
+        """Give a job to each worker without one; workers are started as they are needed."""
+        while waiting and len(self._busy()) < self._count:
+            idle = next((each for each in self._workers if each.job is None), None)
+            (idle or self._start()).begin(waiting.popleft(), self._share)
+
+    def _start(self) -> _Worker:
+        fresh = _Worker(self._work, self._environment, self._events)
+        self._workers.append(fresh)
+        return fresh
+
+    def _next(self) -> Iterator[Result]:
+        """Wait for an answer or the end of a worker, at most a tick; yield its result."""
+        try:
+            each, line = self._events.get(timeout=_TICK)
+        except Empty:
+            each = None
+        for other in self._busy():
+            other.look()
+        if each is not None and each.job is None:
+            self._discard(each)  # it has ended while it had nothing to do
+        if each is None or each.job is None:
+            return
+        job, result = each.job, each.result(line)
+        is_failed = result.status in (results.CRASHED, results.TIMEOUT)
+        if is_failed:
+            _remove_left(job)
+        if is_failed or line is None or each.ended == _RETIREMENT:
+            self._discard(each)
+        if result.status == results.CRASHED and each.ended > 1:
+            self._start().begin(job, self._share)
+        else:
+            yield result
+
+    def _discard(self, each: _Worker) -> None:
+        if each in self._workers:
+            self._workers.remove(each)
+            each.end()
+
+    def _stop(self) -> Iterator[Result]:
+        """Tell the workers to stop; yield what they were at, or what they had just done."""
+        for each in self._busy():
+            each.tell_to_stop()
+        until = time.monotonic() + process.GRACE
+        while self._busy():
+            with suppress(Empty):
+                each, line = self._events.get(timeout=_TICK)
+                if each.job is not None:
+                    job, result = each.job, each.result(line)
+                    if line is None:
+                        _remove_left(job)
+                        result = job.end(
+                            results.INTERRUPTED,
+                            process.INTERRUPTED,
+                            [_about(job, _STOPPED)],
+                            **each.figures(),
+                        )
+                    yield result
+            if time.monotonic() > until:
+                for each in self._busy():
+                    each.kill()
+
+
+def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
+    """The environment of the workers: the cores are shared among them."""
+    size = 0 if workers > 1 else max((job.size for job in todo), default=0)
+    cores = max(1, (os.cpu_count() or 1) // workers)
+    threads = {} if workers == 1 else {"TF_NUM_INTRAOP_THREADS": str(cores)}
+    return {**threads, **os.environ, **process.thread_settings(size), "PYTHONUTF8": "1"}
+
+
+def _remove_left(job: Job) -> None:
+    """Remove what a worker that was killed has left beside an OUT or a page."""
+    for path in (job.path, job.page):
+        if path is not None:
+            with suppress(OSError):
+                storage.remove_stale(Path(os.path.realpath(path)))
+
+
+class _Worker:
+    """A worker process and the job that it is at; a thread puts its answers into `events`.
+
+    An event is the worker with a line, or with None when its process has ended.
+    """
+
+    def __init__(
+        self, work: str, environment: dict[str, str], events: SimpleQueue[tuple[_Worker, bytes | None]]
+    ) -> None:
+        self.job: Job | None = None
+        #: Models that it has done.
+        self.ended = 0
+        self._began = self._deadline = self._peak = 0.0
+        self._is_late = False
+        with ExitStack() as stack:
+            scratch = stack.enter_context(process.scratch_folder())
+            self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            path = "\n".join(entry or str(Path.cwd()) for entry in sys.path)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch), work],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._native,
+                env=environment,
+                start_new_session=True,  # a terminal tells the parent alone to stop
+            )
+            self._stack = stack.pop_all()
+        Thread(target=self._listen, args=(events,), daemon=True).start()
+
+    def _listen(self, events: SimpleQueue[tuple[_Worker, bytes | None]]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            events.put((self, line))
+        events.put((self, None))
+
+    def begin(self, job: Job, memory: int | None) -> None:
+        """Give it a job, which ends the process where it takes longer than its limit."""
+        self.job, self._peak, self._is_late = job, 0.0, False
+        self._native_begin = self._native.seek(0, os.SEEK_END)
+        self._began = time.monotonic()
+        self._deadline = self._began + job.limits.seconds
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended already, which its thread tells
+            self._process.stdin.write(json.dumps(job.to_request(memory)).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def look(self) -> None:
+        """Note how much memory it uses, and end it where its time is over."""
+        self._peak = max(self._peak, _memory(self._process.pid))
+        if time.monotonic() > self._deadline and not self._is_late:
+            self._is_late = True
+            self.kill()
+
+    def figures(self) -> dict[str, Any]:
+        """What was measured of its job: fields of a result."""
+        peak = round(self._peak / _MIB, 1) if self._peak else None
+        return {"seconds": round(time.monotonic() - self._began, 3), "peak_mb": peak}
+
+    def result(self, line: bytes | None) -> Result:
+        """The result of its job, of its answer or of the way in which its process ended."""
+        assert self.job is not None
+        job, self.job = self.job, None
+        self.ended += 1
+        outcome = _parse(line) if line is not None else None
+        if outcome is not None:
+            self._peak = max(self._peak, _memory(self._process.pid))
+            return job.end(**outcome, **self.figures())
+        self.kill()
+        code = self._process.wait()
+        if self._is_late:
+            status, reason = results.TIMEOUT, process.explain_time(job.limits)
+        else:
+            reason = process.explain_crash(code, self._native, self._native_begin)
+            status = results.CRASHED
+        digests = {"source": digest_source(Path(job.source))}
+        return job.end(status, _FAILED, [_about(job, reason)], digests=digests, **self.figures())
+
+    def tell_to_stop(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> None:
+        """End the process, gently where it has no job, and remove its temporary files."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        if self.job is not None:
+            self.kill()
+        try:
+            self._process.wait(process.GRACE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self._process.wait()
+        self._stack.close()
+
+
+_FAILED: Final = CudnnConvertError.exit_code
+_NEEDED: Final = frozenset({"status", "exit_code", "reasons"})
+_MORE: Final = frozenset({"verification", "digests"})
+
+
+def _about(job: Job, reason: str) -> str:
+    return f"{job.source}: {reason}"
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """A worker's answer; None where it is none, for native code may be made to say anything."""
+    with suppress(ValueError, TypeError, RecursionError):
+        outcome = json.loads(line)
+        is_outcome = isinstance(outcome, dict) and {*_NEEDED} <= outcome.keys() <= _NEEDED | _MORE
+        if is_outcome and outcome["status"] in results.STATUSES:
+            outcome["exit_code"] = int(outcome["exit_code"])
+            outcome["reasons"] = [str(reason) for reason in outcome["reasons"]]
+            return dict(outcome)
+    return None
+
+
+def _memory(number: int) -> int:
+    """Bytes of memory that a process has in use, 0 where the system does not say."""
+    try:
+        pages = int(Path(f"/proc/{number}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

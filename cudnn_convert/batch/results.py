@@ -1,0 +1,187 @@
+"""The results of a batch, a line of JSON each, whole at any moment.
+
+A line is written by one call of the system and synchronised to the disk as soon as a model ends; the last one
+may be torn where the power went, and is then left out. A run begins with a file of the lines that stand,
+exchanged for the old one in one step. So an OUT has one line, that of the run which came to it last. The file
+is locked while a batch runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert import storage
+from cudnn_convert.errors import UsageError, WriteError
+
+RESULTS: Final = "results.jsonl"
+
+CONVERTED, PORTABLE, SKIPPED = "converted", "portable", "skipped"
+REFUSED, DIFFERENT, UNPROVEN = "refused", "different", "not proven"
+CRASHED, TIMEOUT, INTERRUPTED = "crashed", "timeout", "interrupted"
+#: The outcomes after which a model runs on a CPU.
+PASSED: Final = frozenset({CONVERTED, PORTABLE, SKIPPED})
+STATUSES: Final = (
+    *(CONVERTED, SKIPPED, PORTABLE, REFUSED, UNPROVEN, DIFFERENT, CRASHED, TIMEOUT, INTERRUPTED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a model ended; the fields are those of a line, in its order.
+
+    `out` is the model's OUT below the folder of the batch, whether anything is there or not. `exit_code` is
+    that of the single command. `seconds` and `peak_mb` (2^20 bytes of the worker, None where the system does
+    not say) are of the run that did the work. `verification` sums up the proof, None where there was none.
+    `digests` are of the `source`, the `flags` and the artifact, SHA-256 in hexadecimal, and the `version` of
+    the tool.
+    """
+
+    source: str
+    out: str
+    status: str
+    exit_code: int
+    reasons: tuple[str, ...] = ()
+    seconds: float = 0.0
+    peak_mb: float | None = None
+    verification: Mapping[str, Any] | None = None
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def to_line(self) -> bytes:
+        """The line of JSON, with its end. JSON escapes what is no ASCII."""
+        return (json.dumps(asdict(self)) + "\n").encode()
+
+
+_FIELDS: Final = frozenset(entry.name for entry in fields(Result))
+
+
+def _parse(path: Path, content: bytes) -> Iterator[Result]:
+    """The results in the content of a file. Raises UsageError where another program wrote it."""
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or row.keys() != _FIELDS or row["status"] not in STATUSES:
+                raise ValueError(number)
+        except (ValueError, RecursionError) as cause:
+            if not line.endswith(b"\n"):
+                return  # the power went while it was written
+            actual = f"another in line {number}; choose another --out, or move the file away"
+            raise UsageError(f"{path}: expected lines of cudnn-convert batch, found {actual}") from cause
+        yield Result(**{**row, "reasons": tuple(row["reasons"])})
+
+
+def read(folder: Path) -> dict[str, Result]:
+    """The results in a folder by OUT, none where there is no file.
+
+    Raises UsageError where the file is another program's, WriteError where it cannot be read.
+    """
+    path = folder / RESULTS
+    try:
+        return {result.out: result for result in _parse(path, path.read_bytes())}
+    except FileNotFoundError:
+        return {}
+    except OSError as cause:
+        raise WriteError(path, f"cannot read: {cause.strerror or cause}") from cause
+
+
+class Results:
+    """The results of a running batch; `earlier` are those of runs before, by OUT.
+
+    `is_resumed`: a batch has written to this folder before, as far as it came.
+    """
+
+    def __init__(self, path: Path, handle: int, *, is_resumed: bool) -> None:
+        self.path, self._handle, self.is_resumed = path, handle, is_resumed
+        self.earlier: dict[str, Result] = {}
+
+    def begin(self, standing: list[Result]) -> None:
+        """Replace the file by one of the results that stand. Raises WriteError."""
+        self.earlier = {}
+        fresh = self.path.with_name(f".{self.path.name}.tmp")
+        with _writing(self.path):
+            handle = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+            storage.lock_file(handle)
+            _write(handle, b"".join(result.to_line() for result in standing))
+            fresh.replace(self.path)
+        os.close(self._handle)
+        self._handle = handle
+
+    def add(self, result: Result) -> None:
+        """Write a line. Raises WriteError, after which the file is as it was."""
+        with _writing(self.path):
+            _write(self._handle, result.to_line())
+
+    def again(self) -> Iterator[Result]:
+        """Read back all lines."""
+        with _writing(self.path):
+            content = self.path.read_bytes()
+        yield from _parse(self.path, content)
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise WriteError(path, f"cannot write: {cause.strerror or cause}") from cause
+
+
+def _write(handle: int, content: bytes) -> None:
+    """Write all or nothing. Raises OSError."""
+    before = os.fstat(handle).st_size
+    try:
+        written = 0
+        while written < len(content):
+            written += os.write(handle, content[written:])
+        os.fsync(handle)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(handle, before)
+        raise
+
+
+@contextmanager
+def open_results(folder: Path) -> Iterator[Results]:
+    """Make the folder of a batch where it is missing, and lock its results.
+
+    What was made is removed again where no line was written. Raises UsageError where another batch runs, or
+    the file is another program's; WriteError.
+    """
+    path = folder / RESULTS
+    missing = [above for above in (folder, *folder.parents) if not above.exists()]
+    with _writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        is_resumed = path.exists()
+        results = Results(path, _lock(path), is_resumed=is_resumed)
+    try:
+        results.earlier = read(folder)
+        yield results
+    finally:
+        with suppress(OSError):
+            if not path.stat().st_size:
+                path.unlink()
+            for above in missing:
+                above.rmdir()
+        results.close()
+
+
+def _lock(path: Path) -> int:
+    """Open the file and lock it. Raises UsageError where another batch has, OSError."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        if not storage.lock_file(handle):
+            os.close(handle)
+            other = "another batch writes here; wait for its end, or choose another --out"
+            raise UsageError(f"{path.parent}: {other}")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)  # another batch has exchanged or removed it meanwhile

@@ -1,0 +1,230 @@
+"""Finds models: paths, patterns, folders searched by content, rows of a manifest.
+
+A path that is named is a model, whatever is there: its conversion says what is wrong with it. Of a folder or
+a pattern only what a reader recognises is one. The files of a model are no models of their own: those of a
+SavedModel stand for its folder, those of a checkpoint for its prefix, `graph.pbtxt` beside one for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from glob import glob, has_magic
+from pathlib import Path, PurePath
+from typing import Any, Final
+
+from cudnn_convert import read
+from cudnn_convert.batch.results import RESULTS
+from cudnn_convert.errors import UsageError
+from cudnn_convert.read import checkpoint, paths, saved_model
+
+#: What TensorFlow writes beside a checkpoint: tensorflow v2.21.0 python/training/basic_session_run_hooks.py
+#: `CheckpointSaverHook`, `tf.io.write_graph(..., "graph.pbtxt")`.
+_GRAPH: Final = "graph.pbtxt"
+#: Suffixes of files of one model, which the name of an OUT does without.
+_SUFFIXES: Final = frozenset({".pb", ".pbtxt", ".h5", ".hdf5", ".keras"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model: its path as it was given or found, and of a manifest's row its OUT and its options."""
+
+    path: Path
+    out: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The models, sorted by path; the folder that their OUTs are named from; what was left out, as notes."""
+
+    sources: tuple[Source, ...]
+    root: Path
+    notes: tuple[str, ...] = ()
+
+
+def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *, apart: Path) -> Search:
+    """Find the models that words name and add the rows of a manifest.
+
+    `apart` is a folder that is not searched. The root is the lowest folder above all folders that were named,
+    the manifest's among them, and all models. Raises UsageError for a word that gives no model.
+    """
+    by_path: dict[Path, Source] = {}
+    roots = [] if manifest is None else [manifest.parent]
+    notes: list[str] = []
+    here = _absolute(apart)
+    for word in words:
+        root, models = _resolve(word, here, notes)
+        roots.append(root)
+        for path in models:
+            by_path.setdefault(_absolute(path), Source(path))
+    several = [*by_path.values()]
+    for row in rows:
+        several.append(row)
+        roots.append(row.path.parent)
+    ordered = sorted(several, key=lambda source: (str(_absolute(source.path)), source.out or ""))
+    root = Path(os.path.commonpath([*map(_absolute, roots)]) if roots else ".")
+    return Search(tuple(ordered), root, tuple(dict.fromkeys(notes)))
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root without `..`; links stay."""
+    return Path(os.path.normpath(path.absolute()))
+
+
+def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
+    """The folder that names of OUTs are relative to, and the models that a word stands for."""
+    path = Path(word)
+    if has_magic(word) and not any(os.path.lexists(file) for file in read.files(path)):
+        listed = glob(word, recursive=True)  # noqa: PTH207 - as a shell, without hidden files
+        matches = [Path(match) for match in sorted(listed)]
+        models = [model for match in matches for model in _search(match, apart, notes)]
+        if not models:
+            what = f"{len(matches)} files and folders without a model" if matches else "nothing"
+            raise UsageError(f"{word}: expected a pattern of models, found {what}; check the pattern")
+        return _root_of_pattern(path), models
+    if not path.is_dir() or saved_model.recognise(path):
+        extra = [*_search(path, apart, notes)] if path.is_dir() else []
+        return _absolute(path).parent, [_whole(path), *extra]
+    models = [*_search(path, apart, notes)]
+    if not models:
+        raise UsageError(f"{word}: expected a model or a folder with models, found a folder without any")
+    return path, models
+
+
+def _root_of_pattern(pattern: Path) -> Path:
+    """The folders of a pattern above the first part with a wildcard."""
+    parts = pattern.parts
+    return Path(*parts[: next(k for k, part in enumerate(parts) if has_magic(part))])
+
+
+def _search(path: Path, apart: Path, notes: list[str]) -> Iterator[Path]:
+    """The models at a path and below it, in order. Links to folders are not followed."""
+    if _absolute(path).is_relative_to(apart):
+        return
+    if not path.is_dir():
+        if read.is_model(whole := _whole(path)):
+            yield whole
+        return
+    unreadable: list[Path] = []
+    walk = os.walk(path, onerror=lambda error: unreadable.append(Path(error.filename)))
+    for name, below, files in walk:
+        folder = Path(name)
+        is_saved = saved_model.recognise(folder) is not None
+        inner = set(paths.FOLDERS) if is_saved else set()
+        below[:] = sorted(
+            other
+            for other in below
+            if not (other in inner or other.startswith(".") or _absolute(folder / other) == apart)
+        )
+        if is_saved:
+            yield folder
+        yield from _in_folder(folder, sorted(files), notes)
+    yield from unreadable  # its conversion says why
+
+
+def _in_folder(folder: Path, files: Sequence[str], notes: list[str]) -> Iterator[Path]:
+    """The models whose files lie directly in a folder, without that of a SavedModel."""
+    names = [name for name in files if name not in paths.MODEL_FILES and not name.startswith(".")]
+    prefixes = {paths.prefix(Path(name)).name for name in names} - {*names}
+    if prefixes:
+        names = [name for name in names if name != _GRAPH]
+    candidates = [*dict.fromkeys(paths.prefix(Path(name)).name for name in names)]
+    older = _older_steps(folder, candidates) if "checkpoint" in files else set()
+    if older:
+        listed = f"{len(older)} older steps of {len(candidates)} checkpoints"
+        notes.append(f"{folder}: {listed} left out; name them, or give a pattern such as '{folder}/*.index'")
+    for name in candidates:
+        if name not in older and read.is_model(folder / name):
+            yield folder / name
+
+
+def _older_steps(folder: Path, prefixes: Iterable[str]) -> set[str]:
+    """The other steps of the checkpoint that a folder's `checkpoint` file calls the latest."""
+    latest = PurePath(checkpoint.latest(folder / "checkpoint") or "").name
+    if latest not in {*prefixes}:
+        return set()
+    start, dash, step = latest.rpartition("-")
+    if not dash or not step.isdigit():
+        return set()
+    others = {prefix: prefix.rpartition("-") for prefix in prefixes if prefix != latest}
+    return {prefix for prefix, (name, _, end) in others.items() if name == start and end.isdigit()}
+
+
+def _whole(path: Path) -> Path:
+    """The model of which a path may be a file: a SavedModel's folder, a checkpoint's prefix."""
+    above = path.parent.parent if path.parent.name in paths.FOLDERS else path
+    return next(filter(None, map(saved_model.recognise, (path, above))), None) or paths.prefix(path)
+
+
+@lru_cache(maxsize=4)
+def _by_prefix(folder: Path, _: int) -> Mapping[str, tuple[Path, ...]]:
+    """The files directly in a folder, by the prefix that they belong to; as of the folder's last change."""
+    listed: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            listed.setdefault(paths.prefix(path).name, []).append(path)
+    return {name: tuple(files) for name, files in listed.items()}
+
+
+def list_files(path: Path) -> list[Path]:
+    """The files of the model at a path, sorted: of a prefix, of a folder. Raises OSError.
+
+    Of a folder that is no SavedModel, which stands for one of its checkpoints, those directly in it.
+    None where there is no such model.
+    """
+    if saved_model.recognise(path) is not None:
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    if path.is_dir():
+        return sorted(file for file in path.iterdir() if file.is_file())
+    return [*_by_prefix(path.parent, path.parent.stat().st_mtime_ns).get(path.name, ())]
+
+
+def name_outputs(search: Search) -> list[str]:
+    """The OUT of each model below the folder of a batch, with `/` between folders.
+
+    It is the path from the root, without the suffix of a file where that is no other model's. A name that is
+    taken, or that is a folder of others, gets a number. Raises UsageError where a manifest's `out` is taken.
+    """
+    given = [source.out for source in search.sources if source.out is not None]
+    taken = {*map(_fold, given), RESULTS}
+    if twice := [out for out, count in Counter([*map(_fold, given), RESULTS]).items() if count > 1]:
+        raise UsageError(f"--manifest: expected an out of its own for each row, found {twice[0]} twice")
+    whole = [
+        os.path.relpath(_absolute(source.path), search.root).replace(os.sep, "/") for source in search.sources
+    ]
+    short = [_without_suffix(name) for name in whole]
+    counts = Counter(map(_fold, short))
+    names = [
+        source.out or (name if counts[_fold(brief)] > 1 else brief)
+        for source, name, brief in zip(search.sources, whole, short, strict=True)
+    ]
+    folders = {_fold(str(above)) for name in names for above in PurePath(name).parents}
+    for k, source in enumerate(search.sources):
+        if source.out is None:
+            names[k] = _free(names[k], taken | folders)
+            taken.add(_fold(names[k]))
+        elif _fold(source.out) in folders:
+            raise UsageError(f"--manifest: {source.out}: expected an out that is no folder of others")
+    return names
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while _fold(free) in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
+
+def _fold(name: str) -> str:
+    """A name as file systems compare it that do not tell cases apart."""
+    return name.casefold()
+
+
+def _without_suffix(name: str) -> str:
+    path = PurePath(name)
+    return str(path.with_suffix("")) if path.suffix.lower() in _SUFFIXES else name

@@ -1,0 +1,173 @@
+"""The process of a worker: takes one request at a time and answers with an outcome.
+
+A request and its answer are a line of JSON each, on the stdin and the stdout that the process was started
+with: what a worker reads comes from strangers, so nothing that it says is unpickled. Other output of it goes
+to stderr, a file that the pool keeps. What it has imported stays for the next model.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import math
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from cudnn_convert import process
+from cudnn_convert.batch import jobs, results
+from cudnn_convert.context import Limits
+from cudnn_convert.errors import CudnnConvertError, UnprovenError, VerificationError
+from cudnn_convert.options import KINDS, Options
+
+if TYPE_CHECKING:
+    from cudnn_convert.report import Report, Verification
+
+Request = Mapping[str, Any]
+#: What a request's work says: fields of a `Result`.
+Outcome = dict[str, Any]
+#: The function that does the work of a request, as `module:name`.
+CONVERT: Final = "cudnn_convert.batch.worker:convert_model"
+_BUG: Final = 70
+
+
+def serve(parent: int, scratch: str, work: str) -> None:
+    """Answer requests until stdin ends, and exit at once: destructors of native libraries have crashed."""
+    requests, answers = _take_streams()
+    faulthandler.enable()
+    process.end_with(parent, CudnnConvertError.exit_code)
+    process.handle_stops(process.stop_once)
+    process.use_scratch(Path(scratch))
+    process.silence_native()
+    try:
+        for line in requests:
+            outcome = _answer(json.loads(line), work)
+            answers.write(json.dumps(outcome).encode() + b"\n")
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        os._exit(0)
+
+
+def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Stdin and stdout as they are; in their places nothing comes and goes."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nothing, stream)
+    return requests, answers
+
+
+def _answer(request: Request, work: str) -> Outcome:
+    """Do a request's work under its limits; an exception that is no refusal becomes `crashed`."""
+    limits = Limits.of(request["options"].get("limit", ()))
+    process.set_limits(replace(limits, memory=request["memory"]))
+    module, _, name = work.partition(":")
+    do: Callable[[Request], Outcome] = getattr(import_module(module), name)
+    try:
+        return do(request)
+    except Exception as error:
+        if process.stopping.is_set():  # native code makes an error of its own of an interruption
+            raise KeyboardInterrupt from error
+        return explain(request["source"], error)
+
+
+def explain(source: str, error: Exception) -> Outcome:
+    """The outcome of an exception, with the exit code of the single command."""
+    if process.is_memory_short(error):
+        return {
+            "status": results.CRASHED,
+            "exit_code": CudnnConvertError.exit_code,
+            "reasons": [f"{source}: {process.explain_memory()}"],
+        }
+    if isinstance(error, CudnnConvertError):
+        statuses = {VerificationError: results.DIFFERENT, UnprovenError: results.UNPROVEN}
+        status = statuses.get(type(error), results.REFUSED)
+        return {"status": status, "exit_code": error.exit_code, "reasons": _lines(str(error))}
+    lines = _lines("".join(traceback.format_exception(error)).rstrip())
+    reasons = ["this is our bug; please report it with these lines", *lines]
+    return {"status": results.CRASHED, "exit_code": _BUG, "reasons": reasons}
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n")
+
+
+def convert_model(request: Request) -> Outcome:
+    """Convert the model of a request as the single command does."""
+    source, out = Path(request["source"]), Path(request["out"])
+    values: dict[str, Any] = {
+        name: Path(value) if KINDS[name] is Path else value for name, value in request["options"].items()
+    }
+    options = Options(**values)
+    digests = {"source": jobs.digest_source(source)}
+    try:
+        with _keep_report(request, source, out, options) as keep:
+            report = _convert(source, out, options, keep)
+    except Exception as error:
+        if process.stopping.is_set():
+            raise
+        proof = error.report.verification if isinstance(error, VerificationError) else None
+        return {**explain(request["source"], error), "verification": sum_up(proof), "digests": digests}
+    if report.out is None:
+        return {"status": results.PORTABLE, "exit_code": 0, "reasons": [], "digests": digests}
+    digests["artifact"] = jobs.digest_path(out)
+    return {
+        "status": results.CONVERTED,
+        "exit_code": 0,
+        "reasons": [],
+        "verification": sum_up(report.verification),
+        "digests": digests,
+    }
+
+
+def _convert(source: Path, out: Path, options: Options, keep: Callable[[Report], None]) -> Report:
+    from cudnn_convert import pipeline
+
+    return pipeline.convert(source, out, options, ready=keep)
+
+
+@contextmanager
+def _keep_report(
+    request: Request, source: Path, out: Path, options: Options
+) -> Iterator[Callable[[Report], None]]:
+    """Yield a function that keeps the report for the model's page; that of a failed proof is kept too."""
+    if request["page"] is None:
+        yield lambda _: None
+        return
+    from cudnn_convert import pipeline
+    from cudnn_convert.report import prepare_report
+
+    apart = [*pipeline.apart(source, options), (f"OUT {out}", out)]
+    failed: VerificationError | None = None
+    with prepare_report(Path(request["page"]), apart=apart, force=True) as keep:
+        try:
+            yield keep
+        except VerificationError as error:
+            keep(error.report)
+            failed = error
+    if failed is not None:
+        raise failed
+
+
+def sum_up(proof: Verification | None) -> dict[str, Any] | None:
+    """A proof in a line: `needed` is the largest share of a tolerance used, None where there is none."""
+    if proof is None:
+        return None
+    shares = [output.needed for output in proof.outputs if output.judged]
+    shares += [piece.needed for piece in proof.recurrences if piece.asked]
+    needed = max(shares, default=math.inf)
+    return {
+        "passed": proof.passed,
+        "end_to_end": proof.end_to_end,
+        "needed": needed if math.isfinite(needed) else None,
+        "outputs": len(proof.outputs),
+        "recurrences": len(proof.recurrences),
+        "unproven": list(proof.unproven),
+        "seed": proof.seed,
+    }

@@ -1,0 +1,124 @@
+"""The subcommand `batch`: its flags, its plan or its work, and what it says of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flags, directly, read_options
+from cudnn_convert.context import listen, report_progress
+from cudnn_convert.errors import UsageError, visible
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.options import KINDS, Options
+from cudnn_convert.process import INTERRUPTED, silence_native
+
+if TYPE_CHECKING:
+    from cudnn_convert.batch import Plan, Result
+
+_GROUPS = ("source", "target", "judge")
+
+
+def batch(words: Sequence[str], _: Within = directly) -> int:
+    """`cudnn-convert batch SOURCES... --out DIR`; the work is done in the workers' processes."""
+    parser = Parser(
+        prog=f"{PROGRAM} batch",
+        description="Convert many models, a few at a time, each by itself; go on where an earlier run ended.",
+    )
+    parser.add_argument(
+        "sources", metavar="SOURCES", nargs="*", help="models, folders to search, patterns; see --manifest"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write to")
+    parser.add_argument(
+        "--manifest", type=Path, metavar="FILE", help="models with flags of their own: JSON Lines, or CSV"
+    )
+    parser.add_argument("--jobs", type=int, metavar="N", help="models at a time; default by cores and memory")
+    parser.add_argument(
+        "--retry", choices=("failed", "refused", "all"), help="what earlier runs did not convert"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list what would be done, and do nothing")
+    _add_conversion(parser)
+    parser.add_argument("--force", action="store_true", help="replace what this tool wrote, by batch or not")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a page: .html, a row a model")
+    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    flags = parser.parse_args(words)
+    if flags.jobs is not None and flags.jobs < 1:
+        raise UsageError(f"--jobs: expected at least 1, found {flags.jobs}")
+    return _batch(flags)
+
+
+def _add_conversion(parser: Parser) -> None:
+    """Add the flags of a conversion that a row of a manifest may have too."""
+    parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
+    add_flags(parser, *_GROUPS)
+    parser.add_argument("--no-verify", action="store_true", help="do not compare results with sources")
+
+
+def _read_flags(words: Sequence[str]) -> dict[str, Any]:
+    """The options that the flags of a manifest's row give. Raises UsageError."""
+    parser = Parser(prog=f"{PROGRAM} batch", add_help=False)
+    _add_conversion(parser)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    given = vars(parser.parse_args(words))
+    if given.pop("no_verify", False):
+        given["verify"] = False
+    options = {name: value for name, value in given.items() if name in KINDS}
+    Options(**options)
+    return options
+
+
+def _batch(flags: argparse.Namespace) -> int:
+    silence_native()
+    from cudnn_convert import batch as room
+    from cudnn_convert.batch import pool
+    from cudnn_convert.cli import terminal
+
+    options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
+    call = room.Batch(flags.sources, flags.out, options, flags.manifest, flags.retry, flags.report)
+    with _show(flags) as tell:
+        report_progress("searching")
+        plan = room.plan_batch(call, _read_flags)
+    if not flags.quiet:
+        terminal.show_notes(plan.notes)
+    if flags.dry_run:
+        terminal.show_plan(room.preview(call, plan))
+        return 0
+    workers = min(flags.jobs or pool.usual_workers(), len(plan.jobs))
+    with _show(flags) as tell:
+        hear = _Listener(plan, tell)
+        summary = room.run_plan(call, plan, pool.LocalPool(workers), hear)
+    if not flags.quiet:
+        terminal.show_summary(summary)
+    print(visible(str(summary.path)))
+    return INTERRUPTED if summary.is_stopped else int(not summary.passed)
+
+
+class _Listener:
+    """Hears each result: shows how far the batch is, and says at once what went wrong."""
+
+    def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
+        self._all, self._tell = len(plan.jobs), tell
+        self._ended = 0
+
+    def __call__(self, result: Result) -> None:
+        self._ended += 1
+        # Who stops a batch knows so.
+        for reason in result.reasons if result.exit_code != INTERRUPTED else ():
+            self._tell(f"cudnn-convert: {reason}")
+        report_progress("converting", self._ended, self._all)
+
+
+@contextmanager
+def _show(flags: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+    """Show progress at a terminal; yield a function that prints a line on stderr beside it."""
+    if flags.quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda text: print(visible(text), file=sys.stderr)
+        return
+    from cudnn_convert.cli import terminal
+
+    with terminal.show_progress() as line, listen(line.at):
+        yield line.tell

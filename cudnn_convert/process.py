@@ -1,0 +1,220 @@
+"""What a process that runs native code gets: limits, threads, stop signals, a folder, words for its end.
+
+libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child process
+of a command and the workers of a batch have limits of memory, time and file size, and a folder of their own
+for temporary files, which somebody else removes when they crash.
+
+`thread_settings` has the threads of NumPy's products, to be set before NumPy is imported. NumPy splits every
+product of more than 2^18 multiplications, and its threads spin while they wait for each other: one step of a
+small recurrence then takes several times as long if anything else runs. Source: OpenBLAS v0.3.31
+interface/gemm.c (SMP_THRESHOLD_MIN), driver/others/blas_server.c (THREAD_TIMEOUT),
+driver/others/openblas_env.c.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import IO, Any, Final
+
+from cudnn_convert import storage
+from cudnn_convert.context import Limits, machine_memory
+from cudnn_convert.errors import WriteError
+
+#: The exit code of a command that was told to stop.
+INTERRUPTED: Final = 130
+#: How long a process has to clean up after it was told to stop, in seconds.
+GRACE: Final = 10
+_STOPS: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+#: Set once this process was told to stop.
+stopping: Final = Event()
+
+
+def stop_signals() -> set[signal.Signals]:
+    """The signals that tell a process to stop, as far as the system has them."""
+    return {getattr(signal, name) for name in _STOPS if hasattr(signal, name)}
+
+
+def stop_once(*_: Any) -> None:
+    """Stop the work, as a handler of signals; later signals are ignored."""
+    stopping.set()
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def handle_stops(handler: Callable[..., None] | signal.Handlers) -> None:
+    """Set the handler of stop signals, but for those that nohup or a shell ignores."""
+    for number in stop_signals():
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def note_stops() -> Iterator[Event]:
+    """Within the context a stop signal ends nothing: it sets the event that is given.
+
+    After one has come, those that follow end nothing either, so that what is left to do is done.
+    """
+    noted = Event()
+    before = {number: signal.getsignal(number) for number in stop_signals()}
+    handle_stops(lambda *_: noted.set())
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if noted.is_set() else handler)
+
+
+def set_limits(limits: Limits) -> None:
+    """Limit the memory and the files of this process, until the next call; no core is written.
+
+    Limits that the system has not are left out.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    bounds = {
+        resource.RLIMIT_DATA: limits.memory or machine_memory(),
+        resource.RLIMIT_FSIZE: limits.file,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in bounds.items():
+        _, hard = resource.getrlimit(kind)
+        if most is not None:
+            soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            with suppress(OSError, ValueError):  # macOS knows some of them only by name
+                resource.setrlimit(kind, (soft, hard))
+
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with(parent: int, exit_code: int) -> None:
+    """Have this process killed where its parent ends; elsewhere than on Linux it goes on to the end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before it could be told of
+            os._exit(exit_code)
+
+
+#: What the names of folders for temporary files have in common.
+_SCRATCH: Final = "cudnn_convert"
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for the temporary files of another process, which cannot remove it when it crashes.
+
+    First those go that runs left which were killed before they could remove theirs. Raises WriteError.
+    """
+    common = Path(tempfile.gettempdir(), _SCRATCH)
+    with ExitStack() as stack:
+        try:
+            for left in storage.stale_folders(common):
+                shutil.rmtree(left, ignore_errors=True)
+            folder = stack.enter_context(storage.staging_folder(common))
+        except OSError as cause:
+            raise WriteError(common.parent, f"cannot write: {cause.strerror or cause}") from cause
+        yield folder
+
+
+def use_scratch(folder: Path) -> None:
+    """Keep this process's temporary files in a folder."""
+    tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+
+
+def memory_knob() -> str:
+    """The flag or command that gives this process more memory."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return "--limit memory=NUMBER"
+    is_open = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+    return "--limit memory=NUMBER" if is_open else "ulimit -v"
+
+
+#: What the system's loader says where a library does not fit into memory.
+_UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
+
+
+def is_memory_short(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, ImportError) and _UNMAPPED.search(str(error)) is not None
+    )
+
+
+def explain_memory() -> str:
+    """The line on a process whose memory ran out."""
+    return f"memory ran out; raise it with {memory_knob()}"
+
+
+def explain_time(limits: Limits) -> str:
+    """The line on a process that was ended because it ran too long."""
+    what = f"it ran longer than the limit of {limits.seconds} seconds"
+    return f"{what}; raise it with --limit seconds=NUMBER"
+
+
+def explain_crash(code: int, native: IO[bytes] | None, begin: int = 0) -> str:
+    """The line on a process that ended by itself with `code`, negative for a signal.
+
+    `native` is the file that its fault handler wrote to, from `begin` on.
+    """
+    where = ""
+    if native is not None:
+        native.seek(begin)
+        # The fault handler's first line of a stack is the innermost: the library that was called.
+        match = re.search(rb'File "[^"]*site-packages[/\\]([^/\\"]+)', native.read())
+        where = f" in {match[1].decode()}" if match else ""
+    end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    what = f"native code ended with {end}{where}"
+    return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
+
+
+_THREADS: Final = "OPENBLAS_NUM_THREADS"
+#: What OpenBLAS looks at in this order; one that is set is what the user wants.
+_THREAD_SETTINGS: Final = (_THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+#: The weights of an LSTM of 2048 units: from there on threads gain more than they lose.
+_SMALL: Final = 64 << 20
+
+
+def thread_settings(size: int) -> dict[str, str]:
+    """The environment that gives NumPy's products of sources of `size` bytes one thread.
+
+    Empty where threads gain something, or the user has set them.
+    """
+    is_set = any(name in os.environ for name in _THREAD_SETTINGS)
+    return {} if is_set or size >= _SMALL else {_THREADS: "1"}
+
+
+def limit_threads(source: Path) -> None:
+    """Set one thread for NumPy's products where the files of `source` are small."""
+    os.environ.update(thread_settings(_size(source)))
+
+
+def _size(source: Path) -> int:
+    """Bytes of the files in a folder, or of those that share a prefix."""
+    folders = [source, source / "variables"] if source.is_dir() else [source.parent]
+    start = "" if source.is_dir() else source.with_suffix("").name
+    size = 0
+    for folder in folders:
+        with suppress(OSError), os.scandir(folder) as entries:
+            size += sum(entry.stat().st_size for entry in entries if entry.name.startswith(start))
+    return size
+
+
+def silence_native() -> None:
+    """Turn off the logs of TensorFlow's C++ side, which reads this at its import."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GLOG_minloglevel", "3")
