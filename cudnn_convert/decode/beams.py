@@ -7,6 +7,7 @@ flattened to `[n, width * candidates]`, that of the lower beam, then the lower t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -81,14 +82,11 @@ def beam_search(
     """
     if initial_scores is not None:
         initial_scores = arguments.check_floats("initial_scores", initial_scores, "n width")
-    search = _Search(
-        Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores),
-        step,
-        arguments.check_count("width", width),
-        arguments.check_count("steps", steps),
-        arguments.check_number("length_penalty", length_penalty),
-        initial_scores,
-    )
+    rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores)
+    width, steps = arguments.check_count("width", width), arguments.check_count("steps", steps)
+    penalty = arguments.check_number("length_penalty", length_penalty)
+    n = tf.size(rows.tokens)
+    search = _Search(rows, step, width, steps, penalty, initial_scores, n, tf.range(n)[:, None] * width)
     taken, beams, kept = tf.while_loop(
         search.goes_on, search.advance, (tf.constant(0), search.start(), search.arrays(keep_history))
     )
@@ -110,7 +108,10 @@ class _Beams(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What the loop begins with, what it does at a step, and what its end gives."""
+    """What the loop begins with, what it does at a step, and what its end gives.
+
+    `n` is the number of examples, `offsets [n, 1]` where the beams of each begin among all.
+    """
 
     rows: Rows
     step: Step
@@ -118,30 +119,36 @@ class _Search:
     steps: int
     penalty: float
     initial_scores: Any
-
-    @property
-    def n(self) -> Any:
-        return tf.shape(self.rows.tokens)[0]
+    n: Any
+    offsets: Any
 
     @property
     def shape(self) -> Any:
         """The static shape `[n, width]`."""
         return tf.TensorShape([self.rows.tokens.shape[0], self.width])
 
+    @property
+    def can_end(self) -> bool:
+        return self.rows.end is not None
+
+    def for_each(self, row: Any) -> Any:
+        """`row [width]` for each example: `[n, width]`."""
+        return tf.ensure_shape(tf.broadcast_to(row, tf.stack([self.n, self.width])), self.shape)
+
     def start(self) -> _Beams:
-        rows = self.rows
         scores = self.initial_scores
         if scores is None:
-            scores = tf.where(tf.range(self.width) == 0, tf.constant(0, rows.dtype), rows.never)
-            scores = tf.tile(scores[None], tf.stack([self.n, 1]))
+            first = [0.0] + [-math.inf] * (self.width - 1)
+            scores = self.for_each(tf.constant(first, self.rows.dtype))
         elif not scores.shape.is_compatible_with(self.shape):
             wanted = tf.TensorSpec(self.shape, scores.dtype)
             raise arguments.refuse("initial_scores", arguments.describe(wanted), arguments.describe(scores))
+        examples = tf.range(self.n * self.width) // self.width
         return _Beams(
-            tf.repeat(rows.tokens, self.width),
-            tf.nest.map_structure(lambda state: tf.repeat(state, self.width, axis=0), rows.states),
-            tf.ensure_shape(tf.cast(scores, rows.dtype), self.shape),
-            tf.ensure_shape(tf.zeros(tf.stack([self.n, self.width]), tf.int32), self.shape),
+            tf.gather(self.rows.tokens, examples),
+            tf.nest.map_structure(lambda state: tf.gather(state, examples), self.rows.states),
+            tf.ensure_shape(tf.cast(scores, self.rows.dtype), self.shape),
+            self.for_each(tf.constant([0] * self.width)),
         )
 
     def arrays(self, keep_history: bool) -> tuple[Any, ...]:
@@ -151,7 +158,7 @@ class _Search:
 
     def goes_on(self, number: Any, beams: _Beams, _: Any) -> Any:
         """Whether a step is left that may change something; the first is always taken."""
-        if self.rows.end is None:
+        if not self.can_end:
             return number < self.steps
         open_beams = (beams.ended == 0) & (beams.scores > self.rows.never)
         return (number < self.steps) & (tf.reduce_any(open_beams) | (number == 0))
@@ -161,15 +168,15 @@ class _Search:
         log_probs, states = self.rows.call(self.step, beams.tokens, beams.states)
         self.check_width(log_probs.shape[1])
         scores, parents, tokens = self.choose(number, log_probs, beams)
-        exists = scores > self.rows.never
+        goes_on = exists = scores > self.rows.never
         parents = tf.where(exists, parents, tf.range(self.width))
-        ended = tf.gather(beams.ended, parents, batch_dims=1)
-        goes_on = exists & (ended == 0)
-        tokens = tf.cast(tokens, beams.tokens.dtype)
-        if self.rows.end is not None:
+        tokens, ended = tf.cast(tokens, beams.tokens.dtype), beams.ended
+        if self.can_end:
+            ended = tf.gather(ended, parents, batch_dims=1)
+            goes_on = exists & (ended == 0)
             ended = tf.where(goes_on & (tokens == self.rows.end), number + 1, ended)
         row = (tf.where(goes_on, tokens, self.rows.padding), parents, scores)
-        places = tf.reshape(tf.range(self.n)[:, None] * self.width + parents, [-1])
+        places = tf.reshape(self.offsets + parents, [-1])
         after = _Beams(
             tf.reshape(tf.where(goes_on, tokens, 0), [-1]),
             tf.nest.map_structure(lambda state: tf.gather(state, places), states),
@@ -185,27 +192,32 @@ class _Search:
 
         Where sequences can end, each beam has a candidate more, the first: itself, if it has ended.
         """
-        rows, bias, can_end = self.rows, self.rows.bias, self.rows.end is not None
-        vocabulary = tf.shape(log_probs)[1]
-        log_probs = tf.reshape(log_probs, tf.stack([self.n, self.width, vocabulary]))
+        rows, bias = self.rows, self.rows.bias
+        vocabulary = log_probs.shape[1] or tf.shape(log_probs)[1]
+        log_probs = tf.reshape(log_probs, [-1, self.width, vocabulary])
         if bias is not None:
             log_probs += bias[:, None] if bias.shape.rank == 2 else bias
-        has_ended = beams.ended > 0
-        scores = tf.where(has_ended, rows.never, beams.scores) if can_end else beams.scores
+        scores, lengths = beams.scores, number + 1
+        if self.can_end:
+            has_ended = beams.ended > 0
+            itself = tf.where(has_ended, scores, rows.never)
+            scores = tf.where(has_ended, rows.never, scores)
+            lengths = tf.where(has_ended, beams.ended, lengths)
         totals = scores[:, :, None] + log_probs
-        if can_end:
-            itself = tf.where(has_ended, beams.scores, rows.never)
+        if self.can_end:
             totals = tf.concat([itself[:, :, None], totals], 2)
-        candidates = vocabulary + int(can_end)
-        flat = tf.stack([self.n, self.width * candidates])
+        candidates = vocabulary + int(self.can_end)
+        totals = tf.reshape(totals, [-1, self.width * candidates])
         if self.penalty:
-            lengths = tf.where(has_ended, beams.ended, number + 1)
-            ranks = totals / tf.gather(self.penalties(), lengths)[:, :, None]
-            best = tf.math.top_k(tf.reshape(ranks, flat), self.width).indices
-            scores = tf.gather(tf.reshape(totals, flat), best, batch_dims=1)
+            penalties = tf.reshape(
+                tf.gather(self.penalties(), lengths), [-1, self.width if self.can_end else 1, 1]
+            )
+            ranks = tf.reshape(totals, [-1, self.width, candidates]) / penalties
+            best = tf.math.top_k(tf.reshape(ranks, [-1, self.width * candidates]), self.width).indices
+            scores = tf.gather(totals, best, batch_dims=1)
         else:
-            scores, best = tf.math.top_k(tf.reshape(totals, flat), self.width)
-        return scores, best // candidates, best % candidates - int(can_end)
+            scores, best = tf.math.top_k(totals, self.width)
+        return scores, best // candidates, best % candidates - int(self.can_end)
 
     def penalties(self) -> Any:
         """What scores are divided by, by length: constants, for runtimes need not round powers alike."""
@@ -216,7 +228,7 @@ class _Search:
         """Refuse more beams than there are sequences, where all begin as one."""
         if vocabulary is None or self.initial_scores is not None:
             return
-        can_end, running, ended = int(self.rows.end is not None), 1, 0
+        can_end, running, ended = int(self.can_end), 1, 0
         for _ in range(self.steps):
             running, ended = running * (vocabulary - can_end), ended + running * can_end
             if running + ended >= self.width:
@@ -228,23 +240,24 @@ class _Search:
 
     def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
         """Bring the tokens that were kept into order, and fill what the early end left out."""
-        tokens, parents, *scores = (array.stack()[:taken] for array in kept)
-        slots = tf.tile(tf.range(self.width)[None], tf.stack([self.n, 1]))
-        slots = tf.ensure_shape(slots, self.shape)
-        paths = trace_paths(parents, slots)
+        slots = self.for_each(tf.range(self.width))
+        padding = self.for_each(tf.fill([self.width], self.rows.padding))
+        tokens, parents, *scores = (array.stack() for array in kept)
+        if self.can_end:
+            tokens, parents, *scores = (part[:taken] for part in (tokens, parents, *scores))
         exists = beams.scores > self.rows.never
+        paths = trace_paths(parents, slots)
         sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), self.rows.padding)
-        padding = tf.fill(tf.shape(slots), self.rows.padding)
+        lengths = tf.where(exists, tf.where(beams.ended > 0, beams.ended, taken), 0)
         history = None
         if scores:
-            last = (padding, slots, beams.scores)
-            rows = zip((tokens, parents, scores[0]), last, strict=True)
-            history = History(*(tf.transpose(self.fill(part, row, taken), [1, 0, 2]) for part, row in rows))
-        lengths = tf.where(exists, tf.where(beams.ended > 0, beams.ended, taken), 0)
-        sequences = tf.transpose(self.fill(sequences, padding, taken), [1, 2, 0])
-        return BeamSearch(sequences, lengths, beams.scores, history)
+            steps = zip((tokens, parents, *scores), (padding, slots, beams.scores), strict=True)
+            history = History(*(self.order(part, row, taken, [1, 0, 2]) for part, row in steps))
+        return BeamSearch(self.order(sequences, padding, taken, [1, 2, 0]), lengths, beams.scores, history)
 
-    def fill(self, kept: Any, row: Any, taken: Any) -> Any:
-        """`kept [taken, n, width]`, and `row [n, width]` for every step that was not taken."""
-        rest = tf.tile(row[None], tf.stack([self.steps - taken, 1, 1]))
-        return tf.ensure_shape(tf.concat([kept, rest], 0), [self.steps, *self.shape])
+    def order(self, kept: Any, row: Any, taken: Any, axes: list[int]) -> Any:
+        """`kept [taken, n, width]`, then `row [n, width]` for each step that was not taken; in `axes`."""
+        if self.can_end:
+            rest = tf.tile(row[None], tf.stack([self.steps - taken, 1, 1]))
+            kept = tf.concat([kept, rest], 0)
+        return tf.transpose(tf.ensure_shape(kept, [self.steps, *self.shape]), axes)

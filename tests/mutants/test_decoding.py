@@ -26,30 +26,27 @@ WIDTH = 5
 #: By module: what a mistake is called, the text that is there, and the text that would be wrong.
 BEAMS = {
     "ties to the higher candidate": (
-        "scores, best = tf.math.top_k(tf.reshape(totals, flat), self.width)",
-        "scores, best = tf.math.top_k(tf.reshape(totals, flat)[:, ::-1], self.width)\n"
-        "            best = flat[1] - 1 - best",
+        "scores, best = tf.math.top_k(totals, self.width)",
+        "scores, best = tf.math.top_k(totals[:, ::-1], self.width)\n"
+        "            best = totals.shape[1] - 1 - best",
     ),
     "no length penalty": ("if self.penalty:", "if False:"),
-    "a penalty without the end token": ("beams.ended, number + 1)", "beams.ended, number)"),
-    "scores after the penalty": ("tf.gather(tf.reshape(totals, flat)", "tf.gather(tf.reshape(ranks, flat)"),
+    "a penalty without the end token": ("beams.scores, number + 1\n", "beams.scores, number\n"),
+    "scores after the penalty": (
+        "tf.gather(totals, best",
+        "tf.gather(tf.reshape(ranks, tf.shape(totals)), best",
+    ),
     "states that stay where they were": ("tf.gather(state, places), states", "state, states"),
     "tokens of other parents": ("trace_paths(parents, slots)", "parents * 0 + slots"),
     "padding one step late": ("exists & (ended == 0)", "exists & (ended >= number)"),
     "lengths without the end token": ("self.rows.end), number + 1", "self.rows.end), number"),
-    "an end that is not kept": ("tf.gather(beams.ended, parents, batch_dims=1)", "beams.ended"),
+    "an end that is not kept": ("tf.gather(ended, parents, batch_dims=1)", "ended"),
     "an end where one beam has ended": ("tf.reduce_any(open_beams)", "tf.reduce_all(open_beams)"),
-    "ended beams that go on": (
-        "tf.where(has_ended, rows.never, beams.scores) if can_end",
-        "beams.scores if 1",
-    ),
-    "ended beams that are lost": (
-        "tf.where(has_ended, beams.scores, rows.never)",
-        "rows.never + beams.scores",
-    ),
+    "ended beams that go on": ("tf.where(has_ended, rows.never, scores)", "scores * 1"),
+    "ended beams that are lost": ("tf.where(has_ended, scores, rows.never)", "rows.never + scores"),
     "a mask that is ignored": ("if bias is not None:", "if False:"),
     "a mask of another example": ("bias[:, None]", "bias[::-1, None]"),
-    "beams that begin alike": ("tf.where(tf.range(self.width) == 0,", "tf.where(tf.range(self.width) >= 0,"),
+    "beams that begin alike": ("[-math.inf]", "[0.0]"),
     "initial scores that are ignored": ("scores = self.initial_scores\n", "scores = None\n"),
 }
 CTC = {
@@ -149,9 +146,10 @@ MATRIX = [
 @pytest.mark.parametrize(("module", "old", "new"), MATRIX)
 def test_a_mistake_in_a_decoder(module: str, old: str, new: str) -> None:
     name, check = CHECKS[module]
+    mutant = getattr(changed(module, old, new), name)
     # Wrong values, or an op that refuses them.
     with pytest.raises((AssertionError, tf.errors.InvalidArgumentError)):
-        check(getattr(changed(module, old, new), name))
+        check(mutant)
 
 
 @pytest.mark.parametrize(
