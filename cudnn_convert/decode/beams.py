@@ -85,7 +85,7 @@ def beam_search(
     rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores)
     width, steps = arguments.check_count("width", width), arguments.check_count("steps", steps)
     penalty = arguments.check_number("length_penalty", length_penalty)
-    n = tf.size(rows.tokens)
+    n = tf.size(rows.tokens) if rows.tokens.shape[0] is None else rows.tokens.shape[0]
     search = _Search(rows, step, width, steps, penalty, initial_scores, n, tf.range(n)[:, None] * width)
     taken, beams, kept = tf.while_loop(
         search.goes_on, search.advance, (tf.constant(0), search.start(), search.arrays(keep_history))
@@ -133,7 +133,7 @@ class _Search:
 
     def for_each(self, row: Any) -> Any:
         """`row [width]` for each example: `[n, width]`."""
-        return tf.ensure_shape(tf.broadcast_to(row, tf.stack([self.n, self.width])), self.shape)
+        return tf.ensure_shape(tf.broadcast_to(row, [self.n, self.width]), self.shape)
 
     def start(self) -> _Beams:
         scores = self.initial_scores
@@ -241,23 +241,23 @@ class _Search:
     def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
         """Bring the tokens that were kept into order, and fill what the early end left out."""
         slots = self.for_each(tf.range(self.width))
-        padding = self.for_each(tf.fill([self.width], self.rows.padding))
         tokens, parents, *scores = (array.stack() for array in kept)
         if self.can_end:
             tokens, parents, *scores = (part[:taken] for part in (tokens, parents, *scores))
         exists = beams.scores > self.rows.never
         paths = trace_paths(parents, slots)
         sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), self.rows.padding)
-        lengths = tf.where(exists, tf.where(beams.ended > 0, beams.ended, taken), 0)
-        history = None
+        lengths = tf.where(beams.ended > 0, beams.ended, taken) if self.can_end else taken
+        lengths = tf.where(exists, lengths, 0)
+        history, pad = None, self.rows.padding
         if scores:
-            steps = zip((tokens, parents, *scores), (padding, slots, beams.scores), strict=True)
+            steps = zip((tokens, parents, *scores), (pad, slots, beams.scores), strict=True)
             history = History(*(self.order(part, row, taken, [1, 0, 2]) for part, row in steps))
-        return BeamSearch(self.order(sequences, padding, taken, [1, 2, 0]), lengths, beams.scores, history)
+        return BeamSearch(self.order(sequences, pad, taken, [1, 2, 0]), lengths, beams.scores, history)
 
     def order(self, kept: Any, row: Any, taken: Any, axes: list[int]) -> Any:
-        """`kept [taken, n, width]`, then `row [n, width]` for each step that was not taken; in `axes`."""
+        """`kept [taken, n, width]`, then `row`, `[n, width]` or `[]`, for each step that was not taken."""
         if self.can_end:
-            rest = tf.tile(row[None], tf.stack([self.steps - taken, 1, 1]))
+            rest = tf.broadcast_to(row, [self.steps - taken, self.n, self.width])
             kept = tf.concat([kept, rest], 0)
         return tf.transpose(tf.ensure_shape(kept, [self.steps, *self.shape]), axes)
