@@ -41,19 +41,21 @@ def viterbi(
         values, before = tf.math.top_k(
             best[:, None] + into, 1
         )  # [n, tag, tag before]: the best, then the lower
-        within = (number < lengths)[:, None]
-        after = tf.where(within, values[:, :, 0] + tf.gather(rows, number), best)
+        within = (number + 1 < lengths)[:, None]
+        after = tf.where(within, values[:, :, 0] + tf.gather(rows, tf.minimum(number + 1, time - 1)), best)
         parents = tf.where(within, before[:, :, 0], itself)
         return number + 1, arguments.keep_shape("scores", after, best), kept.write(number, parents)
 
-    parents = tf.TensorArray(tf.int32, time, element_shape=first.shape).write(0, itself)
+    # Row by row from 0, as an ONNX Loop's outputs; the last row leads past the end, into nothing.
+    parents = tf.TensorArray(tf.int32, time, element_shape=first.shape)
     _, best, parents = tf.while_loop(
-        lambda number, *_: number < time, advance, (tf.constant(1), first, parents)
+        lambda number, *_: number < time, advance, (tf.constant(0), first, parents)
     )
+    parents = tf.concat([itself[None], parents.stack()[:-1]], 0)
     if stop is not None:
         best += _check_tags("stop", stop, "tags", tags, scores.dtype)
     totals, last = tf.math.top_k(best, 1)
-    paths = trace_paths(parents.stack(), last)[:, :, 0]
+    paths = trace_paths(parents, last)[:, :, 0]
     within = tf.sequence_mask(lengths, time)
     total = tf.where(lengths > 0, totals[:, 0], tf.constant(0, scores.dtype))
     return Decoded(tf.where(within, tf.transpose(paths), pad), lengths, total)

@@ -62,11 +62,8 @@ CTC = {
 }
 CRF = {
     "transitions from the later tag": ("tf.transpose(transitions)[None]", "transitions[None]"),
-    "a last tag that is the first": (
-        "trace_paths(parents.stack(), last)",
-        "trace_paths(parents.stack(), 0 * last)",
-    ),
-    "rows that go on past their length": ("(number < lengths)", "(number <= lengths)"),
+    "a last tag that is the first": ("trace_paths(parents, last)", "trace_paths(parents, 0 * last)"),
+    "rows that go on past their length": ("(number + 1 < lengths)", "(number < lengths)"),
 }
 BACKTRACK = {
     "parents of the step before": ("steps - 1 - done", "tf.maximum(steps - 2 - done, 0)"),
