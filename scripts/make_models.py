@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import tensorflow as tf
-from trained_models import char_lm, contrib
+from trained_models import char_lm, contrib, seq2seq
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 MAKERS = {
@@ -22,6 +22,7 @@ MAKERS = {
     "ocr_crnn": contrib.ocr_crnn,
     "gru_speech": contrib.gru_speech,
     "char_lm": char_lm.make,
+    "seq2seq": seq2seq.make,
 }
 
 

@@ -4,6 +4,7 @@
     python scripts/bench --cells lstm --shapes u1,u6 --threads 1 --only savedmodel,tf1
     python scripts/bench --conversions [--large --scratch FOLDER]
     python scripts/bench --repaired           # repaired SavedModels against Keras' own
+    python scripts/bench --decoding           # a beam search against what a user would write
     python scripts/bench --page               # the page of the stored results, nothing measured
 
 With --write the results go to scripts/bench/results.json, a section for each kind, and docs/performance.md is
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 import children
 import conversions
+import decoding
 import kept
 import listing
 import machine
@@ -32,6 +34,8 @@ from shapes import CELLS, QUICK, SHAPES
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = Path(__file__).with_name("results.json")
 _PAIRS: Final = 200
+#: Rounds of searches that take half a minute each.
+_SEARCHES: Final = 3
 #: Where memory lies differs from process to process, and with it the speed of one implementation or another.
 _PROCESSES: Final = 3
 
@@ -53,6 +57,16 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     return {"runs": runs, "absent": absent, **told}
 
 
+def decoding_section(*, quick: bool) -> dict[str, Any]:
+    """The section `decoding`."""
+
+    def measured(part: str) -> Any:
+        return children.measured("decoding", threads=1, part=part, rounds=_SEARCHES, quick=quick)
+
+    memory = {name: measured(f"memory {name}") for name in decoding.SEARCHES}
+    return {**measured("times"), "setups": measured("setups"), "memory": memory}
+
+
 def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     """What was asked for, each as soon as it is measured."""
     if given.conversions:
@@ -61,6 +75,8 @@ def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     elif given.repaired:
         pairs = 3 if given.quick else _PAIRS
         yield "repaired", {"rows": children.measured("repaired", threads=1, pairs=pairs, quick=given.quick)}
+    elif given.decoding:
+        yield "decoding", decoding_section(quick=given.quick)
     elif not given.page:
         yield "speed", speed(given)
 
@@ -76,6 +92,9 @@ def show(found: Mapping[str, Any]) -> bool:
         print(f"\n{listing.costs(section['costs']).plain()}")
     if section := found.get("repaired"):
         print(f"\n{listing.repaired(section['rows']).plain()}")
+    if section := found.get("decoding"):
+        print(f"\n{listing.decoding(section).plain()}")
+        print(f"\n{listing.setups(section['setups']).plain()}")
     judged = performance_page.verdicts(found)
     print(f"\n{performance_page.told(judged).plain()}")
     return all(one.met is not False for one in judged)
@@ -105,6 +124,7 @@ def _flags() -> argparse.ArgumentParser:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
     kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
+    kind.add_argument("--decoding", action="store_true", help="a beam search against what a user would write")
     kind.add_argument("--page", action="store_true", help="write the page of the stored results")
     parser.add_argument("--cells", type=_of(CELLS), default=CELLS, help="lstm,gru")
     parser.add_argument("--shapes", type=_of([one.name for one in (*SHAPES, *QUICK)]), default=[])

@@ -148,3 +148,22 @@ def of_repaired(rows: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
 
 def _row(row: Mapping[str, Any]) -> str:
     return f"{row['cell']}, {row['units']} units, batch {row['batch']}"
+
+
+def of_decoding(section: Mapping[str, Any]) -> Iterator[Verdict]:
+    """A loop costs little more than its steps, and its set-up neither much nor more with more steps."""
+    seconds, setups = section["seconds"], section["setups"]
+    steps, first = max(setups["loop"], key=int), min(setups["loop"], key=int)
+    for goal, most, upper, lower in (
+        ("beam search: at most 1.25x the time of its steps alone", 1.25, seconds["loop"], seconds["step"]),
+        (
+            f"beam search of {steps} steps: a set-up of at most 0.03x that of the unrolled form",
+            *(0.03, setups["loop"][steps], setups["unrolled"][steps]),
+        ),
+        (
+            f"beam search: a set-up for {steps} steps of at most 1.1x that for {first}",
+            *(1.1, setups["loop"][steps], setups["loop"][first]),
+        ),
+    ):
+        found = ratio(upper, lower)
+        yield Verdict(goal, f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]", found.median <= most)

@@ -99,6 +99,50 @@ def repaired(found: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Repaired SavedModels", ["", "Keras' own for a CPU", "repaired over it"], rows)
 
 
+#: What each search is, in the order of the table.
+_SEARCHES = {
+    "step": "the step alone, called as often",
+    "loop": "`beam_search`",
+    "python_paths": "`beam_search`, paths followed in Python",
+    "unrolled": "unrolled into a graph",
+    "keras": "Keras layers, step by step from Python",
+}
+
+
+def decoding(section: Mapping[str, Any]) -> Table:
+    """What a search costs, over the step alone, and its memory."""
+    rows = []
+    for name, words in _SEARCHES.items():
+        seconds = section["seconds"][name]
+        against, memory = ratio(seconds, section["seconds"]["step"]), section["memory"].get(name)
+        rows.append(
+            [
+                Cell(words),
+                Cell(f"{summary(seconds).median:.2f} s"),
+                Cell(f"{against.median:.2f}", f"{against.low:.2f}-{against.high:.2f}"),
+                Cell(f"{(memory['after'] - memory['before']) / 1e6:.0f} MB" if memory else "-"),
+            ]
+        )
+    return Table("Beam search", ["", "a batch", "over the step alone", "memory"], rows)
+
+
+def setups(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
+    """Set-up by number of steps."""
+    rows = []
+    for steps, loop in found["loop"].items():
+        unrolled = found["unrolled"][steps]
+        share = ratio(loop, unrolled)
+        rows.append(
+            [
+                Cell(counted(int(steps), "step")),
+                Cell(f"{summary(loop).median:.2f} s"),
+                Cell(f"{summary(unrolled).median:.2f} s"),
+                Cell(f"{share.median:.1%}", f"{share.low:.1%}-{share.high:.1%}"),
+            ]
+        )
+    return Table("Set-up", ["", "`beam_search`", "unrolled", "share"], rows)
+
+
 def ordered(timings: Sequence[Timing]) -> list[Timing]:
     """In the order of the shapes."""
     place = {shape.name: k for k, shape in enumerate((*SHAPES, *QUICK))}

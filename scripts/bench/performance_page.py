@@ -56,6 +56,14 @@ are on the disk, and begin {pause:.0f} s after all others are: a virtual machine
 had of memory within seconds, and whoever begins before that finds it at hand, where others wait for each
 page."""
 
+_DECODING: Final = """\
+A beam search of {n} examples with {width} beams and {steps} steps over a model of 3.5 million parameters: an
+LSTM of 512 units between an embedding and a softmax of 1350 tokens. All forms are called one after another in
+one process with one thread, and so is the step alone, at the batch of all beams, as often as the search has
+steps. Memory is what the first search adds to the peak of a process of its own. Set-up is building the graph
+and its first call, of a model so small that computing takes no time. The machine was shared with other work:
+compare ratios, which are of calls beside each other."""
+
 
 def written(sections: Mapping[str, Any]) -> dict[str, str]:
     """The page and its plots, by file name, of the sections that were measured."""
@@ -77,6 +85,14 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
             _about(repaired["taken"]),
             listing.repaired(repaired["rows"]).markdown(),
         ]
+    if decoding := sections.get("decoding"):
+        found += [
+            "## Decoding",
+            _DECODING.format(**decoding),
+            _about(decoding["taken"]),
+            listing.decoding(decoding).markdown(),
+            listing.setups(decoding["setups"]).markdown(),
+        ]
     return {NAME: "\n\n".join(found) + "\n", **plots}
 
 
@@ -89,6 +105,8 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
         found += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):
         found += goals.of_repaired(repaired["rows"])
+    if decoding := sections.get("decoding"):
+        found += goals.of_decoding(decoding)
     return found
 
 

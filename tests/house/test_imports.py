@@ -26,6 +26,7 @@ ALLOWED = {
     "version": "",
     "errors": "",
     "reference": "",
+    "decode": "",
     "private": "",
     "formats": "",
     "context": "errors private",

@@ -1,0 +1,263 @@
+"""Beam search over a model's steps.
+
+Where values are equal, `tf.math.top_k` puts the lower index first (tensorflow v2.21.0
+python/ops/nn_ops.py top_k), and so does ONNX's TopK (onnx, docs/Operators.md, TopK-11): of equal candidates,
+flattened to `[n, width * candidates]`, that of the lower beam, then the lower token.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from cudnn_convert.decode import arguments
+from cudnn_convert.decode.arguments import Rows, Step
+from cudnn_convert.decode.backtrack import trace_paths
+
+
+class History(NamedTuple):
+    """What every step of a beam search chose, each `[n, steps, width]`.
+
+    `tokens` are the last of each beam after the step, `parents` (int32) the beams before it that they
+    continue, `scores` their sums so far. A beam that has ended continues itself with `pad`; so does one that
+    does not exist.
+    """
+
+    tokens: Any
+    parents: Any
+    scores: Any
+
+
+class BeamSearch(NamedTuple):
+    """The sequences of each example, best first.
+
+    `sequences [n, width, steps]` with `pad` after the end, in the dtype of the tokens; `lengths [n, width]`
+    int32, the end token counted; `scores [n, width]`, sums of log probabilities before the length penalty;
+    `history` where it was asked for, else None. A beam whose score is minus infinity does not exist: it is
+    all `pad`, of length 0.
+    """
+
+    sequences: Any
+    lengths: Any
+    scores: Any
+    history: History | None
+
+
+def beam_search(
+    step: Step,
+    tokens: Any,
+    states: Any,
+    *,
+    width: int,
+    steps: int,
+    end: int | None = None,
+    pad: int = 0,
+    length_penalty: float = 0.0,
+    initial_scores: Any = None,
+    pad_mask: Any = None,
+    keep_history: bool = False,
+) -> BeamSearch:
+    """Find the `width` best sequences of at most `steps` tokens for each example.
+
+    `step(tokens [m], states)` returns `log_probs [m, vocabulary]` and new states, of the same structure,
+    dtypes and shapes; m is n * width, and the beams of an example lie side by side. `tokens [n]`, int32 or
+    int64, are its first input; each of `states`, in any nesting of `tf.nest`, is `[n, ...]`.
+
+    A beam that chose the token `end` keeps its score and emits `pad`, which may be any number. Beams are
+    ranked by score / ((5 + length) / 6) ** length_penalty, the end token counted (Wu et al. 2016, Google's
+    Neural Machine Translation System, equation 14); of equal ranks the lower beam goes first, then the lower
+    token. `initial_scores [n, width]` are the scores of beams before the first step, by default 0 for the
+    first and minus infinity for all others. `pad_mask`, `[vocabulary]` or `[n, vocabulary]`, is true for
+    tokens that may never be chosen. Scores are float64 where a state or the initial scores are, else float32.
+
+    The loop stops early once every beam of every example has ended or does not exist. A further step would
+    change nothing: it has one candidate for each ended beam and no other, of the same score, length and so
+    penalty, and equal ranks keep their order.
+
+    Raises ValueError for a width below 1, or above the number of sequences there are; for other arguments
+    that do not fit; for a step whose states change their structure, dtype or shape.
+    """
+    if initial_scores is not None:
+        initial_scores = arguments.check_floats("initial_scores", initial_scores, "n width")
+    rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores)
+    width, steps = arguments.check_count("width", width), arguments.check_count("steps", steps)
+    penalty = arguments.check_number("length_penalty", length_penalty)
+    n = tf.size(rows.tokens) if rows.tokens.shape[0] is None else rows.tokens.shape[0]
+    search = _Search(rows, step, width, steps, penalty, initial_scores, n, tf.range(n)[:, None] * width)
+    taken, beams, kept = tf.while_loop(
+        search.goes_on, search.advance, (tf.constant(0), search.start(), search.arrays(keep_history))
+    )
+    return search.finish(taken, beams, kept)
+
+
+class _Beams(NamedTuple):
+    """What the loop carries.
+
+    `tokens [n * width]` and `states [n * width, ...]` are the next step's input, token 0 where no answer is
+    read; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has ended, 0 before.
+    """
+
+    tokens: Any
+    states: Any
+    scores: Any
+    ended: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What the loop begins with, what it does at a step, and what its end gives.
+
+    `n` is the number of examples, `offsets [n, 1]` where the beams of each begin among all.
+    """
+
+    rows: Rows
+    step: Step
+    width: int
+    steps: int
+    penalty: float
+    initial_scores: Any
+    n: Any
+    offsets: Any
+
+    @property
+    def shape(self) -> Any:
+        """The static shape `[n, width]`."""
+        return tf.TensorShape([self.rows.tokens.shape[0], self.width])
+
+    @property
+    def can_end(self) -> bool:
+        return self.rows.end is not None
+
+    def for_each(self, row: Any) -> Any:
+        """`row [width]` for each example: `[n, width]`."""
+        return tf.ensure_shape(tf.broadcast_to(row, [self.n, self.width]), self.shape)
+
+    def start(self) -> _Beams:
+        scores = self.initial_scores
+        if scores is None:
+            first = [0.0] + [-math.inf] * (self.width - 1)
+            scores = self.for_each(tf.constant(first, self.rows.dtype))
+        elif not scores.shape.is_compatible_with(self.shape):
+            wanted = tf.TensorSpec(self.shape, scores.dtype)
+            raise arguments.refuse("initial_scores", arguments.describe(wanted), arguments.describe(scores))
+        examples = tf.range(self.n * self.width) // self.width
+        return _Beams(
+            tf.gather(self.rows.tokens, examples),
+            tf.nest.map_structure(lambda state: tf.gather(state, examples), self.rows.states),
+            tf.ensure_shape(tf.cast(scores, self.rows.dtype), self.shape),
+            self.for_each(tf.constant([0] * self.width)),
+        )
+
+    def arrays(self, keep_history: bool) -> tuple[Any, ...]:
+        """Arrays of a row `[n, width]` for each step: tokens, parents and, for a history, scores."""
+        kinds = (self.rows.tokens.dtype, tf.int32, self.rows.dtype)[: 3 if keep_history else 2]
+        return tuple(tf.TensorArray(kind, self.steps, element_shape=self.shape) for kind in kinds)
+
+    def goes_on(self, number: Any, beams: _Beams, _: Any) -> Any:
+        """Whether a step is left that may change something; the first is always taken."""
+        if not self.can_end:
+            return number < self.steps
+        open_beams = (beams.ended == 0) & (beams.scores > self.rows.never)
+        return (number < self.steps) & (tf.reduce_any(open_beams) | (number == 0))
+
+    def advance(self, number: Any, beams: _Beams, kept: Any) -> tuple[Any, ...]:
+        """Continue every beam by a token, and keep the best candidates."""
+        log_probs, states = self.rows.call(self.step, beams.tokens, beams.states)
+        self.check_width(log_probs.shape[1])
+        scores, parents, tokens = self.choose(number, log_probs, beams)
+        goes_on = exists = scores > self.rows.never
+        parents = tf.where(exists, parents, tf.range(self.width))
+        tokens, ended = tf.cast(tokens, beams.tokens.dtype), beams.ended
+        if self.can_end:
+            ended = tf.gather(ended, parents, batch_dims=1)
+            goes_on = exists & (ended == 0)
+            ended = tf.where(goes_on & (tokens == self.rows.end), number + 1, ended)
+        row = (tf.where(goes_on, tokens, self.rows.padding), parents, scores)
+        places = tf.reshape(self.offsets + parents, [-1])
+        after = _Beams(
+            tf.reshape(tf.where(goes_on, tokens, 0), [-1]),
+            tf.nest.map_structure(lambda state: tf.gather(state, places), states),
+            scores,
+            ended,
+        )
+        after = _Beams(*arguments.keep_shapes(after, beams))
+        kept = tuple(array.write(number, value) for array, value in zip(kept, row, strict=False))
+        return number + 1, after, kept
+
+    def choose(self, number: Any, log_probs: Any, beams: _Beams) -> tuple[Any, Any, Any]:
+        """The best candidates of each example: scores, parents and tokens `[n, width]`.
+
+        Where sequences can end, each beam has a candidate more, the first: itself, if it has ended.
+        """
+        rows, bias = self.rows, self.rows.bias
+        vocabulary = log_probs.shape[1] or tf.shape(log_probs)[1]
+        log_probs = tf.reshape(log_probs, [-1, self.width, vocabulary])
+        if bias is not None:
+            log_probs += bias[:, None] if bias.shape.rank == 2 else bias
+        scores, lengths = beams.scores, number + 1
+        if self.can_end:
+            has_ended = beams.ended > 0
+            itself = tf.where(has_ended, scores, rows.never)
+            scores = tf.where(has_ended, rows.never, scores)
+            lengths = tf.where(has_ended, beams.ended, lengths)
+        totals = scores[:, :, None] + log_probs
+        if self.can_end:
+            totals = tf.concat([itself[:, :, None], totals], 2)
+        candidates = vocabulary + int(self.can_end)
+        totals = tf.reshape(totals, [-1, self.width * candidates])
+        if self.penalty:
+            penalties = tf.reshape(
+                tf.gather(self.penalties(), lengths), [-1, self.width if self.can_end else 1, 1]
+            )
+            ranks = tf.reshape(totals, [-1, self.width, candidates]) / penalties
+            best = tf.math.top_k(tf.reshape(ranks, [-1, self.width * candidates]), self.width).indices
+            scores = tf.gather(totals, best, batch_dims=1)
+        else:
+            scores, best = tf.math.top_k(totals, self.width)
+        return scores, best // candidates, best % candidates - int(self.can_end)
+
+    def penalties(self) -> Any:
+        """What scores are divided by, by length: constants, for runtimes need not round powers alike."""
+        powers = [((5 + length) / 6) ** self.penalty for length in range(self.steps + 1)]
+        return tf.constant(powers, self.rows.dtype)
+
+    def check_width(self, vocabulary: int | None) -> None:
+        """Refuse more beams than there are sequences, where all begin as one."""
+        if vocabulary is None or self.initial_scores is not None:
+            return
+        can_end, running, ended = int(self.can_end), 1, 0
+        for _ in range(self.steps):
+            running, ended = running * (vocabulary - can_end), ended + running * can_end
+            if running + ended >= self.width:
+                return
+        most = (
+            f"at most {running + ended}, as many as sequences of {self.steps} steps and {vocabulary} tokens"
+        )
+        raise arguments.refuse("width", most, self.width)
+
+    def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
+        """Bring the tokens that were kept into order, and fill what the early end left out."""
+        slots = self.for_each(tf.range(self.width))
+        tokens, parents, *scores = (array.stack() for array in kept)
+        if self.can_end:
+            tokens, parents, *scores = (part[:taken] for part in (tokens, parents, *scores))
+        exists = beams.scores > self.rows.never
+        paths = trace_paths(parents, slots)
+        sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), self.rows.padding)
+        lengths = tf.where(beams.ended > 0, beams.ended, taken) if self.can_end else taken
+        lengths = tf.where(exists, lengths, 0)
+        history, pad = None, self.rows.padding
+        if scores:
+            steps = zip((tokens, parents, *scores), (pad, slots, beams.scores), strict=True)
+            history = History(*(self.order(part, row, taken, [1, 0, 2]) for part, row in steps))
+        return BeamSearch(self.order(sequences, pad, taken, [1, 2, 0]), lengths, beams.scores, history)
+
+    def order(self, kept: Any, row: Any, taken: Any, axes: list[int]) -> Any:
+        """`kept [taken, n, width]`, then `row`, `[n, width]` or `[]`, for each step that was not taken."""
+        if self.can_end:
+            rest = tf.broadcast_to(row, [self.steps - taken, self.n, self.width])
+            kept = tf.concat([kept, rest], 0)
+        return tf.transpose(tf.ensure_shape(kept, [self.steps, *self.shape]), axes)
