@@ -24,7 +24,7 @@ PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
     "targets": {"__init__", "bundle"},
-    "artifacts": {"__init__", "origin", "runners", "safety", "tflite_file"},
+    "artifacts": {"__init__", "call", "origin", "runners", "safety", "tflite_file"},
 }
 
 

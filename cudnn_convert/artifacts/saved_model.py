@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import checkpoint, origin, runners, safety
+from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.control_flow import Call
@@ -110,4 +112,9 @@ def load_graph(path: Path) -> tuple[Any, Path]:
 
 
 def _metas(path: Path) -> Any:
-    return saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
+    """Its MetaGraphDefs. Raises ReadError."""
+    file = path / "saved_model.pb"
+    try:
+        return saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
+    except DecodeError as cause:
+        raise ReadError(file, "file", expected="a SavedModel", found="a damaged file") from cause

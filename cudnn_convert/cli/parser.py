@@ -19,8 +19,10 @@ from cudnn_convert.options import KINDS, Options
 
 PROGRAM: Final = "cudnn-convert"
 SHELLS: Final = ("bash", "zsh", "fish")
-#: How much of its letters a word shares with the flag or subcommand that it stands for.
+#: How much of its letters a word shares with a subcommand that it stands for.
 NEAR: Final = 0.7
+#: The same for a flag: some flags are alike without meaning the same.
+_ALMOST: Final = 0.85
 #: Set by a shell that asks for completions: the number of words before the arguments.
 COMPLETING: Final = "_ARGCOMPLETE"
 
@@ -68,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         """Return the flag that begins like a word, or is spelled almost like it."""
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         begins = [flag for flag in flags if flag.startswith(word)]
-        return next(iter([*begins, *difflib.get_close_matches(word, flags, n=1, cutoff=NEAR)]), None)
+        return next(iter([*begins, *difflib.get_close_matches(word, flags, n=1, cutoff=_ALMOST)]), None)
 
     def error(self, message: str) -> Any:
         raise UsageError(f"{message}; see {self.prog} {self.help_flag}")

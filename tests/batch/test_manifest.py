@@ -56,9 +56,9 @@ REFUSED = {
     "no out": ('{"source": "a", "out": ""}', "{}:1: expected an out of the batch's folder, found '';"),
     "a flag": (
         "source,flags\na,--fast\n",
-        "{}:2: unrecognized arguments: --fast; see cudnn-convert batch --h",
+        "{}:2: --fast: expected an argument of cudnn-convert batch, found none of this name; see cudnn-",
     ),
-    "of the call": ("source,flags\na,--jobs 2\n", "{}:2: unrecognized arguments: --jobs 2; see"),
+    "of the call": ("source,flags\na,--jobs 2\n", "{}:2: --jobs: expected an argument of"),
     "a value": ("source,flags\na,--seed -1\n", "{}:2: --seed: expected a whole number from 0"),
     "quotes": ("source,flags\na,--set 'x\n", "{}:2: flags: expected words of a shell: No closing quotation"),
     "flags": ('{"source": "a", "flags": {"a": 1}}', "{}:1: flags: expected a text or a list of texts, found"),

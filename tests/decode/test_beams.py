@@ -187,7 +187,7 @@ FULL = "{'place': 'int64 [6]', 'more': ('int32 [6, 2]', 'float32 [6, 1]')}"
         ({"tokens": [0.5, 1]}, "tokens: expected int32 or int64, found float32 [2]"),
         ({"tokens": [0, 1, 2]}, "states: expected the rows of tokens, int32 [3], first, found int32 [2, 2]"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 @pytest.mark.parametrize("how", ["eager", "graph"])
 def test_a_wrong_argument_gets_a_line(flags: dict[str, Any], line: str, how: str) -> None:

@@ -271,7 +271,7 @@ def test_the_printed_command_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 #: What a note names a flag for: the flags asked with, and the flags that it names.
 NOTED: Final = {
-    "strings left out": ("1.15.5-string_outputs", [], r"have them with (--outputs \S+)"),
+    "strings left out": ("1.15.5-string_outputs", [], r"include them with (--outputs \S+)"),
     "moving averages": ("1.15.5-moving_average", [], r"; (--weights ema) takes them"),
     "features of tf.Examples": ("1.15.5-estimator_examples", [], r"repeat with: (.+)"),
     "features of tf.Examples, onnx": (

@@ -174,7 +174,7 @@ def test_no_other_file_of_the_user_is_replaced(graphless: Path, tmp_path: Path, 
     (tmp_path / name).write_bytes(b"\x0a\x00years of work TFL3")
     if name.endswith(".npz"):
         np.savez(tmp_path / name, x=np.ones(3))
-    [line] = refused(tmp_path, graphless, tmp_path / name, "--force", "--format", "npz", code=2)
+    [line] = refused(tmp_path, graphless, tmp_path / name, "--force", code=2)
     assert line.endswith("found a file that this tool did not write; choose another path")
 
 

@@ -191,7 +191,10 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         (["--outputs", "nothing:0"], "nothing"),
         (["--format", "keras"], "--format keras: expected the layers of a Keras model, found TensorFlow 1"),
         (["--format", "h5", "--set", "x=1"], "--set: expected a format of graphs, found h5"),
-        (["--opset", "17"], "unrecognized arguments: --opset"),
+        (
+            ["--opset", "17"],
+            "--opset: expected an argument of cudnn-convert inspect, found none of this name",
+        ),
     ],
 )
 def test_flags_that_do_not_fit_the_source(flags: list[str], message: str) -> None:
