@@ -117,4 +117,4 @@ def _metas(path: Path) -> Any:
     try:
         return saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs
     except DecodeError as cause:
-        raise ReadError(file, "file", expected="a SavedModel", found="a damaged file") from cause
+        raise ReadError(file, "artifact", expected="a SavedModel", found="a damaged file") from cause

@@ -160,7 +160,7 @@ def test_a_source_with_a_graph_takes_no_such_flags(tmp_path: Path) -> None:
     (line,) = refused(
         tmp_path, fixture("1.15.5-gru_bi").prefix, tmp_path / "out", "--layout", "batch", code=2
     )
-    assert "--layout, --states, --lengths: expected a source without a graph" in line
+    assert "--layout, --lengths: expected a source without a graph" in line
 
 
 def test_an_unknown_signature_names_those_there_are(tmp_path: Path) -> None:
