@@ -36,6 +36,11 @@ class Layout:
     source: str
 
 
+CUDNN: Final = Layout(
+    "cudnn",
+    MappingProxyType({mode: mode.gates for mode in Mode}),
+    "cudnnGetRNNWeightParams, cuDNN 9: the linear layer ids, as `Mode.gates` has them",
+)
 CONTRIB: Final = Layout(
     "contrib",
     MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
