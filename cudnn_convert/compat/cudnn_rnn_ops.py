@@ -63,6 +63,8 @@ CUDNN_RNN_RELU_PARAMS_PER_LAYER: Final = 2 * len(Mode.RNN_RELU.gates)
 
 _DIRECTIONS: Final = (CUDNN_RNN_UNIDIRECTION, CUDNN_RNN_BIDIRECTION)
 _INPUT_MODES: Final = (CUDNN_INPUT_LINEAR_MODE, CUDNN_INPUT_SKIP_MODE, CUDNN_INPUT_AUTO_MODE)
+#: What restores a variable. Source: tensorflow v2.21.0 python/training/saving/saveable_object_util.py.
+_ASSIGN: Final = ("Assign", "AssignVariableOp")
 _MODES: Final = (CUDNN_LSTM, CUDNN_GRU, CUDNN_RNN_TANH, CUDNN_RNN_RELU)
 
 
@@ -225,9 +227,17 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
                             yield f"{stem.format(layer)}{self._rnn_cell_name}/{key}"
 
     def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
-        """Assign the blob of the canonical tensors, in the order of their keys."""
+        """Assign the blob of the canonical tensors, in the order of their keys.
+
+        A Saver of everything restores the variable itself too. The canonical tensors win: they come last.
+        """
         blob = self.format_converter.tf_canonical_to_opaque(restored_tensors)
-        return tf.compat.v1.assign(self._variables, blob, validate_shape=False)
+        scope = tf.compat.v1.get_default_graph().get_name_scope()
+        reference = getattr(self._variables, "handle", None)
+        readers = (self._variables.op.outputs[0] if reference is None else reference).consumers()
+        earlier = [op for op in readers if op.type in _ASSIGN and op.name.startswith(f"{scope}/")]
+        with tf.control_dependencies(earlier if scope else []):
+            return tf.compat.v1.assign(self._variables, tf.identity(blob), validate_shape=False)
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
