@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -43,7 +44,7 @@ def judged(name, prefix):
     gpu_graph, _, _ = build_gpu_graph(build)
     assert set(shapes) == saved_keys(gpu_graph), sorted(set(shapes) ^ saved_keys(gpu_graph))
     graph, case, layers = build_cpu_graph(build)
-    found = {"keys": len(shapes), "blobs": sum(check_blob(reader, layer, name) for layer in layers.built)}
+    found = {"values": digest(prefix), "keys": len(shapes), "blobs": sum(check_blob(reader, layer, name) for layer in layers.built)}
     if name in BLOB_ALONE:
         return found
     with graph.as_default():
@@ -62,6 +63,15 @@ def judged(name, prefix):
         worst = max(worst, np.abs(answers[key].astype("d") - golden[key]).max())
     found["worst"] = float("%.1e" % worst)
     return found
+
+
+def digest(prefix):
+    """A checksum of every key and value; the suite compares it with what it writes."""
+    reader, found = tf.train.load_checkpoint(prefix), 0
+    for key in sorted(reader.get_variable_to_shape_map()):
+        value = np.ascontiguousarray(reader.get_tensor(key))
+        found = zlib.crc32(("%s %s %s" % (key, value.dtype, value.shape)).encode() + value.tobytes(), found)
+    return "%08x" % (found & 0xFFFFFFFF)
 
 
 def check_blob(reader, layer, name):

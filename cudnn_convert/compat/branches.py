@@ -77,7 +77,7 @@ def recurrence(
     `dropout` applies between layers while it is true. c is ignored, and given back, but in an LSTM.
     """
     on_gpu = uses_gpu()
-    compute = partial(_cudnn_op if on_gpu else _lowered, sizes, lengths, time_major, dropout, seed, name)
+    compute = partial(_cudnn_op if on_gpu else _lower_to_cpu, sizes, lengths, time_major, dropout, seed, name)
     known = training if isinstance(training, bool | int) else tf.get_static_value(training)
     if known is not None:
         return compute(bool(known), x, h, c, blob)
@@ -89,7 +89,7 @@ def recurrence(
     return y, h, c
 
 
-def _lowered(
+def _lower_to_cpu(
     sizes: Sizes,
     lengths: Any,
     time_major: bool,
@@ -175,5 +175,5 @@ def _cudnn_op(
         op = tf.raw_ops.CudnnRNNV3
     elif os.environ.get(USE_V2) == "1":
         op = tf.raw_ops.CudnnRNNV2
-    found = op(**named)
-    return found[0], found[1], found[2]
+    y, h, c, *_ = op(**named)
+    return y, h, c

@@ -15,9 +15,7 @@ import tensorflow as tf
 
 from cudnn_convert.private import keras_private
 
-_cells = keras_private.legacy_cells()
-_Layer = keras_private.legacy_layer()
-LSTMStateTuple = _cells.LSTMStateTuple
+LSTMStateTuple = keras_private.legacy_cells().LSTMStateTuple
 
 #: No clip: the ops' own default is 3. Source: tensorflow v2.21.0 core/ops/rnn_ops.cc.
 _NO_CLIP = -1.0
@@ -54,7 +52,7 @@ class _Weights:
         }
 
 
-class LSTMBlockCell(_Weights, _cells.LayerRNNCell):  # type: ignore[misc]
+class LSTMBlockCell(_Weights, keras_private.legacy_cells().LayerRNNCell):  # type: ignore[misc]
     """An LSTM cell in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
 
     def __init__(
@@ -87,30 +85,30 @@ class LSTMBlockCell(_Weights, _cells.LayerRNNCell):  # type: ignore[misc]
         """One step: inputs `[batch, inputs]`, the state `(c, h)`, each `[batch, units]`."""
         if len(state) != 2:
             raise ValueError("Expecting state to be a tuple with length 2.")
-        found = tf.raw_ops.LSTMBlockCell(
+        results = tf.raw_ops.LSTMBlockCell(
             x=inputs, cs_prev=state[0], h_prev=state[1], **self._arguments(inputs.dtype)
         )
-        return found.h, LSTMStateTuple(found.cs, found.h)
+        return results.h, LSTMStateTuple(results.cs, results.h)
 
 
 def _lstm_block_cell_gradient(op: Any, *gradients: Any) -> tuple[Any, ...]:
     """The gradient of LSTMBlockCell, which left TensorFlow with contrib; its kernel has stayed."""
     x, cs_prev, h_prev, w, wci, wcf, wco, b = op.inputs
     names = ("i", "cs", "f", "o", "ci", "co")
-    found = tf.raw_ops.LSTMBlockCellGrad(
+    results = tf.raw_ops.LSTMBlockCellGrad(
         x=x, cs_prev=cs_prev, h_prev=h_prev, w=w, wci=wci, wcf=wcf, wco=wco, b=b,
         **dict(zip(names, op.outputs, strict=False)),
         cs_grad=gradients[1], h_grad=gradients[6], use_peephole=op.get_attr("use_peephole"),
     )  # fmt: skip
-    gates = found.dicfo
+    gates = results.dicfo
     both = tf.matmul(gates, w, transpose_b=True)
     width = tf.shape(x)[1]
     x_gradient, h_gradient = both[:, :width], both[:, width:]
     x_gradient.set_shape(x.shape)
     h_gradient.set_shape(h_prev.shape)
     w_gradient = tf.matmul(tf.concat([x, h_prev], 1), gates, transpose_a=True)
-    peepholes = (found.wci_grad, found.wcf_grad, found.wco_grad)
-    return x_gradient, found.cs_prev_grad, h_gradient, w_gradient, *peepholes, tf.reduce_sum(gates, 0)
+    peepholes = (results.wci_grad, results.wcf_grad, results.wco_grad)
+    return x_gradient, results.cs_prev_grad, h_gradient, w_gradient, *peepholes, tf.reduce_sum(gates, 0)
 
 
 with contextlib.suppress(KeyError):  # another library of contrib's ops has registered it
@@ -124,7 +122,7 @@ class CudnnCompatibleLSTMCell(LSTMBlockCell):
         super().__init__(num_units, forget_bias=0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
-class CudnnCompatibleGRUCell(_cells.GRUCell):  # type: ignore[misc]
+class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ignore[misc]
     """One step and one direction of a CudnnGRU on a CPU: the reset gate acts after the product."""
 
     def __init__(self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None) -> None:
@@ -162,7 +160,7 @@ class FusedRNNCell:
     """What computes all steps at once, called as `(inputs, initial_state, dtype, sequence_length, scope)`."""
 
 
-class LSTMBlockFusedCell(_Weights, _Layer, FusedRNNCell):  # type: ignore[misc]
+class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell):  # type: ignore[misc]
     """An LSTM over all steps in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
 
     def __init__(
@@ -207,10 +205,10 @@ class LSTMBlockFusedCell(_Weights, _Layer, FusedRNNCell):  # type: ignore[misc]
         c0, h0 = initial_state
         time = tf.shape(x)[0]
         last = time if sequence_length is None else tf.reduce_max(sequence_length)
-        found = tf.raw_ops.BlockLSTM(
+        results = tf.raw_ops.BlockLSTM(
             seq_len_max=tf.cast(last, tf.int64), x=x, cs_prev=c0, h_prev=h0, **self._arguments(x.dtype)
         )
-        y, cells = found.h, found.cs
+        y, cells = results.h, results.cs
         if sequence_length is None:
             final = LSTMStateTuple(cells[-1], y[-1])
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
 
@@ -46,15 +46,15 @@ class _Missing(ModuleType):
     def _message(self) -> str:
         name = self.__name__.replace("tensorflow.", "tf.", 1)
         return (
-            f"{name}: TensorFlow 2 has no tf.contrib; cudnn_convert.compat has cudnn_rnn and rnn of it, found "
-            "another part: replace the call"
+            f"{name}: expected a part of tf.contrib that cudnn_convert.compat has (cudnn_rnn, rnn), found "
+            "another, which left TensorFlow with version 2: replace the call"
         )
 
 
 class _Package(_Missing):
     """A part of contrib that import statements may look into."""
 
-    __path__: Sequence[str] = ()
+    __path__: list[str] = []  # noqa: RUF012 - as a module has it
 
 
 class _Finder:
@@ -63,7 +63,7 @@ class _Finder:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         if name.startswith(f"{_NAME}."):
-            return importlib.util.spec_from_loader(name, _Loader())
+            return importlib.util.spec_from_loader(name, _Loader())  # type: ignore[arg-type]
         return None
 
 
@@ -85,9 +85,10 @@ def install() -> None:
         sys.modules[name] = module
         for parent in _parents(name):
             sys.modules.setdefault(parent, _Package(parent))
-    sys.meta_path.append(_Finder)  # type: ignore[arg-type]
+    sys.meta_path.append(_Finder)
     cells, layers = keras_private.legacy_namespaces()
-    for owner in (sys.modules["tensorflow"], tf.compat.v1):
+    owners: tuple[Any, Any] = tf, tf.compat.v1
+    for owner in owners:
         owner.contrib = sys.modules[_NAME]
     # Keras 3 has neither; what TensorFlow has in their place then raises for every name.
     if not hasattr(tf.compat.v1.nn.rnn_cell, "BasicRNNCell"):

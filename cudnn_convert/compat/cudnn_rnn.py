@@ -98,6 +98,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
 
     _rnn_mode: ClassVar[str]
     _saveable_cls: ClassVar[type[CudnnOpaqueParamsSaveable]]
+    built: bool
 
     def __init__(
         self,
@@ -194,7 +195,9 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
             raise ValueError(f"Expecting input_shape with 3 dims, got {shape.rank}")
         inputs = shape.as_list()[-1]
         if inputs is None:
-            raise ValueError("The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`.")
+            raise ValueError(
+                "The last dimension of the inputs to `CudnnRNN` should be defined. Found `None`."
+            )
         sizes = cudnn_rnn_ops.sizes_of(
             self._rnn_mode, self._num_layers, self._num_units, inputs, self._input_mode, self._direction
         )
@@ -219,10 +222,8 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         self.built = True
 
     def _initial_blob(self, sizes: Sizes) -> Any:
-        kernel = self._kernel_initializer or tf.compat.v1.glorot_uniform_initializer(
-            seed=self._seed, dtype=self._plain_dtype
-        )
-        bias = self._bias_initializer or tf.compat.v1.zeros_initializer(dtype=self._plain_dtype)
+        kernel = self._kernel_initializer or tf.compat.v1.glorot_uniform_initializer(seed=self._seed)
+        bias = self._bias_initializer or tf.compat.v1.zeros_initializer()
         matrices, biases = (
             [initializer(shape, dtype=self._plain_dtype) for shape in shapes]
             for initializer, shapes in (

@@ -97,7 +97,8 @@ def sizes_of(
     equal = input_size == num_units
     if input_mode == CUDNN_INPUT_SKIP_MODE and not equal:
         raise ValueError(
-            f"Invalid input_mode: skip_input, expecting input_size == num_units, got {input_size}, {num_units}"
+            f"Invalid input_mode: {input_mode}, expecting input_size == num_units, got {input_size} and "
+            f"{num_units}"
         )
     if num_proj and rnn_mode != CUDNN_LSTM:
         raise ValueError(f"Invalid num_proj: {num_proj}, expecting none for rnn_mode {rnn_mode}")
@@ -216,7 +217,7 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
         stems = (
             ["rnn/multi_rnn_cell/cell_{}/"]
             if sizes.directions == 1
-            else ["stack_bidirectional_rnn/cell_{}/bidirectional_rnn/%s/" % way for way in ("fw", "bw")]
+            else [f"stack_bidirectional_rnn/cell_{{}}/bidirectional_rnn/{way}/" for way in ("fw", "bw")]
         )
         shapes = layouts.contrib_shapes(sizes.mode, units=sizes.units, inputs=sizes.input_size)
         for kind in ("kernel", "bias"):
@@ -473,7 +474,7 @@ class _CudnnRNN:
         seed: int = 0,
         num_proj: int | None = None,
     ) -> None:
-        """Take the sizes of a recurrence, and its dropout between layers. Raises ValueError for a wrong one."""
+        """Take the sizes of a recurrence and its dropout. Raises ValueError for a wrong one."""
         self._sizes = sizes_of(
             self._rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj
         )
@@ -495,9 +496,9 @@ class _CudnnRNN:
         return parameters.join(weights, biases, self._sizes)
 
     def _run(self, x: Any, h: Any, c: Any, params: Any, lengths: Any, time_major: bool, training: Any) -> Any:
-        tensors = [tf.convert_to_tensor(value) for value in (x, h, c, params)]
+        x, h, c, params = (tf.convert_to_tensor(value) for value in (x, h, c, params))
         return branches.recurrence(
-            *tensors, self._sizes,
+            x, h, c, params, self._sizes,
             lengths=lengths, time_major=time_major, training=training, dropout=self._dropout, seed=self._seed,
         )  # fmt: skip
 

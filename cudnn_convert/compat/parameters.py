@@ -61,11 +61,11 @@ def split(blob: Any, sizes: Sizes) -> tuple[list[Any], list[Any]]:
     matrices, biases = regions(sizes)
     every = [*matrices, *biases]
     order = sorted(range(len(every)), key=every.__getitem__)
-    parts = tf.split(blob, [int(np.prod(every[place][1])) for place in order])
-    found: list[Any] = [None] * len(every)
-    for place, part in zip(order, parts, strict=True):
-        found[place] = tf.reshape(part, every[place][1])
-    return found[: len(matrices)], found[len(matrices) :]
+    parts = tf.split(blob, [int(np.prod(every[number][1])) for number in order])
+    tensors: list[Any] = [None] * len(every)
+    for number, part in zip(order, parts, strict=True):
+        tensors[number] = tf.reshape(part, every[number][1])
+    return tensors[: len(matrices)], tensors[len(matrices) :]
 
 
 def join(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Any:
@@ -80,7 +80,7 @@ def join(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Any:
             f"canonical parameters: expected {len(places)} tensors for {sizes}, found {len(given)}"
         )
     order = sorted(range(len(places)), key=places.__getitem__)
-    return tf.concat([tf.reshape(given[place], [int(np.prod(places[place][1]))]) for place in order], 0)
+    return tf.concat([tf.reshape(given[number], [int(np.prod(places[number][1]))]) for number in order], 0)
 
 
 def _per_cell(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Iterator[tuple[Any, ...]]:
@@ -113,11 +113,7 @@ def to_canonical(
         added = [bias[gate] + recurrent_bias[gate] for gate in order]
         if sizes.mode is Mode.GRU:
             *_, last = order  # the candidate's tensors are separate
-            weights += [
-                tf.concat(columns[:-1], 1),
-                tf.transpose(kernel[last]),
-                tf.transpose(recurrent[last]),
-            ]
+            weights += [tf.concat(columns[:-1], 1), tf.transpose(kernel[last]), tf.transpose(recurrent[last])]
             sums += [tf.concat(added[:-1], 0), bias[last], recurrent_bias[last]]
         else:
             weights.append(tf.concat(columns, 1))

@@ -106,12 +106,12 @@ def stack_bidirectional_rnn(
     """As `stack_bidirectional_dynamic_rnn`, for a list of steps `[batch, inputs]`, unrolled."""
 
     def layer(forward: Any, backward: Any, x: Any, first: Any, last: Any, at: Any) -> tuple[Any, Any, Any]:
-        found: tuple[Any, Any, Any] = static_bidirectional_rnn(
+        results: tuple[Any, Any, Any] = static_bidirectional_rnn(
             forward, backward, x,
             initial_state_fw=first, initial_state_bw=last, dtype=dtype, sequence_length=sequence_length,
             scope=at,
         )  # fmt: skip
-        return found
+        return results
 
     return _stack(cells_fw, cells_bw, inputs, initial_states_fw, initial_states_bw, scope, layer)
 

@@ -247,12 +247,7 @@ def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
 
 
 def stack_layers(
-    sizes: Sizes,
-    layer: Layer,
-    each: int,
-    *,
-    time_major: bool,
-    between: Callable[[Any], Any] | None = None,
+    sizes: Sizes, layer: Layer, each: int, *, time_major: bool, between: Callable[[Any], Any] | None = None
 ) -> Stack:
     """The function of a recurrence whose pseudo-layers `layer` computes.
 
