@@ -1,4 +1,4 @@
-"""TensorFlow 1's own model code, run on with the drop-in: checkpoints in, recorded answers out, checkpoints out."""
+"""TensorFlow 1's own model code runs on with the drop-in: its checkpoints, answers, and files for it."""
 
 from __future__ import annotations
 

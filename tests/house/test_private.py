@@ -167,7 +167,7 @@ def test_savers_save_what_is_no_variable(tmp_path: Path) -> None:
 
         saver = tf.compat.v1.train.Saver([Half(variable, [spec], "half")])
         session.run(variable.initializer)
-        prefix = saver.save(session, str(tmp_path / "checkpoint"))
+        prefix = saver.save(session, str(tmp_path / "saved"))
         session.run(variable.assign(0.0))
         saver.restore(session, prefix)
         assert session.run(variable) == 3.0
