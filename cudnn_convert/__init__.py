@@ -112,6 +112,7 @@ def convert(
     max_error: float | None = None,
     lowering: str = "fast",
     jit: bool = False,
+    recurrences_only: bool = False,
     data: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
