@@ -1,4 +1,4 @@
-"""A recurrence in a graph: the cuDNN op where a GPU computes it, the lowering to CPU ops elsewhere.
+"""A recurrence in a graph: cuDNN's op on a GPU, CPU ops elsewhere.
 
 The device is chosen when the graph is built, as TensorFlow 1's own layers had it: a graph built where
 TensorFlow sees a GPU has cuDNN's op, outside of `tf.device("/cpu:0")`. Any other has CPU ops, which also run

@@ -1,4 +1,4 @@
-"""TensorFlow 1's fused LSTM cells, and the cells that compute on a CPU what cuDNN's layers do.
+"""TensorFlow 1's fused LSTM cells, and the CPU cells of cuDNN's layers.
 
 Cells are those of `tf.nn.rnn_cell`, from tf_keras, so that `MultiRNNCell` and `dynamic_rnn` take them; scopes
 and variables are TensorFlow 1.15's.
@@ -21,7 +21,7 @@ LSTMStateTuple = keras_private.legacy_cells().LSTMStateTuple
 _NO_CLIP = -1.0
 
 
-def _known_size(shape: Any, axis: int) -> int:
+def _read_size(shape: Any, axis: int) -> int:
     size = tf.TensorShape(shape).as_list()[axis]
     if size is None:
         raise ValueError(f"Expecting inputs_shape[{axis}] to be set: {tf.TensorShape(shape)}")
@@ -79,7 +79,7 @@ class LSTMBlockCell(_Weights, keras_private.legacy_cells().LayerRNNCell):  # typ
 
     def build(self, inputs_shape: Any) -> None:
         """Make the variables. Raises ValueError where the last dimension is unknown."""
-        self._make_weights(_known_size(inputs_shape, 1))
+        self._make_weights(_read_size(inputs_shape, 1))
 
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step: inputs `[batch, inputs]`, the state `(c, h)`, each `[batch, units]`."""
@@ -130,7 +130,7 @@ class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ign
 
     def build(self, inputs_shape: Any) -> None:
         """Make the variables. Raises ValueError where the last dimension is unknown."""
-        inputs, units = _known_size(inputs_shape, -1), self._num_units
+        inputs, units = _read_size(inputs_shape, -1), self._num_units
         first = self._bias_initializer or tf.compat.v1.constant_initializer(1.0)
         other = self._bias_initializer or tf.compat.v1.zeros_initializer()
 
@@ -183,7 +183,7 @@ class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell): 
 
     def build(self, input_shape: Any) -> None:
         """Make the variables. Raises ValueError where the last dimension is unknown."""
-        self._make_weights(_known_size(input_shape, 2))
+        self._make_weights(_read_size(input_shape, 2))
 
     def call(
         self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None

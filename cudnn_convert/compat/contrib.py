@@ -1,4 +1,4 @@
-"""What stands at `tf.contrib` after `cudnn_rnn.install()`: two modules, and a message for the rest."""
+"""What is at `tf.contrib` after `install`: two modules, and messages for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tensorflow.contrib.cudnn_rnn` for TensorFlow 2: cuDNN's layers with their scopes, keys and arguments.
+"""The layers of `tf.contrib.cudnn_rnn`, and `install` for code that cannot be edited.
 
     import tensorflow.compat.v1 as tf
     from cudnn_convert.compat import cudnn_rnn
@@ -170,14 +170,14 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
     @property
     def canonical_weight_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of cuDNN's matrices, in the blob's order. Raises RuntimeError before `build`."""
-        return [shape for _, shape in parameters.regions(self._known("canonical_weight_shapes"))[0]]
+        return [shape for _, shape in parameters.regions(self._require_sizes("canonical_weight_shapes"))[0]]
 
     @property
     def canonical_bias_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of cuDNN's biases, in the blob's order. Raises RuntimeError before `build`."""
-        return [shape for _, shape in parameters.regions(self._known("canonical_bias_shapes"))[1]]
+        return [shape for _, shape in parameters.regions(self._require_sizes("canonical_bias_shapes"))[1]]
 
-    def _known(self, asked: str) -> Sizes:
+    def _require_sizes(self, asked: str) -> Sizes:
         if self._sizes is None:
             raise RuntimeError(f"{type(self).__name__}.{asked} invoked before input shape is known")
         return self._sizes

@@ -1,6 +1,6 @@
-"""`tensorflow.contrib.cudnn_rnn.python.ops.cudnn_rnn_ops`: converters, saveables, functions on a blob.
+"""Converters, saveables, and functions and classes on a parameter blob.
 
-The op-level classes of the same names as the layers are here too, as in TensorFlow 1.4 to 1.15. Messages are
+What `tensorflow.contrib.cudnn_rnn.python.ops.cudnn_rnn_ops` has. The op-level classes of the same names as the layers are here too, as in TensorFlow 1.4 to 1.15. Messages are
 those of TensorFlow 1.15, one line each.
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py.
 """

@@ -1,4 +1,4 @@
-"""The parameter blob as tensors of a graph: cuDNN's matrices, and TensorFlow 1's canonical tensors.
+"""Parameter blobs as tensors: cuDNN's matrices, and TensorFlow 1's canonical tensors.
 
 Three forms of the same weights, each converted to its neighbours:
 

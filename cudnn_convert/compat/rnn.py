@@ -1,4 +1,4 @@
-"""`tensorflow.contrib.rnn`: cells, fused cells and stacks of bidirectional layers.
+"""What `tf.contrib.rnn` has: cells, fused cells, stacks of bidirectional layers.
 
 Of the cells that contrib alone had, those of cuDNN's layers are here. The core's cells come from tf_keras,
 whatever Keras TensorFlow uses.

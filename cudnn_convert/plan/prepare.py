@@ -145,12 +145,14 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
 
     Raises UnsupportedModelError for what Keras has no layer of, UsageError for flags without effect.
     """
-    for flag, has_effect in (("--layout", options.layout != "time"), ("--lengths", not options.lengths)):
-        if not has_effect:
-            raise UsageError(
-                f"{flag}: expected none with --format keras, whose layers are batch-major and take a mask; "
-                f"leave out {flag}"
-            )
+    if options.layout == "time":
+        raise UsageError(
+            "--layout: expected batch with --format keras, which is batch-major, found time; leave out --layout"
+        )
+    if options.lengths:
+        raise UsageError(
+            "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
+        )
     reasons = [keras_layers.explain_refusal(single.name, single.recurrence.sizes) for single in plan.singles]
     if any(reasons):
         lines = [f"{reason}; take another format" for reason in reasons if reason]

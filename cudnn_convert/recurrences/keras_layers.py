@@ -60,10 +60,10 @@ def build_model(
         rows = range(number * sizes.directions, (number + 1) * sizes.directions)
         begin = [_take(inputs[f"initial_{key}"], row) for row in rows for key in kinds] if states else None
         x, *after = _layer(number, sizes, kind)(x, initial_state=begin)
-        ends += [after[place : place + len(kinds)] for place in range(0, len(after), len(kinds))]
+        ends += [after[first : first + len(kinds)] for first in range(0, len(after), len(kinds))]
     outputs = [keras.layers.Identity(name="outputs", dtype=kind)(x)]
-    for place, key in enumerate(kinds):
-        joined = _join([end[place] for end in ends])
+    for number, key in enumerate(kinds):
+        joined = _join([end[number] for end in ends])
         outputs.append(keras.layers.Identity(name=f"state_{key}", dtype=kind)(joined))
     model = keras.Model([*inputs.values()], outputs, name=name_model(name))
     for number, layer in enumerate(cells):
@@ -78,8 +78,8 @@ def _take(states: Any, row: int) -> Any:
     import keras
 
     depth, units, dtype = states.shape[1], states.shape[2], states.dtype
-    one = keras.layers.Cropping1D((row, depth - row - 1), dtype=dtype)(states) if depth > 1 else states
-    return keras.layers.Reshape([units], dtype=dtype)(one)
+    cropped = keras.layers.Cropping1D((row, depth - row - 1), dtype=dtype)(states) if depth > 1 else states
+    return keras.layers.Reshape([units], dtype=dtype)(cropped)
 
 
 def _join(states: Sequence[Any]) -> Any:
@@ -97,6 +97,8 @@ def _layer(number: int, sizes: Sizes, dtype: str) -> Any:
     named: dict[str, Any] = {"return_sequences": True, "return_state": True, "dtype": dtype}
     classes = {Mode.LSTM: keras.layers.LSTM, Mode.GRU: keras.layers.GRU}
     kind = classes.get(sizes.mode, keras.layers.SimpleRNN)
+    if dtype.endswith("16"):  # JAX cannot draw an orthogonal matrix in half precision
+        named |= {"recurrent_initializer": "glorot_uniform"}
     if sizes.mode is Mode.GRU:
         named |= {"reset_after": True}
     if sizes.mode in classes:

@@ -187,12 +187,12 @@ def settle_layers(model: Model, options: Options) -> Options:
 
     Raises UsageError where the user must say so, or where it has layers or the format needs them.
     """
-    form, flag = FORMATS[options.format], "--recurrences-only"
+    form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
     if model.architecture is not None:
         if options.recurrences_only:
             raise UsageError(
-                f"{flag}: expected a source without Keras layers, found {model.kind} {model.path}; "
-                f"leave out {flag}"
+                f"--recurrences-only: expected a source without Keras layers, {actual}; leave out "
+                "--recurrences-only"
             )
         return options
     if not form.layers or options.recurrences_only:
@@ -201,18 +201,15 @@ def settle_layers(model: Model, options: Options) -> Options:
     if not form.is_keras3:
         others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
         cure = "give --architecture, or " if model.keras else ""
-        raise UsageError(
-            f"{lead} the layers of a Keras model, found {model.kind} {model.path}; {cure}choose {others}"
-        )
+        raise UsageError(f"{lead} the layers of a Keras model, {actual}; {cure}choose {others}")
     if model.keras:
-        raise UsageError(
-            f"{lead} the layers of a Keras model, found {model.kind} {model.path}; give --architecture, or "
-            f"{flag} to have its recurrences alone"
-        )
+        advice = "give --architecture, or --recurrences-only to take its recurrences alone"
+        raise UsageError(f"{lead} the layers of a Keras model, {actual}; {advice}")
     if model.graph is not None and (beside := prepare.list_other_ops(model)):
+        advice = "give --recurrences-only to leave the rest of the graph out"
+        others = ", ".join(beside)
         raise UsageError(
-            f"{lead} recurrences alone, which become layers, found {', '.join(beside)} beside them; give "
-            f"{flag} to leave the rest of the graph out, or choose savedmodel"
+            f"{lead} recurrences alone, which become layers, found {others} beside them; {advice}"
         )
     return replace(options, recurrences_only=True)
 
