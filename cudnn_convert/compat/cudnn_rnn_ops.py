@@ -1,7 +1,7 @@
 """Converters, saveables, and functions and classes on a parameter blob.
 
-What `tensorflow.contrib.cudnn_rnn.python.ops.cudnn_rnn_ops` has. The op-level classes of the same names as the layers are here too, as in TensorFlow 1.4 to 1.15. Messages are
-those of TensorFlow 1.15, one line each.
+What `tensorflow.contrib.cudnn_rnn.python.ops.cudnn_rnn_ops` has; the op-level classes with the names of the
+layers too, as in TensorFlow 1.4 to 1.15. Messages are those of TensorFlow 1.15, one line each.
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py.
 """
 

@@ -79,6 +79,8 @@ def make_plan(model: Model, options: Options) -> Plan:
     form = options.form
     if _needs_no_graph(model, options):
         interface = _interface(options)
+        if options.recurrences_only and interface.layout is None:
+            interface = replace(interface, layout="batch")  # which Keras leaves no choice of
         plan = plan_weights(
             model,
             _describe(options),
@@ -171,9 +173,8 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
         )
         if single.recurrence.lengths:
             notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
-    # Notes on the numbers are made anew, and Keras leaves no layout open.
-    made_anew = {*no_numbers(plan.recurrences)}
-    notes = [note for note in notes if note not in made_anew and "--layout chooses" not in note]
+    again = {*no_numbers(plan.recurrences)}  # notes that are written anew
+    notes = [note for note in notes if note not in again]
     return join_plans(plan.model, singles, notes=notes, flags=plan.flags, graph=plan.graph)
 
 
