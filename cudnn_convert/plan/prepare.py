@@ -149,7 +149,7 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
     """
     if options.layout == "time":
         raise UsageError(
-            "--layout: expected batch with --format keras, which is batch-major, found time; leave out --layout"
+            "--layout: expected batch with --format keras, as its layers are, found time; leave out --layout"
         )
     if options.lengths:
         raise UsageError(
