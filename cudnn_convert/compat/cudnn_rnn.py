@@ -287,6 +287,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         count = 2 if self._sizes.mode is Mode.LSTM else 1
         if len(initial_state) != count:
             raise ValueError(f"Invalid initial_state: expecting {count} tensors, got {len(initial_state)}")
+        _check_lengths(sequence_lengths, x, time_major=time_major)
         # What computes without a cell state takes an empty one.
         h, c, *_ = *(tf.convert_to_tensor(s, self._plain_dtype) for s in initial_state), _empty(x.dtype)
         y, h, c = branches.recurrence(
@@ -305,6 +306,26 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         shapes = [shape if time_major else [shape[1], shape[0], shape[2]] for shape in
                   self.state_shape(batch_size)]  # fmt: skip
         return tuple(tf.zeros(tf.stack(shape), self._plain_dtype) for shape in shapes)
+
+
+def _check_lengths(lengths: Any, x: Any, *, time_major: bool) -> None:
+    """Raise ValueError where known sizes say that there is not one length a row."""
+    if lengths is None:
+        return
+    rows = x.shape.as_list()[1 if time_major else 0]
+    shape = tf.convert_to_tensor(lengths).shape
+    count = shape.as_list()[0] if shape.rank == 1 else None
+    if None in (rows, count) or rows == count:
+        return
+    major = "time-major" if time_major else "batch-major"
+    cure = (
+        "transpose the input to [steps, batch, features], or call with time_major=False"
+        if time_major
+        else "call without time_major=False for an input [steps, batch, features]"
+    )
+    raise ValueError(
+        f"Invalid sequence_lengths: expecting one for each of {rows} rows of a {major} input, got {count}; {cure}"
+    )
 
 
 def _empty(dtype: Any) -> Any:

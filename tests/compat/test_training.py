@@ -68,7 +68,8 @@ def replicas(mode: str, devices: int) -> tuple[Any, Any]:
         number = context.replica_id_in_sync_group
         known = number if isinstance(number, int) else int(tf.get_static_value(number))
         inputs, wanted = shares[known]
-        loss = loss_of(scores(mode, tf.constant(inputs)), wanted)
+        with v1.variable_scope("model"):
+            loss = loss_of(scores(mode, tf.constant(inputs)), wanted)
         return loss, v1.train.AdamOptimizer(RATE).minimize(loss / devices)
 
     with strategy.scope():
