@@ -324,7 +324,8 @@ def _check_lengths(lengths: Any, x: Any, *, time_major: bool) -> None:
         else "call without time_major=False for an input [steps, batch, features]"
     )
     raise ValueError(
-        f"Invalid sequence_lengths: expecting one for each of {rows} rows of a {major} input, got {count}; {cure}"
+        f"Invalid sequence_lengths: expecting one for each of {rows} rows of a {major} input, got {count}; "
+        f"{cure}"
     )
 
 

@@ -165,7 +165,7 @@ def test_the_saver_of_the_other_graph_is_no_saver_here(trained: tuple[Path, np.n
     with v1.Session(graph=network.graph) as session, pytest.raises(Exception) as caught:
         gpu.saver.restore(session, str(trained[0]))
     line = str(caught.value).splitlines()[0]
-    assert "save/Const:0" in line and "not an element of this graph" in line or "does not exist" in line
+    assert "save/Const:0" in line
 
 
 def test_an_input_that_is_not_time_major_is_wrong_without_a_word(trained: tuple[Path, np.ndarray]) -> None:

@@ -19,6 +19,7 @@ import cudnn_convert
 from cudnn_convert import reference
 from cudnn_convert.compat import cudnn_rnn, cudnn_rnn_ops
 from cudnn_convert.model import Array, Mode
+from cudnn_convert.weights import layouts
 
 v1 = tf.compat.v1
 LAYERS = {
@@ -80,6 +81,23 @@ def test_a_blob_is_computed_as_cudnn_does(case: Case) -> None:
         np.testing.assert_allclose(time_major, wanted, rtol=bound, atol=bound)
 
 
+@pytest.mark.parametrize(
+    ("row", "mode"), [("CUDNN", Mode.LSTM), ("CUDNN", Mode.GRU), ("BLOCK_LSTM_V1", Mode.LSTM)]
+)
+def test_two_gates_swapped_are_seen(monkeypatch: pytest.MonkeyPatch, row: str, mode: Mode) -> None:
+    """Of the rows that stand between a blob and what computes it."""
+    layout = getattr(layouts, row)
+    first, second, *others = layout.gates[mode]
+    gates = {**layout.gates, mode: (second, first, *others)}
+    monkeypatch.setattr(layouts, row, dataclasses.replace(layout, gates=gates))
+    case = Case(mode)
+    feeds = case.feeds()
+    with tf.Graph().as_default(), v1.Session() as session:
+        tensors = [tf.constant(feeds[key]) for key in ("x", "h", "c")]
+        y, *_ = session.run(call(case, *tensors, case.blob))
+    assert np.abs(y - case.expected(feeds)[0]).max() > 1e-3
+
+
 @pytest.fixture(params=some([True], False), ids=["tensorflow_1", "tensorflow_2"])
 def _control_flow(request: pytest.FixtureRequest) -> Iterator[None]:
     """Loops and branches of TensorFlow 1, which old code has after disable_v2_behavior, and those of 2."""
@@ -135,10 +153,8 @@ def test_gradients_are_the_slopes_of_the_reference(case: Case) -> None:
         assert abs(np.sum(gradients[key] * lines[key]) - expected) <= bound * length, key
 
 
-@pytest.mark.parametrize(
-    "name",
-    some(["torch-gru"], *(name for name, n in NETWORKS.items() if n.gradients and name != "torch-gru")),
-)
+@pytest.mark.every
+@pytest.mark.parametrize("name", [name for name, network in NETWORKS.items() if network.gradients])
 def test_gradients_sum_to_those_that_cudnn_published(name: str) -> None:
     network = NETWORKS[name]
     given = network.fill_ones(1) | {"w": network.blob}
@@ -260,7 +276,8 @@ class TestGpu:
             small()(self.input())
         assert "CudnnRNN" not in {op.type for op in graph.get_operations()}
 
-    @pytest.mark.parametrize("mode", some([Mode.LSTM], Mode.GRU, Mode.RNN_TANH, Mode.RNN_RELU))
+    @pytest.mark.every
+    @pytest.mark.parametrize("mode", Mode)
     def test_its_checkpoint_is_converted(self, tmp_path: Path, mode: Mode) -> None:
         """The graph of a GPU with the weights of the same model built for a CPU, which answers itself."""
 
