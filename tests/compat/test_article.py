@@ -148,7 +148,7 @@ def test_cells_outside_the_scope_are_named(trained: tuple[Path, np.ndarray]) -> 
 
 def test_a_saver_of_variables_alone_leaves_the_cells_out(tmp_path: Path) -> None:
     """The layer's saveable is no variable; the layer itself still restores its blob from such a file."""
-    prefix, expected = train(tmp_path / "checkpoint", lambda: v1.train.Saver(v1.global_variables()))
+    prefix, expected = train(tmp_path / "variables", lambda: v1.train.Saver(v1.global_variables()))
     assert "cudnn_lstm/opaque_kernel" in {name for name, _ in tf.train.list_variables(str(prefix))}
     network = build(False)
     with v1.Session(graph=network.graph) as session, pytest.raises(tf.errors.NotFoundError) as caught:
@@ -179,6 +179,6 @@ def test_an_input_that_is_not_time_major_is_wrong_without_a_word(trained: tuple[
         batch_major = v1.placeholder(tf.float32, [3, 7, EMBEDDING])
         cudnn_rnn.CudnnLSTM(1, UNITS)(batch_major, sequence_lengths=tf.constant([7, 2, 5]))
     assert str(caught.value) == (
-        "Invalid sequence_lengths: expecting one for each of 7 rows of a time-major input, got 3; transpose the "
-        "input to [steps, batch, features], or call with time_major=False"
+        "Invalid sequence_lengths: expecting one for each of 7 rows of a time-major input, got 3; "
+        "transpose the input to [steps, batch, features], or call with time_major=False"
     )
