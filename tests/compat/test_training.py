@@ -155,7 +155,7 @@ def train_keras(mode: str, prefix: Path) -> list[float]:
     ("mode", "devices", "build"),
     [
         pytest.param("lstm", 2, towers, id="lstm-two_towers"),
-        pytest.param("gru", 1, towers, id="gru-one"),
+        pytest.param("gru", 1, towers, id="gru-one", marks=pytest.mark.every),
         pytest.param("lstm", 1, towers, id="lstm-one", marks=pytest.mark.every),
         pytest.param("gru", 2, towers, id="gru-two_towers", marks=pytest.mark.every),
         pytest.param("rnn_tanh", 2, towers, id="tanh-two_towers", marks=pytest.mark.every),
