@@ -53,7 +53,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     assert plan.streaming is not None
     vocabulary = int(_shape(plan, plan.signature.outputs[logits])[-1])
     _refuse_flags(plan, options, vocabulary, table)
-    states = {state.key for state in plan.streaming.states}
+    states = [state.key for state in plan.streaming.states]
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
     taken = ["tokens", *states, *beside, *(["noise"] if options.decode == "sample" else [])]
@@ -80,7 +80,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         beside=beside,
         states=plan.streaming.states,
         signature=Signature(
-            {key: f"{scope}/{key}:0" for key in dict.fromkeys([*taken[:1], *_in_order(plan, taken)])},
+            {key: f"{scope}/{key}:0" for key in taken},
             {key: f"{scope}/{key}:0" for key in given},
         ),
     )
@@ -93,12 +93,6 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         notes=(*plan.notes, *_notes(plan, decoder, rows, options)),
         flags=(*plan.flags, *_flags(options, plan, decoder)),
     )
-
-
-def _in_order(plan: Plan, taken: Sequence[str]) -> Iterator[str]:
-    """Keys in the order of the step's signature, then all others."""
-    yield from (key for key in plan.signature.inputs if key in taken)
-    yield from taken
 
 
 def _shape(plan: Plan, name: str) -> Any:
