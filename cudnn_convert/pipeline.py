@@ -116,12 +116,13 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     form = FORMATS[options.format]
-    folder, target = form.target(out, together=plan.model.together)
-    if form.each and len(plan.parts) > 1 and not folder:
-        several = ", ".join(part.name for part in plan.parts)
-        raise UsageError(
-            f"OUT: expected a folder for {several}, found {out.name}; or choose with --signature"
-        )
+    searches = [plan.decoder.part] if plan.decoder else []
+    folder, target = form.target(out, together=plan.model.together or bool(searches))
+    parts = [*plan.parts, *searches]
+    if form.each and len(parts) > 1 and not folder:
+        several = ", ".join(part.name for part in parts)
+        other = "name one without suffix and give --format onnx" if searches else "or choose with --signature"
+        raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     return folder, target
 
 

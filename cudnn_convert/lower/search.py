@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from cudnn_convert import decode
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import callees, reachable_functions, reference, split
+from cudnn_convert.graph.index import NodeDef, callees, reachable_functions, reference, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Decoder, Signature
 
@@ -149,17 +149,23 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
         return {key: replaced[name] if name in replaced else next(found) for key, name in ends.items()}
 
     traced = trace_search(decoder, step, call, [_spec(shapes, name) for name in held])
-    taken = decoder.signature.inputs
-    specs = search_specs(decoder, step)
-    added = [node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()]
-    scope = split(taken["tokens"])[0].rpartition("/")[0]
-    arguments = [*(reference(name) for name in taken.values()), *map(reference, held)]
-    added += inlining.call(traced, f"{scope}/search", arguments)
-    for k, (name, dtype) in enumerate(zip(decoder.signature.outputs.values(), traced.dtypes, strict=True)):
-        source = reference(f"{scope}/search:{k}")
-        added.append(node_defs.identity(split(name)[0], source, dtype.as_datatype_enum))
+    added = place_search(decoder, step, traced, held)
     library = graph.functions | {function.signature.name: function for function in traced.library}
     return node_defs.Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
+
+
+def place_search(
+    decoder: Decoder, step: Mapping[str, tf.TensorSpec], traced: inlining.Body, held: Sequence[str] = ()
+) -> list[NodeDef]:
+    """The nodes of a traced search, with its inputs and outputs under the names of its signature."""
+    taken, specs = decoder.signature.inputs, search_specs(decoder, step)
+    nodes = [node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()]
+    name = f"{split(taken['tokens'])[0].rpartition('/')[0]}/search"
+    nodes += inlining.call(traced, name, [reference(each) for each in (*taken.values(), *held)])
+    for k, (end, dtype) in enumerate(zip(decoder.signature.outputs.values(), traced.dtypes, strict=True)):
+        source = reference(f"{name}:{k}")
+        nodes.append(node_defs.identity(split(end)[0], source, dtype.as_datatype_enum))
+    return nodes
 
 
 def _find_held(graph: node_defs.Graph, needed: set[str]) -> list[str]:

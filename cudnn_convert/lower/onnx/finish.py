@@ -245,12 +245,12 @@ def finish_model(
     `names` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
     final = canonical(model, names=names)
-    _check(final)
+    check(final)
     pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
 
 
-def _check(model: Any) -> None:
+def check(model: Any) -> None:
     versions = {opset.domain: opset.version for opset in model.opset_import}
     reasons = [
         f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
