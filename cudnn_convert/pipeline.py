@@ -180,6 +180,8 @@ def _failures(result: Verification) -> Iterator[str]:
     if result.streaming is not None and not result.streaming.passed:
         yield f"streaming: {result.streaming.message}"
     yield from (f"weights of recurrence {line}" for line in result.misplaced)
+    if result.decoding is not None and not result.decoding.passed:
+        yield f"decode: {result.decoding.message}"
     if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
         yield from result.warnings
 
@@ -218,7 +220,16 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         flags=plan.flags,
         verification=None,
         states=report.of_states(plan.streaming),
+        decoder=_search(plan),
     )
+
+
+def _search(plan: Plan) -> report.DecoderReport | None:
+    decoder = plan.decoder
+    if decoder is None:
+        return None
+    token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
+    return report.of_decoder(decoder, token, logits)
 
 
 def _options_record(options: Options) -> dict[str, Any]:

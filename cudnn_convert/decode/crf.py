@@ -42,7 +42,9 @@ def viterbi(
             best[:, None] + into, 1
         )  # [n, tag, tag before]: the best, then the lower
         within = (number + 1 < lengths)[:, None]
-        after = arguments.choose(within, values[:, :, 0] + tf.gather(rows, tf.minimum(number + 1, time - 1)), best)
+        after = arguments.choose(
+            within, values[:, :, 0] + tf.gather(rows, tf.minimum(number + 1, time - 1)), best
+        )
         parents = tf.where(within, before[:, :, 0], itself)
         return number + 1, arguments.keep_shape("scores", after, best), kept.write(number, parents)
 

@@ -159,7 +159,9 @@ def place_search(
 ) -> list[NodeDef]:
     """The nodes of a traced search, with its inputs and outputs under the names of its signature."""
     taken, specs = decoder.signature.inputs, search_specs(decoder, step)
-    nodes = [node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()]
+    nodes = [
+        node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()
+    ]
     name = f"{split(taken['tokens'])[0].rpartition('/')[0]}/search"
     nodes += inlining.call(traced, name, [reference(each) for each in (*taken.values(), *held)])
     for k, (end, dtype) in enumerate(zip(decoder.signature.outputs.values(), traced.dtypes, strict=True)):
@@ -170,19 +172,18 @@ def place_search(
 
 def _find_held(graph: node_defs.Graph, needed: set[str]) -> list[str]:
     """The tensors of a step that stay outside of the loop: values and handles of variables, constants."""
-    held = []
-    for node in graph.node:
-        if node.name not in needed:
-            continue
-        if node.op == "ReadVariableOp" and graph.index.nodes[split(node.input[0])[0]].op in ops.VARIABLES:
-            held.append(f"{node.name}:0")
-        elif node.op in ops.VARIABLES and any(
-            reader.op != "ReadVariableOp" for reader in graph.index.consumers(node.name) if reader.name in needed
-        ):
-            held.append(f"{node.name}:0")
-        elif node.op == "Const" and tf.TensorShape(node.attr["value"].tensor.tensor_shape).num_elements() > _LARGE:
-            held.append(f"{node.name}:0")
-    return held
+    return [f"{node.name}:0" for node in graph.node if node.name in needed and _is_held(graph, node, needed)]
+
+
+def _is_held(graph: node_defs.Graph, node: NodeDef, needed: set[str]) -> bool:
+    if node.op == "ReadVariableOp":
+        return graph.index.nodes[split(node.input[0])[0]].op in ops.VARIABLES
+    if node.op in ops.VARIABLES:
+        readers = (reader for reader in graph.index.consumers(node.name) if reader.name in needed)
+        return any(reader.op != "ReadVariableOp" for reader in readers)
+    if node.op == "Const":
+        return bool(tf.TensorShape(node.attr["value"].tensor.tensor_shape).num_elements() > _LARGE)
+    return False
 
 
 def _callees(graph: node_defs.Graph) -> list[str]:

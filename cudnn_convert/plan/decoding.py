@@ -7,13 +7,13 @@ fixed is opened where only its inputs and states fixed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import Reason, UnsupportedModelError, UsageError
+from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
@@ -80,8 +80,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         beside=beside,
         states=plan.streaming.states,
         signature=Signature(
-            {key: f"{scope}/{key}:0" for key in taken},
-            {key: f"{scope}/{key}:0" for key in given},
+            {key: f"{scope}/{key}:0" for key in taken}, {key: f"{scope}/{key}:0" for key in given}
         ),
     )
     # The step is a part of its own: where a file has one signature, it gets a file of its own too.
@@ -341,7 +340,11 @@ def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> 
     token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
     yield (
         f"decode: tokens go into {token}; {logits} gives {decoder.scale} of {decoder.vocabulary} tokens"
-        + (", by its name" if _scale(plan.graph.index, plan.signature.outputs[decoder.logits]) is None else "")
+        + (
+            ", by its name"
+            if _scale(plan.graph.index, plan.signature.outputs[decoder.logits]) is None
+            else ""
+        )
     )
     if rows is not None:
         yield f"decode: the number of rows is open; the source's inputs and states fixed {rows}"

@@ -237,9 +237,7 @@ def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
     return names
 
 
-def _refuse(
-    plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str
-) -> Iterator[Reason]:
+def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str) -> Iterator[Reason]:
     """A line for each reason why the graph with states cannot run in chunks."""
     begin, without = f"{flag}: expected", _WITHOUT[flag]
     if time is None:

@@ -33,7 +33,8 @@ def lower_search(decoder: Decoder, step: finish.Finished, *, opset: int = 17) ->
     Raises UnsupportedModelError where tf2onnx cannot convert the search.
     """
     taken, given = (
-        {value.name: _spec(value) for value in values} for values in (step.model.graph.input, step.model.graph.output)
+        {value.name: _spec(value) for value in values}
+        for values in (step.model.graph.input, step.model.graph.output)
     )
     ends = [decoder.logits, *(state.next_key for state in decoder.states)]
 
