@@ -103,9 +103,7 @@ class Options:
     )
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
-    decode: str | None = _searching(
-        None, "search over what a model says of the next token; needs --steps", choices=SEARCHES
-    )
+    decode: str | None = _searching(None, "search over what a model says of the next token", choices=SEARCHES)
     steps: int | None = _searching(None, "tokens of a sequence at most", metavar="N")
     width: int | None = _searching(None, "beams of each row; default 8", metavar="N")
     end: int | None = _searching(None, "the token that ends a sequence; default none", metavar="TOKEN")

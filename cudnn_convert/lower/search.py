@@ -87,7 +87,7 @@ def _search(
         return _log_probs(decoder, answers[decoder.logits]), after
 
     states = {state.key: tf.transpose(given[state.key], _ROWS_FIRST) for state in decoder.states}
-    usual = {"end": decoder.end, "pad": decoder.pad}
+    usual: dict[str, Any] = {"end": decoder.end, "pad": decoder.pad}
     if decoder.kind == "greedy":
         return tuple(decode.greedy(take_step, tokens, states, steps=decoder.steps, **usual))
     if decoder.kind == "sample":

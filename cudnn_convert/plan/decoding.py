@@ -135,15 +135,14 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
     shape = _shape(plan, plan.signature.inputs[token])
     if shape.rank != _IDS:
         raise UnsupportedModelError(
-            plan.model.path,
-            [f"{expected} {listed}; make the ids the input with --inputs, or convert without --decode"],
+            plan.model.path, [f"{expected} {listed}; make the ids the input with --inputs"]
         )
     if others := [key for key in with_steps if key != token]:
         raise UnsupportedModelError(
             plan.model.path,
             [
                 f"{', '.join(others)}: expected no input with steps beside the token {token}, for a search "
-                "has none for them; bind it with --set, or convert without --decode"
+                "has none for them; convert without --decode"
             ],
         )
     return token
@@ -308,15 +307,12 @@ def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | No
     width = options.width or WIDTH
     if options.decode == "beam" and width > (most := _count_sequences(options, vocabulary, width)):
         of = f"{options.steps} steps and {vocabulary} tokens"
-        raise UsageError(
-            f"--width: expected at most {most}, as many as sequences of {of}, found {width}; give --width"
-        )
+        raise UsageError(f"--width: expected at most {most}, as many as sequences of {of}, found {width}")
     # An end that is never read needs no row.
     readable = vocabulary - (options.end == vocabulary - 1)
     if table is not None and readable > table:
         reason = f"expected at most {table} tokens, as the table of the input has, found {vocabulary}"
-        cure = "choose the output with --logits TENSOR, or convert without --decode"
-        raise UnsupportedModelError(plan.model.path, [f"logits: {reason}; {cure}"])
+        raise UnsupportedModelError(plan.model.path, [f"logits: {reason}; convert without --decode"])
 
 
 def _count_sequences(options: Options, vocabulary: int, enough: int) -> int:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 #: Takes tokens [m] and states, each with its rows first; gives log probabilities [m, vocabulary] in float64.
-Step = Callable[[Array, Sequence[Array]], tuple[Array, Sequence[Array]]]
+Step = Callable[[Array, Sequence[Array]], tuple[Array, list[Array]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _begin(
         given[state.key] = last
     readable = decoder.vocabulary - (decoder.end == decoder.vocabulary - 1)
     return Start(
-        rng.integers(0, readable, rows).astype(np.int32),
+        np.asarray(rng.integers(0, readable, rows), np.int32),
         given,
         {key: value.dtype for key, value in feed.items()},
         rng.random((rows, decoder.steps)).astype(np.float32),

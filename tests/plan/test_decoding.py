@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from support import asking_graphs
 from support.asking_graphs import WORDS, language_model, logits_of
-from support.graphs import BLOB, UNITS, drawing, lstm, placeholder, saved, variable
+from support.graphs import UNITS, variable
 
 from cudnn_convert import targets
 from cudnn_convert.errors import CudnnConvertError, UsageError
@@ -82,12 +82,8 @@ def test_a_batch_that_the_graph_keeps_is_refused(tmp_path: Path) -> None:
     assert "ids:0: expected an open number of rows, found 4, which the graph keeps in logits:0" in line
 
 
-def two_heads(y: Any) -> None:
-    tf.multiply(logits_of(y, "one"), 3.0, name="other")
-
-
 def test_an_output_is_named_where_several_fit(tmp_path: Path) -> None:
-    source, outputs = language_model(tmp_path, two_heads), {"outputs": ["one,other"]}
+    source, outputs = asking_graphs.two_heads(tmp_path), {"outputs": ["one,other"]}
     line = refused(source, **outputs)
     assert (
         "expected one output of logits or probabilities of the next token, found one float32 [?, ?, 9]"
@@ -100,16 +96,8 @@ def test_an_output_is_named_where_several_fit(tmp_path: Path) -> None:
     assert "--logits: expected one of one (" in refused(source, logits="third", **outputs)
 
 
-def signal(folder: Path) -> Path:
-    """One number a step, which takes no row of a table."""
-    with drawing() as graph:
-        x = tf.expand_dims(placeholder("x", (None, None)), 2) * tf.constant([[[0.5, 1.0, 2.0]]])
-        logits_of(lstm(x, variable("blob", BLOB.shape)).output)
-    return saved(folder, graph, {"blob": BLOB, "out": asking_graphs.drawn(UNITS, WORDS)})
-
-
 def test_an_input_is_named_where_none_takes_rows(tmp_path: Path) -> None:
-    source = signal(tmp_path)
+    source = asking_graphs.signal(tmp_path)
     line = refused(source)
     assert (
         "token: expected one input of token ids [batch, steps], which take rows of a table, found x" in line

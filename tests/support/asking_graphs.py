@@ -470,3 +470,16 @@ def language_model(folder: Path, end: Change | None = None, **others: Any) -> Pa
 def logits_of(y: Any, name: str = "logits") -> Any:
     """Logits of the next word, `[time, batch, words]`."""
     return tf.identity(tf.einsum("tbu,uw->tbw", y, variable("out", (UNITS, WORDS))), name)
+
+
+def two_heads(folder: Path) -> Path:
+    """Two outputs that may be logits."""
+    return language_model(folder, lambda y: tf.multiply(logits_of(y, "one"), 3.0, name="other"))
+
+
+def signal(folder: Path) -> Path:
+    """One number a step, which takes no row of a table."""
+    with drawing() as graph:
+        x = tf.expand_dims(placeholder("x", (None, None)), 2) * tf.constant([[[0.5, 1.0, 2.0]]])
+        logits_of(lstm(x, blob()).output)
+    return saved(folder, graph, {"blob": BLOB, "out": drawn(UNITS, WORDS)})

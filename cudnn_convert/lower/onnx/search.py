@@ -126,7 +126,7 @@ def _insert_step(
 def _nodes(graph: Any, given: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Any]:
     """The nodes of a step that its outputs need, with `given` for its inputs and `wanted` for its outputs."""
     made = {name for node in graph.node for name in node.output}
-    names = {name: _PREFIX + name for name in walk.names(graph) if name} | given
+    names = {name: _PREFIX + name for name in walk.names(graph) if name} | dict(given)
     names |= {key: name for key, name in wanted.items() if key in made}
     for node, _ in walk.topological_order(graph):
         copy = onnx.NodeProto()
