@@ -114,6 +114,9 @@ def show_inspection(inspection: Inspection) -> None:
     if inspection.stream_command is not None:
         console.print("in chunks of steps, with its states as inputs and outputs:")
         console.print(f"  {command(inspection.stream_command)}", style="bold")
+    if inspection.decode_command is not None:
+        console.print("with a search over its next tokens in the graph:")
+        console.print(f"  {command(inspection.decode_command)}", style="bold")
     if not any(each.streams is False for each in inspection.recurrences):  # which the table has
         for reason in inspection.stream_reasons:
             console.print(f"not in chunks of steps: {reason}")

@@ -31,7 +31,7 @@ W = {
 }
 STATE = StreamState("rnn", "h", True, "h", "h_next", "h:0", "h_next:0", 1, UNITS)
 BEAM = Decoder(
-    kind="beam", steps=7, width=3, end=4, pad=-1, length_penalty=0.9, top_k=None, temperature=1.0,
+    kind="beam", steps=7, width=3, end=4, pad=9, length_penalty=0.9, top_k=None, temperature=1.0,
     history=True, token="ids", token_axis=1, logits="scores", logits_axis=1, scale="logits",
     vocabulary=VOCABULARY,
     lengths=(), beside={}, states=(STATE,), signature=Signature({"tokens": "", "h": "", "noise": ""}, {}),
@@ -54,7 +54,7 @@ def searching(decoder: Decoder, by_beams: Any = beams, by_choices: Any = choices
     """An artifact's search: the decoder of the library, over the same recurrence in TensorFlow."""
 
     def call(tokens: Any, h: Any) -> Any:
-        h = tf.tanh(tf.gather(W["table"], tokens) + h @ W["kernel"])
+        h = tf.tanh(tf.gather(W["table"], tf.maximum(tokens, 0)) + h @ W["kernel"])
         return tf.nn.log_softmax(h @ W["out"]), h
 
     @tf.function(autograph=False)
@@ -100,8 +100,10 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "wrong parent": (beams, "return scores, best // candidates,", "return scores, best // candidates * 0,"),
     "wrong token": (beams, "best % candidates - int(self.can_end)",
                     "tf.maximum(best % candidates - 2, 0)"),
-    "wrong penalty": (beams, "((5 + length) / 6) ** self.penalty", "(5 + length) / 6"),
-    "penalty of running lengths": (beams, "lengths = tf.where(has_ended, beams.ended, lengths)", "pass"),
+    "wrong penalty": (beams, "((5 + length) / 6) ** self.penalty", "((5 + length) / 6) ** 3"),
+    "penalty of running lengths": (beams,
+                                   "tf.where(has_ended, beams.ended, lengths)",
+                                   "tf.where(has_ended, 7, lengths)"),
     "end ignored": (beams, "goes_on & (tokens == self.rows.end)", "goes_on & (tokens == -7)"),
     "ended beams dropped": (beams,
                             "itself = tf.where(has_ended, scores, rows.never)",
