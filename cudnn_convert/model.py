@@ -218,6 +218,8 @@ class Decoder:
 
     #: The name of its part of an artifact.
     NAME: ClassVar[str] = "decode"
+    #: What comes before the names of the step's constants, where a search has a file of its own.
+    STEP: ClassVar[str] = "step/"
 
     @property
     def part(self) -> Part:

@@ -22,7 +22,6 @@ from cudnn_convert.model import Architecture, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 
-
 #: The tokens at most of a search whose command is printed.
 _STEPS: Final = 128
 

@@ -20,13 +20,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.model import Decoder, Model, Part, Recurrence, Signature, StreamState
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried
+
+
+#: The signature that takes and gives states, where an artifact has another beside it.
+STREAM: Final = "stream"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.model import Decoder, Part, Signature
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
-from cudnn_convert.plan.streaming import STREAM
+from cudnn_convert.plan import STREAM, Plan
 
 #: Beams of a search whose width is not given.
 WIDTH: Final = 8

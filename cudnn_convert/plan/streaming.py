@@ -20,11 +20,9 @@ from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import Mode, Part, Recurrence, Signature, StreamState
-from cudnn_convert.plan import Plan, Streaming, name_states
+from cudnn_convert.plan import STREAM, Plan, Streaming, name_states
 from cudnn_convert.plan.requests import NEXT
 
-#: The signature of a SavedModel that takes and gives states.
-STREAM: Final = "stream"
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
 _GENERIC: Final = re.compile(
     r"(Cudnn(RNN|LSTM|GRU)\w*|(Stateful|Stateless)?PartitionedCall|cond|while|body|branch_executed|If|"

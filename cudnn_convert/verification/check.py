@@ -83,7 +83,11 @@ def judge_search(
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
-    return decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    if report.passed and FORMATS[form].each:
+        difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
+        report = replace(report, passed=not difference, message=difference)
+    return report
 
 
 def _unshown(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array, Decoder
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.reference import search
 from cudnn_convert.report import DecodingReport
 
@@ -73,6 +73,19 @@ def judge_decoder(
         what = "expected a search that does not hang on rounding, found none on these inputs"
         return replace(total, passed=False, message=f"not proven: {what}; give others with --data")
     return total
+
+
+def find_other_weight(arrays: Mapping[str, Array], decoder: Decoder) -> str:
+    """A line on a weight of the search's file that is not the step's own, bit for bit; else empty.
+
+    `arrays` are those of both files, after `FILE: `.
+    """
+    begin = f"{decoder.NAME}.onnx: {decoder.STEP}"
+    for name, value in arrays.items():
+        own = arrays.get(f"{STREAM}.onnx: {name.removeprefix(begin)}")
+        if name.startswith(begin) and (own is None or own.tobytes() != value.tobytes()):
+            return f"{name}: expected the values that {STREAM}.onnx has, found others"
+    return ""
 
 
 def _add(reports: Sequence[DecodingReport]) -> DecodingReport:
