@@ -210,3 +210,16 @@ def test_a_search_that_always_hangs_on_rounding_is_not_proven() -> None:
     report = decoding.judge_decoder(plan, even, call, [{**FEEDS[0], "ids": FEEDS[0]["ids"] % 2}], seed=1)
     assert not report.passed
     assert report.message.startswith("not proven: expected a search that does not hang on rounding")
+
+
+def test_a_weight_of_another_model_is_seen() -> None:
+    own = np.linspace(0, 1, 6, dtype=np.float32)
+    arrays = {
+        "stream.onnx: constant_1": own,
+        "decode.onnx: step/constant_1": own.copy(),
+        "decode.onnx: x": own[:2],
+    }
+    assert decoding.find_other_weight(arrays, BEAM) == ""
+    arrays["decode.onnx: step/constant_1"][3] += 1e-6
+    expected = "decode.onnx: step/constant_1: expected the values that stream.onnx has, found others"
+    assert decoding.find_other_weight(arrays, BEAM) == expected
