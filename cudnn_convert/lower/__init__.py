@@ -2,7 +2,7 @@
 
 * block_lstm: Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
 * tflite    : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
-* search    : A search over a model's steps, traced and added to a graph that has the model.
+* search    : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow: The lowering to TensorFlow ops that have CPU kernels in every build.
 * onnx      : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 

@@ -45,9 +45,9 @@ def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[st
 
 
 def trace_search(
-    decoder: Decoder, step: Mapping[str, tf.TensorSpec], call: CallStep, held: Sequence[tf.TensorSpec] = ()
+    decoder: Decoder, step: Mapping[str, tf.TensorSpec], call: CallStep, outer: Sequence[tf.TensorSpec] = ()
 ) -> inlining.Body:
-    """Trace a search whose step is `call`; its arguments are the search's inputs, then what is `held`.
+    """Trace a search whose step is `call`; its arguments are the search's inputs, then the `outer` tensors.
 
     `step` has the dtype and shape of each input of the step.
     """
@@ -57,7 +57,7 @@ def trace_search(
         given = dict(zip(specs, arguments, strict=False))
         return _search(decoder, step, call, given, arguments[len(specs) :])
 
-    return inlining.trace_function(search, *specs.values(), *held)
+    return inlining.trace_function(search, *specs.values(), *outer)
 
 
 def _search(
@@ -65,7 +65,7 @@ def _search(
     step: Mapping[str, tf.TensorSpec],
     call: CallStep,
     given: Mapping[str, Any],
-    held: Sequence[Any],
+    outer: Sequence[Any],
 ) -> tuple[Any, ...]:
     """What a decoder finds, in the order of its signature's outputs."""
     tokens = given["tokens"]
@@ -79,7 +79,7 @@ def _search(
         fed = {decoder.token: tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)}
         fed |= {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
         fed |= {key: tf.transpose(state, _ROWS_FIRST) for key, state in states.items()}
-        answers = call(fed | beside, held)
+        answers = call(fed | beside, outer)
         after = {}
         for state in decoder.states:
             last = tf.transpose(answers[state.next_key], _ROWS_FIRST)
@@ -99,7 +99,7 @@ def _search(
                 **usual,
             )
         )
-    found = decode.beam_search(
+    best = decode.beam_search(
         *(take_step, tokens, states),
         width=decoder.width,
         steps=decoder.steps,
@@ -107,7 +107,7 @@ def _search(
         keep_history=decoder.history,
         **usual,
     )
-    return (found.sequences, found.lengths, found.scores, *(found.history or ()))
+    return (best.sequences, best.lengths, best.scores, *(best.history or ()))
 
 
 def _log_probs(decoder: Decoder, values: Any) -> Any:
@@ -125,8 +125,8 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
     inputs = {split(name)[0] for name in signature.inputs.values()}
     ends = step_ends(decoder, signature)
     end_ops = [split(name)[0] for name in ends.values()]
-    held = _find_held(graph, index.ancestors(end_ops, stop=inputs) - inputs)
-    outside = inputs | {split(name)[0] for name in held}
+    outer = _find_held(graph, index.ancestors(end_ops, stop=inputs) - inputs)
+    outside = inputs | {split(name)[0] for name in outer}
     needed = index.ancestors(end_ops, stop=outside) - outside
     nodes = node_defs.extract_nodes(graph, needed)
     used = reachable_functions(graph.functions, _callees(nodes))
@@ -137,7 +137,7 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
     def call(fed: Mapping[str, Any], kept: Sequence[Any]) -> dict[str, Any]:
         # Identities: the step is in the body of a loop, and what is held outside of it.
         replaced = {signature.inputs[key]: tf.identity(value) for key, value in fed.items()}
-        replaced |= {name: tf.identity(value) for name, value in zip(held, kept, strict=True)}
+        replaced |= {name: tf.identity(value) for name, value in zip(outer, kept, strict=True)}
         read = {name for node in step_graph.node for name in index.data_inputs(node)}
         values = tf.graph_util.import_graph_def(
             step_graph,
@@ -145,17 +145,17 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
             return_elements=[name for name in ends.values() if name not in replaced],
             name="step",
         )
-        found = iter(values)
-        return {key: replaced[name] if name in replaced else next(found) for key, name in ends.items()}
+        rest = iter(values)
+        return {key: replaced[name] if name in replaced else next(rest) for key, name in ends.items()}
 
-    traced = trace_search(decoder, step, call, [_spec(shapes, name) for name in held])
-    added = place_search(decoder, step, traced, held)
+    traced = trace_search(decoder, step, call, [_spec(shapes, name) for name in outer])
+    added = place_search(decoder, step, traced, outer)
     library = graph.functions | {function.signature.name: function for function in traced.library}
     return node_defs.Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
 
 
 def place_search(
-    decoder: Decoder, step: Mapping[str, tf.TensorSpec], traced: inlining.Body, held: Sequence[str] = ()
+    decoder: Decoder, step: Mapping[str, tf.TensorSpec], traced: inlining.Body, outer: Sequence[str] = ()
 ) -> list[NodeDef]:
     """The nodes of a traced search, with its inputs and outputs under the names of its signature."""
     taken, specs = decoder.signature.inputs, search_specs(decoder, step)
@@ -163,7 +163,7 @@ def place_search(
         node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()
     ]
     name = f"{split(taken['tokens'])[0].rpartition('/')[0]}/search"
-    nodes += inlining.call(traced, name, [reference(each) for each in (*taken.values(), *held)])
+    nodes += inlining.call(traced, name, [reference(each) for each in (*taken.values(), *outer)])
     for k, (end, dtype) in enumerate(zip(decoder.signature.outputs.values(), traced.dtypes, strict=True)):
         source = reference(f"{name}:{k}")
         nodes.append(node_defs.identity(split(end)[0], source, dtype.as_datatype_enum))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
@@ -105,7 +105,7 @@ def _describe(plan: Plan, name: str) -> str:
     return f"{seen.dtype.name} [{', '.join('?' if size is None else str(size) for size in seen.shape)}]"
 
 
-def _named(wanted: str, keys: Mapping[str, str], flag: str) -> str:
+def _find_key(wanted: str, keys: Mapping[str, str], flag: str) -> str:
     """The key that a flag names, as a key or a tensor of the source. Raises UsageError."""
     for key, name in keys.items():
         if wanted == key or tensor(wanted) == tensor(name):
@@ -120,7 +120,7 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
     assert streaming is not None
     with_steps = {key: plan.source.inputs[key] for key in streaming.inputs}
     if wanted is not None:
-        token = _named(wanted, with_steps, "--token")
+        token = _find_key(wanted, with_steps, "--token")
         fitting = [token]
     else:
         fitting = [key for key in with_steps if _reads_rows(plan, plan.signature.inputs[key])]
@@ -129,7 +129,9 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
     )
     expected = "token: expected one input of token ids [batch, steps], which take rows of a table, found"
     if len(fitting) != 1:
-        raise UnsupportedModelError(plan.model.path, [f"{expected} {listed}; name it with --token TENSOR"])
+        cures = [Remedy({"token": name}, "name it with") for name in with_steps.values()]
+        line = f"{expected} {listed or 'none'}; {', or '.join(map(str, cures)) or 'convert without --decode'}"
+        raise UnsupportedModelError(plan.model.path, [Reason(line, *cures)])
     (token,) = fitting
     shape = _shape(plan, plan.signature.inputs[token])
     if shape.rank != _IDS:
@@ -160,8 +162,8 @@ def _lookups(index: Index, name: str) -> Iterator[Any]:
 
     for current in walk([name], onward):
         for reader in index.consumers(*split(current)):
-            place = _LOOKUPS.get(reader.op)
-            if place is not None and tensor(reader.input[place]) == tensor(current):
+            position = _LOOKUPS.get(reader.op)
+            if position is not None and tensor(reader.input[position]) == tensor(current):
                 yield reader
 
 
@@ -188,9 +190,9 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
     keys = {key: name for key, name in plan.source.outputs.items() if key not in ends}
     tensors = {key: plan.signature.outputs[key] for key in keys}
     if wanted is not None:
-        chosen = _named(wanted, keys, "--logits")
+        chosen = _find_key(wanted, keys, "--logits")
         if reason := _misfit(plan, chosen):
-            raise UnsupportedModelError(plan.model.path, [f"{reason}; name another with --logits TENSOR"])
+            raise UnsupportedModelError(plan.model.path, [f"{reason}; name another output"])
         return chosen, _scale(index, tensors[chosen]) or "logits"
     fitting = [key for key in tensors if not _misfit(plan, key)]
     if not fitting:
@@ -203,12 +205,10 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
         } or known
     if len(known) != 1:
         listed = ", ".join(f"{key} {_describe(plan, tensors[key])} ({keys[key]})" for key in fitting)
+        cures = [Remedy({"logits": keys[key]}, "name it with") for key in fitting]
+        line = f"logits: expected one output of logits or probabilities of the next token, found {listed}"
         raise UnsupportedModelError(
-            plan.model.path,
-            [
-                "logits: expected one output of logits or probabilities of the next token, found "
-                f"{listed}; name it with --logits TENSOR"
-            ],
+            plan.model.path, [Reason(f"{line}; {', or '.join(map(str, cures))}", *cures)]
         )
     ((chosen, scale),) = known.items()
     return chosen, scale
@@ -273,9 +273,12 @@ def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
         whole=whole,
         streaming=replace(streaming, rows={**streaming.rows, token: 1 - streaming.inputs[token]}),
     )
-    axis = {0, 1} - {streaming.outputs.get(logits, 1)}
-    ends = [(plan.signature.outputs[logits], axis.pop()), *((state.end, 1) for state in streaming.states)]
-    if kept := [end for end, place in ends if _shape(opened, end)[place] is not None]:
+    rows_axis = {0, 1} - {streaming.outputs.get(logits, 1)}
+    ends = [
+        (plan.signature.outputs[logits], rows_axis.pop()),
+        *((state.end, 1) for state in streaming.states),
+    ]
+    if kept := [end for end, axis in ends if _shape(opened, end)[axis] is not None]:
         reason = f"{name}: expected an open number of rows, found {rows}, which the graph keeps in {kept[0]}"
         raise UnsupportedModelError(plan.model.path, [f"{reason}; convert without --decode"])
     return opened, rows

@@ -1,4 +1,4 @@
-"""What a search over a model's steps finds, example by example in float64 NumPy, and what rounding may turn.
+"""What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
 
 The judge of decoders, so it shares no code with them: candidates of an example are listed and sorted, and
 sequences are kept whole, without parents to follow back. Beside each path a second one is carried, whose
@@ -87,13 +87,13 @@ def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, 
         log_probs, carried = step(fed, carried)
         others, moved = step(fed, moved)
         sources = []
-        for place, example in enumerate(examples):
-            span = slice(place * width, (place + 1) * width)
+        for row, example in enumerate(examples):
+            span = slice(row * width, (row + 1) * width)
             if rules.noise is None:
                 parents = _keep_best(example, log_probs[span], others[span], rules)
             else:
-                parents = _draw(example, log_probs[span], others[span], rules, rules.noise[place, number])
-            sources += [place * width + parent for parent in parents]
+                parents = _draw(example, log_probs[span], others[span], rules, rules.noise[row, number])
+            sources += [row * width + parent for parent in parents]
             gaps = [abs(p.score - p.other) for p in example.paths if np.isfinite([p.score, p.other]).all()]
             noise = max([noise, *gaps])
         if all(path.ended or path.score == -np.inf for example in examples for path in example.paths):
@@ -119,22 +119,22 @@ def _move(rng: np.random.Generator, state: Array) -> Array:
 
 def _keep_best(example: Example, log_probs: Array, others: Array, rules: Rules) -> list[int]:
     """Extend all paths by all tokens and keep the best; returns the parent of each path kept."""
-    found: list[tuple[float, int, int]] = []
+    candidates: list[tuple[float, int, int]] = []
     for parent, path in enumerate(example.paths):
         if path.score == -np.inf:
             continue
         if path.ended:
-            found.append((float(rules.rank(path.score, len(path.tokens))), parent, -1))
+            candidates.append((float(rules.rank(path.score, len(path.tokens))), parent, -1))
             continue
         ranks = rules.rank(path.score + log_probs[parent], len(path.tokens) + 1)
         # No other token of this path can be among the best, or next to them.
         best = np.argsort(-ranks, kind="stable")[: rules.width + 1]
-        found += [(float(ranks[token]), parent, int(token)) for token in best if ranks[token] > -np.inf]
-    found.sort(key=lambda one: (-one[0], one[1], one[2]))
-    chosen = found[: rules.width]
-    gaps = [before[0] - after[0] for before, after in itertools.pairwise(found)]
+        candidates += [(float(ranks[token]), parent, int(token)) for token in best if ranks[token] > -np.inf]
+    candidates.sort(key=lambda each: (-each[0], each[1], each[2]))
+    chosen = candidates[: rules.width]
+    gaps = [before[0] - after[0] for before, after in itertools.pairwise(candidates)]
     example.order = min([example.order, *gaps])
-    if len(found) > rules.width:
+    if len(candidates) > rules.width:
         example.kept = min(example.kept, gaps[-1])
     paths = [_extend(example.paths[parent], token, log_probs[parent], others[parent], rules.end)
              for _, parent, token in chosen]  # fmt: skip
@@ -168,10 +168,10 @@ def _draw(example: Example, log_probs: Array, others: Array, rules: Rules, noise
     with np.errstate(invalid="ignore"):
         weights = np.exp((log_probs[0][tokens] - log_probs[0][tokens].max()) / rules.temperature)
     edges = np.cumsum(weights) / weights.sum()
-    place = int(np.argmax(edges > noise)) if (edges > noise).any() else int(np.flatnonzero(weights)[-1])
+    drawn = int(np.argmax(edges > noise)) if (edges > noise).any() else int(np.flatnonzero(weights)[-1])
     # The first edge is 0 and the last 1, whatever rounding does.
     example.share = min(example.share, float(np.min(np.abs(edges[:-1] - noise), initial=np.inf)))
-    example.paths = [_extend(path, int(tokens[place]), log_probs[0], others[0], rules.end)]
+    example.paths = [_extend(path, int(tokens[drawn]), log_probs[0], others[0], rules.end)]
     return [0]
 
 

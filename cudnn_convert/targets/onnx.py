@@ -67,8 +67,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             from cudnn_convert.lower.onnx import search
 
             searching = search.lower_search(plan.decoder, finished, opset=options.opset)
-            place = part_file(path, plan.decoder.part.name)
-            write(searching.model, searching.weights, place, provenance=provenance)
+            beside = part_file(path, plan.decoder.part.name)
+            write(searching.model, searching.weights, beside, provenance=provenance)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
         raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")

@@ -60,7 +60,7 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
             *compare.warnings(outputs),
             *comparison.disagreements(outputs),
             *verdict.warnings,
-            *_unshown(searched, plan),
+            *_warn_of_end(searched, plan),
         ),
         recording=golden.facts if (golden := (beside or judging).golden) else None,
         recurrences=pieces,
@@ -90,7 +90,7 @@ def judge_search(
     return report
 
 
-def _unshown(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
+def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
     """A warning where no sequence of a proof chose the end."""
     end = None if searched is None or plan.decoder is None else plan.decoder.end
     if searched is not None and end is not None and searched.passed and not searched.ended:

@@ -128,7 +128,7 @@ def _judge(
 ) -> DecodingReport:
     """Judge one call of a search."""
     asked = {"noise": start.noise, **start.given, "tokens": start.tokens}
-    found = decode({key: asked[key] for key in decoder.signature.inputs})
+    answers = decode({key: asked[key] for key in decoder.signature.inputs})
     rules = search.Rules(
         width=decoder.width,
         steps=decoder.steps,
@@ -143,12 +143,14 @@ def _judge(
     call = _as_step(decoder, step, start)
     expected = search.search(call, start.tokens, states, rules, seed=seed)
     if decoder.kind != "beam":  # one path for each row
-        found = {key: value[:, None] for key, value in found.items()}
-    return compare_searches(decoder, expected, found, lambda: _scores_of(call, start, states, found))
+        answers = {key: value[:, None] for key, value in answers.items()}
+    return compare_searches(decoder, expected, answers, lambda: _scores_of(call, start, states, answers))
 
 
-def _scores_of(call: search.Step, start: Start, states: Sequence[Array], found: Mapping[str, Array]) -> Array:
-    return search.score_sequences(call, start.tokens, states, found["sequences"], found["lengths"])
+def _scores_of(
+    call: search.Step, start: Start, states: Sequence[Array], answers: Mapping[str, Array]
+) -> Array:
+    return search.score_sequences(call, start.tokens, states, answers["sequences"], answers["lengths"])
 
 
 def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Step:
@@ -185,21 +187,21 @@ def _log_probs(decoder: Decoder, values: Array) -> Array:
 
 
 def compare_searches(
-    decoder: Decoder, expected: search.Result, found: Mapping[str, Array], rescore: Callable[[], Array]
+    decoder: Decoder, expected: search.Result, answers: Mapping[str, Array], rescore: Callable[[], Array]
 ) -> DecodingReport:
-    """Compare what a search found with what it should.
+    """Compare what a search answers with what it should.
 
-    `found` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the scores
-    that its sequences have.
+    `answers` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the
+    scores that its sequences have.
     """
     width, steps = decoder.width, decoder.steps
     shape = (len(expected.examples), width)
     wanted = {"sequences": (*shape, steps), "lengths": shape, "scores": shape}
     wrong = [
         f"expected {key} of the shape {list(size)}, found "
-        + (str([*found[key].shape]) if key in found else "none")
+        + (str([*answers[key].shape]) if key in answers else "none")
         for key, size in wanted.items()
-        if key not in found or found[key].shape != size
+        if key not in answers or answers[key].shape != size
     ]
     report = DecodingReport(
         True, decoder.kind, shape[0], judged=0, ties=0, ended=0, compared=0, worst=0.0, needed=0.0
@@ -211,30 +213,30 @@ def compare_searches(
     atol = _BOUND * (1 + most) + steps * _ROUNDING * most + _TIMES * expected.noise
     sums: Array | None = None
     judged, ties, message, worst = 0, 0, "", 0.0
-    for place, example in enumerate(expected.examples):
-        row = {key: value[place] for key, value in found.items()}
+    for number, example in enumerate(expected.examples):
+        row = {key: value[number] for key, value in answers.items()}
         # What is next to each other may be turned by the rounding of both.
         is_close = min(example.kept, example.order, example.share) <= 2 * atol
         is_open = min(example.kept, example.share) <= 2 * atol or (decoder.kind == "sample" and is_close)
-        message = message or _differs_in_form(decoder, row, place)
+        message = message or _differs_in_form(decoder, row, number)
         difference = _differs(decoder, example, row, atol)
         if not difference:
             judged += not is_close
             worst = max(worst, _gap([path.score for path in example.paths], row["scores"]))
             if not is_close:
-                message = message or _differs_in_history(decoder, example, row, place, atol)
+                message = message or _differs_in_history(decoder, example, row, number, atol)
             continue
         if not is_close or not (is_open or _is_reordered(example, row)):
-            message = message or f"row {place}: {difference}"
+            message = message or f"row {number}: {difference}"
             continue
         ties += 1
         sums = rescore() if sums is None else sums
         exists = row["scores"] > -np.inf
-        gap = _gap(sums[place][exists], row["scores"][exists])
+        gap = _gap(sums[number][exists], row["scores"][exists])
         worst = max(worst, gap)
         if gap > atol:
             message = (
-                message or f"row {place}: expected the scores of its sequences, found others by {gap:.2e}"
+                message or f"row {number}: expected the scores of its sequences, found others by {gap:.2e}"
             )
     ended = sum(path.ended for example in expected.examples for path in example.paths)
     return replace(
@@ -243,25 +245,25 @@ def compare_searches(
         judged=judged,
         ties=ties,
         ended=ended,
-        compared=int(found["lengths"].sum()),
+        compared=int(answers["lengths"].sum()),
         worst=worst,
         needed=worst / atol,
         message=message,
     )
 
 
-def _gap(expected: Any, found: Any) -> float:
+def _gap(expected: Any, answers: Any) -> float:
     """The largest difference of scores; infinite where only one of two is."""
-    expected, found = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+    expected, answers = np.asarray(expected, np.float64), np.asarray(answers, np.float64)
     with np.errstate(invalid="ignore"):
-        gaps = np.where(expected == found, 0.0, np.abs(expected - found))
+        gaps = np.where(expected == answers, 0.0, np.abs(expected - answers))
     return float(np.max(np.nan_to_num(gaps, nan=np.inf), initial=0.0))
 
 
-def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], place: int) -> str:
+def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], number: int) -> str:
     """What no answer may have, whatever rounding did; else empty."""
     for beam, (sequence, length, score) in enumerate(zip(*(row[key] for key in _SEQUENCES), strict=True)):
-        where = f"row {place}, beam {beam}"
+        where = f"row {number}, beam {beam}"
         if not 0 <= length <= decoder.steps or (score == -np.inf) != (length == 0):
             return f"{where}: expected a length that fits its score {score}, found {length}"
         if (sequence[length:] != decoder.pad).any():
@@ -294,31 +296,28 @@ def _differs(decoder: Decoder, example: search.Example, row: Mapping[str, Array]
 
 def _is_reordered(example: search.Example, row: Mapping[str, Array]) -> bool:
     """Whether the same sequences were found in another order."""
-    found = [
+    answers = [
         tuple(sequence[:length].tolist())
         for sequence, length in zip(row["sequences"], row["lengths"], strict=True)
     ]
     wanted = [() if path.score == -np.inf else path.tokens for path in example.paths]
-    return sorted(found) == sorted(wanted)
+    return sorted(answers) == sorted(wanted)
 
 
 def _differs_in_history(
-    decoder: Decoder, example: search.Example, row: Mapping[str, Array], place: int, atol: float
+    decoder: Decoder, example: search.Example, row: Mapping[str, Array], number: int, atol: float
 ) -> str:
     """The first difference of a step's tokens, parents or scores, where they are kept; else empty."""
     if not decoder.history:
         return ""
-    for number in range(decoder.steps):
-        ended = number >= len(example.history)
-        for beam in range(decoder.width):
-            if ended:
-                wanted = (decoder.pad, beam, example.paths[beam].score)
-            else:
-                wanted = example.history[number][beam]
+    after = [(decoder.pad, beam, path.score) for beam, path in enumerate(example.paths)]
+    history = example.history + [after] * (decoder.steps - len(example.history))
+    for turn, beams in enumerate(history):
+        for beam, wanted in enumerate(beams):
             names = ("history_tokens", "history_parents", "history_scores")
-            given = tuple(row[name][number, beam] for name in names)
+            given = tuple(row[name][turn, beam] for name in names)
             if given[:2] != wanted[:2] or _gap(wanted[2], given[2]) > atol:
-                told = tuple(value.item() for value in given)
-                where = f"row {place}, step {number}, beam {beam}"
-                return f"{where}: expected token, parent and score {wanted}, found {told}"
+                values = tuple(value.item() for value in given)
+                where = f"row {number}, step {turn}, beam {beam}"
+                return f"{where}: expected token, parent and score {wanted}, found {values}"
     return ""

@@ -89,7 +89,7 @@ def test_an_output_is_named_where_several_fit(tmp_path: Path) -> None:
         "expected one output of logits or probabilities of the next token, found one float32 [?, ?, 9]"
         in line
     )
-    assert line.endswith("name it with --logits TENSOR")
+    assert line.endswith("; name it with --logits one:0, or name it with --logits other:0")
     decoder = planned(source, logits="other", **outputs).decoder
     assert decoder is not None
     assert decoder.logits == "other"
@@ -102,7 +102,7 @@ def test_an_input_is_named_where_none_takes_rows(tmp_path: Path) -> None:
     assert (
         "token: expected one input of token ids [batch, steps], which take rows of a table, found x" in line
     )
-    assert line.endswith("name it with --token TENSOR")
+    assert line.endswith("name it with --token x:0")
     decoder = planned(source, token="x:0").decoder
     assert decoder is not None
     assert decoder.token == "x"

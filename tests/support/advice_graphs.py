@@ -79,18 +79,16 @@ ASKED: Final = (
         answers={"--steps": "3"},
     ),
     Advice(
-        ["plan/decoding.py: name it with --token TENSOR"],
+        ["plan/decoding.py: name it with --token {}"],
         asking_graphs.signal,
         ["--decode", "greedy", "--steps", "3"],
-        r"name it with (--token TENSOR)",
-        answers={"TENSOR": "x:0"},
+        r"name it with (--token \S+)$",
     ),
     Advice(
-        ["plan/decoding.py: name it with --logits TENSOR"],
+        ["plan/decoding.py: name it with --logits {}"],
         asking_graphs.two_heads,
         ["--outputs", "one,other", "--decode", "greedy", "--steps", "3"],
-        r"name it with (--logits TENSOR)",
-        answers={"TENSOR": "other:0"},
+        r"or name it with (--logits \S+)$",
     ),
     Advice(
         ["plan/prepare.py: --states: expected --format {}"],

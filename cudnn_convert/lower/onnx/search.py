@@ -107,11 +107,11 @@ def _insert_step(
     del own.output[:]
     own.output.extend(value for value in step.model.graph.output if value.name in outputs)
     for body in walk.graphs(model.graph):
-        for place, node in enumerate(body.node):
+        for position, node in enumerate(body.node):
             if (node.op_type, node.domain) == (_STEP, _DOMAIN):
                 given = dict(zip(inputs, node.input, strict=True))
                 wanted = dict(zip(outputs, node.output, strict=True))
-                before, after = body.node[:place], body.node[place + 1 :]
+                before, after = body.node[:position], body.node[position + 1 :]
                 nodes = [*before, *_nodes(own, given, wanted), *after]
                 del body.node[:]
                 body.node.extend(nodes)
