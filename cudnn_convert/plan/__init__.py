@@ -6,7 +6,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
-* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states`.
+* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
