@@ -1,4 +1,4 @@
-"""Judges a search in an artifact by one in NumPy, on the numbers of the artifact's own step.
+"""Judges a search in an artifact by one in NumPy, on the numbers of its own step.
 
 The step is proven by itself, as any model. Here the artifact's step signature is run step by step by
 `reference.search`, and what that finds must be what the artifact's `decode` answers: ids, lengths, scores
