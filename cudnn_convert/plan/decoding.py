@@ -130,7 +130,7 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
     expected = "token: expected one input of token ids [batch, steps], which take rows of a table, found"
     if len(fitting) != 1:
         cures = [Remedy({"token": name}, "name it with") for name in with_steps.values()]
-        line = f"{expected} {listed or 'none'}; {', or '.join(map(str, cures)) or 'convert without --decode'}"
+        line = f"{expected} {listed}; {', or '.join(map(str, cures))}"
         raise UnsupportedModelError(plan.model.path, [Reason(line, *cures)])
     (token,) = fitting
     shape = _shape(plan, plan.signature.inputs[token])

@@ -17,7 +17,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import DecodingReport, GlueReport, OutputReport, PieceReport, Verification
-from cudnn_convert.verification import compare, decoding, end_to_end, judges, recordings, streaming
+from cudnn_convert.verification import compare, end_to_end, judges, recordings, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -79,6 +79,8 @@ def judge_search(
     judging, plan = comparison.judging, comparison.judging.plan
     if plan.decoder is None or not isinstance(artifact, Path):
         return None
+    from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
+
     form, vouched = judging.options.format, prepare.user_code(judging.options)
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
