@@ -112,6 +112,7 @@ def convert(
     max_error: float | None = None,
     lowering: str = "fast",
     jit: bool = False,
+    recurrences_only: bool = False,
     decode: str | None = None,
     steps: int | None = None,
     width: int | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -155,6 +155,8 @@ _ROWS: Final = {
         "model.keras",
         ".keras",
         pieces="keras",
+        flags=("recurrences_only",),
+        each=True,
         keeps_variables=True,
         layers=True,
         is_keras3=True,
@@ -191,6 +193,10 @@ _ROWS: Final = {
 }
 #: The formats by the value of `--format`.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(_ROWS)
+#: Formats of layers, where recurrences alone become layers: of a source that has no layers of its own.
+OF_RECURRENCES: Final[Mapping[str, Format]] = MappingProxyType(
+    {"keras": replace(FORMATS["keras"], layers=False, alone=True, states_recurrences=True, takes_states=True)}
+)
 #: The format where neither `--format` nor the suffix of OUT names one.
 DEFAULT: Final = "savedmodel"
 

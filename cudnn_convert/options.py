@@ -12,7 +12,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError, flag_of
-from cudnn_convert.formats import DEFAULT, FORMATS
+from cudnn_convert.formats import DEFAULT, FORMATS, OF_RECURRENCES, Format
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
@@ -103,6 +103,9 @@ class Options:
     )
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
+    recurrences_only: bool = _flag(
+        False, "of a graph with other ops: its recurrences as Keras layers", of="target"
+    )
     decode: str | None = _searching(None, "search over what a model says of the next token", choices=SEARCHES)
     steps: int | None = _searching(None, "tokens of a sequence at most", metavar="N")
     width: int | None = _searching(None, "beams of each row; default 8", metavar="N")
@@ -138,6 +141,11 @@ class Options:
     trust: bool = _flag(
         False, "run more than arithmetic, and follow links out of SOURCE", of="source", vouched=True
     )
+
+    @property
+    def form(self) -> Format:
+        """What the format is for this source."""
+        return (OF_RECURRENCES if self.recurrences_only else FORMATS).get(self.format, FORMATS[self.format])
 
     @property
     def streams(self) -> bool:

@@ -23,7 +23,6 @@ from cudnn_convert.errors import (
     UsageError,
     VerificationError,
 )
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
 from cudnn_convert.plan import Plan, notes, prepare
@@ -56,7 +55,7 @@ def convert(
         summary = _report_portable(model, source, options)
         ready(summary)
         return summary
-    targets.check_source(model, options)
+    options = targets.settle_layers(model, options)
     plan = targets.with_target_model(prepare.make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
     folder, target = _target(plan, out, options)
@@ -76,7 +75,7 @@ def convert(
         summary = replace(summary, notes=(*summary.notes, *notes_of_target))
         if options.lineage:
             summary = replace(summary, weights=_weights(plan, artifact, options))
-        if folder and not FORMATS[options.format].has_own_record:
+        if folder and not options.form.has_own_record:
             (fresh / storage.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")
@@ -115,7 +114,7 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 
 
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
-    form = FORMATS[options.format]
+    form = options.form
     searches = [plan.decoder.part] if plan.decoder else []
     folder, target = form.target(out, together=plan.model.together or bool(searches))
     parts = [*plan.parts, *searches]
@@ -234,7 +233,8 @@ def _search(plan: Plan) -> report.DecoderReport | None:
 
 def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
+    also = ("lowering", "jit", "weights_dtype", "recurrences_only")
+    settings = {name: getattr(options, name) for name in (*READING, *also)}
     settings |= targets.gate_provenance(options) | {"seed": check.choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
@@ -285,7 +285,19 @@ def load(source: Path, options: Options) -> Loaded:
 
     plan = alone(source, options)
     weights = tuple(named_weights.decode(single) for single in plan.singles)
-    return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes)
+    singles = {single.name: single for single in plan.singles}
+
+    def prove(name: str, model: Any) -> None:
+        """Compare a Keras model with the recurrence of this name. Raises VerificationError."""
+        from cudnn_convert.artifacts.keras import run_recurrence
+
+        states = len(model.inputs) > 1
+        given = replace(options, format="keras", recurrences_only=True, states=states)
+        alone = prepare.join_plans(plan.model, [singles[name]], notes=(), flags=(), graph=plan.graph)
+        layers = prepare.plan_layers(alone, given)
+        verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
+
+    return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes, prove)
 
 
 @dataclass(frozen=True)
@@ -308,10 +320,12 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
     model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
+    if recorded:
+        options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
     if recorded and is_whole:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
+        if not (together or given.form.alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
             taken = {**recorded["inputs"], **recorded.get("begins", {})}

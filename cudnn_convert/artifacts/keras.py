@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.artifacts import origin, runners
-from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Array, Part, Signature
 
@@ -32,12 +32,21 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     from cudnn_convert.read import keras_archive
 
     if not trust:
-        keras_archive.require_whole(path)
+        for _, file in runners.files_of(path, ".keras"):
+            keras_archive.require_whole(file)
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
     """Open each part as a separate model."""
+    record = None if path.is_dir() else provenance(path)
+    if path.is_dir() or (record and record["options"].get("recurrences_only") is True):
+        return [run_recurrence(_load(part_file(path, part.name, ".keras"), vouched), part) for part in parts]
     return [_open(path, part, vouched) for part in parts]
+
+
+def run_recurrence(model: Any, part: Part) -> Recurrent:
+    """The runner of a recurrence as a model of its own."""
+    return Recurrent(model, [tensor.name for tensor in model.inputs], part)
 
 
 def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
@@ -107,6 +116,16 @@ class Layers:
         return {key: np.asarray(value) for key, value in zip(outputs, answers, strict=True)}
 
 
+@dataclass(frozen=True, slots=True)
+class Recurrent(Layers):
+    """A recurrence as a model of its own, called with cuDNN's states `[layers*directions, batch, units]`."""
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = {key: v.swapaxes(0, 1) if key.startswith("initial_") else v for key, v in feeds.items()}
+        answers = Layers.__call__(self, given)
+        return {key: v.swapaxes(0, 1) if key.startswith("state_") else v for key, v in answers.items()}
+
+
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
     """A Keras model, by the `names` of its inputs and the order of its outputs."""
     keys = {name: key for key, name in runners.pair_inputs(path, part.signature.inputs, names).items()}
@@ -117,9 +136,11 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """Its weights by their paths in `model.weights.h5`."""
     from cudnn_convert.read import keras_archive
 
-    keras_archive.require_whole(path)
-    with zipfile.ZipFile(path) as archive:
-        yield from datasets(io.BytesIO(archive.read("model.weights.h5")))
+    for before, file in runners.files_of(path, ".keras"):
+        keras_archive.require_whole(file)
+        with zipfile.ZipFile(file) as archive:
+            weights = io.BytesIO(archive.read("model.weights.h5"))
+        yield from ((f"{before}{name}", value) for name, value in datasets(weights))
 
 
 def datasets(file: Any) -> Iterator[tuple[str, Array]]:

@@ -182,7 +182,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         if options.tag is not None or not tags:
             raise
         return _by_tag(source, options, tags, error.reasons, form)
-    targets.check_source(model, options)
+    options = targets.settle_layers(model, options)
     if model.architecture is not None:
         return keras_model.inspect_keras(source, model, options, form)
     if prepare.is_portable(model, options) and not options.force_convert:

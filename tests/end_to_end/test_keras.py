@@ -166,7 +166,8 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_layers_are_asked_for(out: Path, form: str) -> None:
     sample = keras_fixture("keras-2.2.4-weights_sequential")
     message = f"--format {form}: expected the layers of a Keras model, found Keras HDF5 file "
-    with pytest.raises(UsageError, match=message + ".*; give --architecture, or choose savedmodel,"):
+    others = {"h5": "choose savedmodel,", "keras": "--recurrences-only to take its recurrences alone"}[form]
+    with pytest.raises(UsageError, match=f"{message}.*; give --architecture, or {others}"):
         cudnn_convert.convert(sample.path, out, format=form)
 
 

@@ -69,6 +69,7 @@ FILES: dict[str, dict[str, str]] = {
         "models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt",
         "characters.h5": "models/char_lm/model.h5",
     },
+    "docs/tutorials/training-on.md": {"tagger/model.ckpt": TAGGER},
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
@@ -105,6 +106,7 @@ SLOW = {
         "cudnn_convert/plan/streaming.py",
         "cudnn_convert/verification/streaming.py",
     ),
+    "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/keras_layers.py"),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
