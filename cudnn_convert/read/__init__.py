@@ -19,6 +19,7 @@ Entry: `read`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,8 @@ READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def),
 _KINDS: Final = ", ".join(reader.KIND for reader in READERS)
 _NOTHING: Final = "no such file or folder"
 _CHECK: Final = "check the path"
+#: Bytes that are digested at a time.
+_BLOCK: Final = 1 << 20
 
 
 def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
@@ -84,6 +87,31 @@ def files(path: Path) -> list[Path]:
         return paths.of(path)
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def digest_files(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file of the model that was read at `path`, by its name in the model's folder.
+
+    Raises AccessError.
+    """
+    try:
+        if path.is_dir():
+            named = [path / name for name in paths.MODEL_FILES if (path / name).is_file()]
+            inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*") if file.is_file())
+            return {file.relative_to(path).as_posix(): _digest(file) for file in sorted([*named, *inner])}
+        # A prefix may be the name of a file too, as of the checkpoints of the first format.
+        files = {*([path] if path.is_file() else []), *paths.prefix_files(path)}
+        return {file.name: _digest(file) for file in sorted(files)}
+    except OSError as cause:
+        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def require(path: Path) -> None:

@@ -92,6 +92,14 @@ SHEET: Final = (
     f":root{{color-scheme:light dark;{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}{_RULES}"
 )
 
+#: The class of what a notebook shows, and the style sheet for it alone: rules in a rule (CSS Nesting).
+SCOPE: Final = "cudnn-convert"
+SCOPED: Final = (
+    f".{SCOPE}{{color-scheme:light dark;{_LIGHT};background:var(--page);color:var(--ink);"
+    f"font:14px/1.5 system-ui,sans-serif;padding:12px;max-width:1120px;"
+    f"@media (prefers-color-scheme:dark){{{_DARK}}}{_RULES}}}"
+)
+
 #: What stands where a value has no meaning.
 NOTHING = "&ndash;"
 
