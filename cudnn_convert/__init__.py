@@ -8,9 +8,9 @@ The functions take what the command line's flags take, under the same names. The
 logger `cudnn_convert`. TensorFlow is imported by the first call, not before, and its C++ side then logs
 nothing unless `TF_CPP_MIN_LOG_LEVEL` is set.
 
-Every function takes `progress`, a function of `(step, done, total)`, which the calling thread calls: `done` of
-`total` are 0 where unknown, bytes while writing, calls of models while verifying. What it raises ends the
-call. `data` is the path of an `.npz`, or a mapping from input keys to arrays; the keys `feed0/KEY`,
+Every function takes `progress`, a function of `(step, done, total)`, which the calling thread calls: `done`
+of `total` are 0 where unknown, bytes while writing, calls of models while verifying. What it raises ends
+the call. `data` is the path of an `.npz`, or a mapping from input keys to arrays; the keys `feed0/KEY`,
 `feed1/KEY` are those of several calls.
 """
 
@@ -140,10 +140,10 @@ def convert(
     """Converts the model at `source` to `out` and verifies it.
 
     Without `format` the suffix of `out` names it (`model.onnx`), else a SavedModel is written. `inputs` and
-    `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
+    `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. `report` is the file of a report,
+    JSON or a page in `.html` with JSON beside it, `card` that of a model card in Markdown. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
-    where the numbers differ, WriteError for the disk; nothing is then left at `out`. `report` is the file of a
-    report, JSON or a page in `.html` with JSON beside it, `card` that of a model card in Markdown. Nor is anything written
+    where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
     where the source is portable already, unless `force_convert`: `Report.out` is then None.
 
     Threads may call the library at once: one call runs after the other, for a conversion changes settings of

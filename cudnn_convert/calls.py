@@ -3,8 +3,8 @@
 Messages are written with the flags of the command line. What a library call raises names the arguments of
 the call instead: the remedies of a reason exactly, for they are values, and flags in prose by the type that
 their option has. Log records go to the logger `cudnn_convert`: a step at INFO, a warning of a proof at
-WARNING. Nothing is printed; TensorFlow's C++ side is told to be quiet before its import, unless
-`TF_CPP_MIN_LOG_LEVEL` is set.
+WARNING. Nothing is printed: what native code says while TensorFlow is imported goes nowhere, and later it
+says nothing unless `TF_CPP_MIN_LOG_LEVEL` is set.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any, Final
 
-from cudnn_convert.context import Listener, listen, unheard
+from cudnn_convert.context import Listener, current_listener, listen, mute_output
 from cudnn_convert.errors import CudnnConvertError, Reason
 from cudnn_convert.options import KINDS, Options
 from cudnn_convert.process import silence_native
@@ -31,11 +35,53 @@ def library_call(progress: Listener | None = None) -> Iterator[None]:
     """Hear the steps of a call, and name arguments in what it raises."""
     silence_native()
     try:
-        with listen(_Steps(progress or unheard)):
+        with _mute_import("tensorflow"), listen(_Steps(progress or current_listener())):
             yield
     except CudnnConvertError as error:
         error.spell(spell_arguments)
         raise
+
+
+@contextmanager
+def _mute_import(package: str) -> Iterator[None]:
+    """Discard what native code prints while `package` is imported for the first time.
+
+    absl writes to descriptor 2 before it reads any setting.
+    """
+    if package in sys.modules:
+        yield
+        return
+    finder = _MutedFinder(package)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _MutedFinder(MetaPathFinder):
+    """Finds one package as the finders behind it do, with a loader that mutes its import."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._package:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                with mute_output():
+                    load(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def log_warnings(warnings: Iterable[str]) -> None:

@@ -157,7 +157,7 @@ def _conditions(proof: Verification) -> str:
     feeds = "; ".join(
         ", ".join(f"{_code(key)} {[*shape]}" for key, shape in feed.items()) for feed in proof.feeds
     )
-    seed = "" if proof.seed is None else f", random with seed {proof.seed} where they are not given"
+    seed = "" if proof.seed is None else f" (seed {proof.seed})"
     return f"Compared on {feeds}{seed}."
 
 

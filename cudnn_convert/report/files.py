@@ -14,10 +14,11 @@ from typing import Final
 
 from cudnn_convert import storage
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, WriteError
-from cudnn_convert.report import Report, Verification, card, page
+from cudnn_convert.report import Report, Verification
 
 _PAGE: Final = ".html"
-#: Bytes of a page or a card that hold the mark of this tool.
+#: By which a page is known as one of this tool's, and the bytes of one that hold it.
+MARK: Final = '<meta name="generator" content="cudnn-convert">'
 _HEAD: Final = 1000
 Keep = Callable[[Report | Verification], None]
 #: Makes the text of a file; None for what has no such file.
@@ -40,14 +41,14 @@ def write_reports(
     WriteError before anything is done; after another exception of the body all is as it was. `warn` hears of
     a file that could not be put in place after all was done; without it WriteError is raised.
     """
-    files = [*_list_files(report), *([(model_card, card.is_ours, _render_card)] if model_card else [])]
+    files = [*_list_files(report), *_list_cards(model_card)]
     targets = [storage.Target(path, own, apart, force) for path, own, _ in files]
     for target in targets:
         storage.refuse(target)
-    if model_card is not None:
-        card.date()  # a bad setting ends a call before its work
-        if report is not None and model_card in [path for path, *_ in files[:-1]]:
-            raise UsageError(f"--card {model_card}: expected a file apart from --report; choose another path")
+    if model_card is not None and model_card in [path for path, *_ in files[:-1]]:
+        raise UsageError(
+            f"--card {model_card}: expected a file of its own, found one of the report; choose another path"
+        )
     failed: VerificationError | None = None
     with ExitStack() as stack:
         fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
@@ -82,6 +83,8 @@ def _list_files(report: Path | None) -> list[tuple[Path, Callable[[Path], bool],
         return []
     if report.suffix != _PAGE:
         return [(report, is_ours, _render_json)]
+    from cudnn_convert.report import page
+
     return [(report, is_ours, page.of), (report.with_suffix(".json"), is_ours, _render_json)]
 
 
@@ -89,7 +92,20 @@ def _render_json(result: Report | Verification) -> str:
     return result.to_json()
 
 
+def _list_cards(model_card: Path | None) -> list[tuple[Path, Callable[[Path], bool], _Render]]:
+    if model_card is None:
+        return []
+    from cudnn_convert.report import card
+
+    card.date()  # a bad setting ends a call before its work
+    return [
+        (model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None)
+    ]
+
+
 def _render_card(result: Report | Verification) -> str | None:
+    from cudnn_convert.report import card
+
     return card.of(result) if isinstance(result, Report) else None
 
 
@@ -98,7 +114,7 @@ def is_ours(path: Path) -> bool:
     try:
         if path.suffix == _PAGE:
             with path.open("rb") as stream:
-                return page.MARK.encode() in stream.read(_HEAD)
+                return MARK.encode() in stream.read(_HEAD)
         record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False

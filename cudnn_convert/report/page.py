@@ -12,10 +12,9 @@ from typing import Final
 
 from cudnn_convert import report
 from cudnn_convert.report import Report, Subject, Verification, html
+from cudnn_convert.report.files import MARK
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 
-#: By which a page is known as one of this tool's.
-MARK: Final = '<meta name="generator" content="cudnn-convert">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 

@@ -66,6 +66,10 @@ FILES: dict[str, dict[str, str]] = {
         "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
     },
     "docs/tutorials/decoding.md": {"models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt"},
+    "docs/library.md": {
+        "tagger/model.ckpt": TAGGER,
+        "drop/model.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
+    },
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
@@ -103,6 +107,7 @@ SLOW = {
         "cudnn_convert/verification/streaming.py",
     ),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
+    "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
 }
