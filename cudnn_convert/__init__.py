@@ -157,7 +157,7 @@ def convert(
 
         files = pipeline.apart(Path(source), options) if report or card else []
         with _reports(report, card, [*files, (f"OUT {out}", Path(out))], force=force) as keep:
-            return _logged(pipeline.convert(Path(source), Path(out), options, ready=keep))
+            return _log_warnings(pipeline.convert(Path(source), Path(out), options, ready=keep))
 
 
 def inspect(
@@ -342,7 +342,7 @@ def verify(
         with _reports(report, None, files, force=force) as keep:
             result = pipeline.verify(Path(source), Path(artifact), options)
             keep(result)
-            return _logged(result)
+            return _log_warnings(result)
 
 
 def _call(progress: Listener | None) -> AbstractContextManager[None]:
@@ -369,7 +369,7 @@ def _reports(
 _Result = TypeVar("_Result", "Report", "Verification")
 
 
-def _logged(result: _Result) -> _Result:
+def _log_warnings(result: _Result) -> _Result:
     """Log the warnings of a proof."""
     from cudnn_convert.calls import log_warnings
 

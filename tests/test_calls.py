@@ -68,9 +68,7 @@ def test_no_message_of_the_library_keeps_a_flag() -> None:
 
 def test_remedies_are_spelled_by_their_values() -> None:
     """The signature `a b=c` could not be told from prose in a message."""
-    cure = Remedy(
-        {"signature": "it's", "outputs": ("x:0", "y:0"), "units": 3, "states": True}, "take it with"
-    )
+    cure = Remedy({"signature": "it's", "outputs": ("x:0", "y:0"), "units": 3, "states": True}, "do it with")
     reason = Reason(f"op: expected this, found that; {cure}", cure)
     with pytest.raises(UnsupportedModelError) as caught, library_call():
         raise UnsupportedModelError("m", [reason, "give --trust"])

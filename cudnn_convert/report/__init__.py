@@ -3,7 +3,7 @@
 * html : HTML from Python values: the style sheet, escaped elements, tables and plots.
 * page : A report as one self-contained page of HTML: no script, no font, no address.
 * card : A model card in Markdown: where an artifact comes from, and its verdict on a date.
-* files: Writes reports beside OUT: JSON, page and card.
+* files: Writes reports beside OUT: JSON, a page, a model card.
 
 May import: version, errors, model, storage.
 Entry: `Report` and `Verification`, the values; `files.write_reports` writes them.

@@ -119,10 +119,10 @@ def is_ours(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(record, dict) and any(
-        record.keys() >= _required(kind) for kind in (Report, Verification)
+        record.keys() >= _list_fields(kind) for kind in (Report, Verification)
     )
 
 
-def _required(kind: type[Report | Verification]) -> set[str]:
+def _list_fields(kind: type[Report | Verification]) -> set[str]:
     """The fields that reports of every version have."""
     return {field.name for field in fields(kind) if field.default is MISSING}

@@ -35,7 +35,7 @@ pipeline.prepare.make_plan = slowly
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
 cli.run()
 """
-STEPS = ("reading", "planning", "lowering", "writing", "verifying")
+STEPS = ("reading", "planning", "digesting", "lowering", "writing", "verifying")
 HIDDEN_CURSOR, CLEAR_LINE = "\x1b[?25l", "\x1b[2K"
 
 at_a_terminal = pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no pty")
