@@ -154,6 +154,10 @@ class Signature:
         return cls({name: name for name in inputs}, {name: name for name in outputs})
 
 
+#: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.
+Axis = str | int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One signature of an artifact; `prefix` precedes its keys in the union of several."""

@@ -59,6 +59,7 @@ def convert(
     targets.check_source(model, options)
     plan = targets.with_target_model(prepare.make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
+    plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
     summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
     text = report.provenance(
@@ -112,6 +113,16 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
         flags=(),
         verification=None,
     )
+
+
+def _with_axes(plan: Plan, options: Options) -> Plan:
+    """Name the axes of a plan whose artifact has a graph."""
+    form = FORMATS[options.format]
+    if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
+        return plan
+    from cudnn_convert.plan import axes
+
+    return replace(plan, axes=axes.name_axes(plan))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
@@ -224,6 +235,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         flags=plan.flags,
         verification=None,
         states=report.of_states(plan.streaming),
+        axes=dict(plan.axes),
     )
 
 

@@ -7,6 +7,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states`.
+* axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cudnn_convert.model import Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.model import Axis, Model, Part, Recurrence, Signature, StreamState
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Plan:
     `initializers` are the ops of both graphs that fill tables. For recurrences without a graph, `singles` has
     one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
     `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
-    the plan of the signatures without states that the artifact has too, if the format knows several.
+    the plan of the signatures without states that the artifact has too, if the format knows several. `axes`
+    are those of inputs and outputs by key, where they are known.
     """
 
     model: Model
@@ -116,5 +118,6 @@ class Plan:
     singles: tuple[Single, ...] = ()
     streaming: Streaming | None = None
     serving: Plan | None = None
+    axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None

@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from cudnn_convert.model import CanonicalEvidence, Recurrence
+from cudnn_convert.model import Axis, CanonicalEvidence, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,8 @@ class Report:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
     `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
-    already and nothing was written; `origin` is then None too. A notebook shows it as a short page.
+    already and nothing was written; `origin` is then None too. `axes` has for keys of inputs and outputs the
+    name, the size or None of each axis, as far as they are known. A notebook shows it as a short page.
     """
 
     source: str
@@ -347,10 +348,11 @@ class Report:
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
     origin: Origin | None = None
+    axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""
-        names = {field.name for field in fields(Subject)} - {"artifact"}
+        names = {entry.name for entry in fields(Subject)} - {"artifact"}
         return Subject(artifact=artifact, **{name: getattr(self, name) for name in names})
 
     def to_json(self) -> str:
@@ -431,6 +433,7 @@ def provenance(
             "inputs": report.inputs,
             "outputs": report.outputs,
             "tensors": tensors,
+            **({"axes": report.axes} if report.axes else {}),
             "recurrences": [asdict(recurrence) for recurrence in report.recurrences],
             **(streaming if report.states else {}),
             "notes": list(report.notes),

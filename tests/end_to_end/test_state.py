@@ -149,7 +149,7 @@ def test_a_saved_model_with_the_state_asked_for(tmp_path: Path) -> None:
     assert report.inputs == {"x": "x:0", "h": "stream/h_state:0"}
     assert report.outputs == {"logits": "logits:0", "h_next": "Assign:0"}
     assert cudnn_convert.verify(LSTM.prefix, tmp_path / "out").passed
-    with pytest.raises(UsageError, match="--set: expected a tensor that is no state, found stream/h_state:0"):
+    with pytest.raises(UsageError, match="set: expected a tensor that is no state, found stream/h_state:0"):
         cudnn_convert.convert(LSTM.prefix, tmp_path / "other", set=["stream/h_state:0=0"])
 
 
