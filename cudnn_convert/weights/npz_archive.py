@@ -147,6 +147,7 @@ def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
     return values.reshape(shape)  # the pickle lists them in C order in any case
 
 
+_RECORDED: Final = re.compile(r"(feed\d{1,9})/in/(.+)", re.DOTALL)
 _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 
 
@@ -197,8 +198,12 @@ def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     """The arrays of each call, from keys `feed<k>/KEY` with k from 0.
 
-    Without such keys all arrays belong to one call. Raises UsageError for a missing number.
+    Without such keys all arrays belong to one call. Of a recording (`verification/recordings.py`), which has
+    `meta`, they are the inputs `feed<k>/in/KEY`. Raises UsageError for a missing number.
     """
+    if "meta" in arrays and any(key.startswith("feed0/in/") for key in arrays):
+        inputs = ((key, _RECORDED.fullmatch(key)) for key in arrays)
+        arrays = {f"{match[1]}/{match[2]}": arrays[key] for key, match in inputs if match is not None}
     matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
     if not arrays or not all(matches.values()):
         return [dict(arrays)]

@@ -273,7 +273,7 @@ def test_a_local_variable_without_a_constant_to_begin_with(tmp_path: Path) -> No
         cudnn_convert.convert(prefix, tmp_path / "out")
     assert refused.value.reasons == (
         "state variable h: expected a value in the file or a constant initializer, found neither; give a "
-        "file that holds it, or choose other --outputs",
+        "file that holds it, or choose other outputs",
     )
 
 
@@ -330,5 +330,5 @@ def test_a_counter_that_an_output_reads_is_refused(tmp_path: Path, form: str) ->
         cudnn_convert.convert(counted(tmp_path, lambda y, count: y * count), tmp_path / "out", format=form)
     assert refused.value.reasons == (
         "variable count: expected one that is only read, or a recurrence's state, found that tick changes "
-        "it; choose other --outputs, or --format savedmodel",
+        'it; choose other outputs, or format="savedmodel"',
     )
