@@ -127,7 +127,6 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
     """Digest the source, and write down with what the artifact is made."""
-    context.report_progress("digesting")
     words = ("cudnn-convert", str(source), str(out), *list_flags(options))
     return Origin(read.digest_files(plan.model.path), list_versions(), words)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from cudnn_convert import context
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
@@ -95,23 +96,31 @@ def digest_files(path: Path) -> dict[str, str]:
     Raises AccessError.
     """
     try:
-        if path.is_dir():
-            named = [path / name for name in paths.MODEL_FILES if (path / name).is_file()]
-            inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*") if file.is_file())
-            return {file.relative_to(path).as_posix(): _digest(file) for file in sorted([*named, *inner])}
-        # A prefix may be the name of a file too, as of the checkpoints of the first format.
-        files = {*([path] if path.is_file() else []), *paths.prefix_files(path)}
-        return {file.name: _digest(file) for file in sorted(files)}
+        files, root = sorted(_list_digested(path)), path if path.is_dir() else path.parent
+        total = sum(file.stat().st_size for file in files)
+        digests: dict[str, str] = {}
+        done = 0
+        for file in files:
+            digest = hashlib.sha256()
+            with file.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+                    done += len(block)
+                    context.report_progress("digesting", done, total)
+            digests[file.relative_to(root).as_posix()] = digest.hexdigest()
+        return digests
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
-def _digest(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+def _list_digested(path: Path) -> set[Path]:
+    """The files of a model: of a SavedModel's folder, or of a prefix."""
+    if path.is_dir():
+        named = (path / name for name in paths.MODEL_FILES)
+        inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*"))
+        return {file for file in (*named, *inner) if file.is_file()}
+    # A prefix may be the name of a file too, as of the checkpoints of the first format.
+    return {*([path] if path.is_file() else []), *paths.prefix_files(path)}
 
 
 def require(path: Path) -> None:

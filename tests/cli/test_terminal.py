@@ -53,9 +53,9 @@ def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
     assert written == sorted(written)
     assert written[-1] == size
     assert {total for step, _, total in heard if step == "writing"} == {size}
-    # Two feeds, each for the source, the source in float32 and the artifact.
+    # Two feeds, each for the source, the artifact and the source in float32; then recurrences by themselves.
     assert [(done, total) for step, done, total in heard if step == "verifying" and total] == [
-        (done, 6) for done in range(6)
+        (done, 8) for done in range(7)
     ]
 
 
