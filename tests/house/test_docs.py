@@ -91,8 +91,9 @@ FILES: dict[str, dict[str, str]] = {
 }
 #: A page whose checkpoint has lost its graph.
 WITHOUT_META = "docs/tutorials/weights.md"
-#: `tests/testing/test_documentation.py` and `tests/end_to_end/test_troubleshooting.py` run these.
-ELSEWHERE = ("docs/testing.md", "docs/troubleshooting.md")
+#: `tests/stories/test_stories.py`, `tests/testing/test_documentation.py` and
+#: `tests/end_to_end/test_troubleshooting.py` run these.
+ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting.md")
 
 ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
