@@ -26,7 +26,7 @@ from cudnn_convert.errors import (
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
-from cudnn_convert.plan import Plan, notes, prepare
+from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import check, recordings
@@ -235,6 +235,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         verification=None,
         states=report.of_states(plan.streaming),
         axes=dict(plan.axes),
+        network=network.draw_network(plan),
     )
 
 

@@ -1,6 +1,7 @@
 """Reports of conversions and verifications, the same for library and `--json`.
 
 * html : HTML from Python values: the style sheet, escaped elements, tables and plots.
+* draw : The network around recurrences as a picture, from its inputs to its outputs.
 * page : A report as one self-contained page of HTML: no script, no font, no address.
 * card : A model card in Markdown: where an artifact comes from, and its verdict on a date.
 * files: Writes reports beside OUT: JSON, a page, a model card.
@@ -19,7 +20,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from cudnn_convert.model import Axis, CanonicalEvidence, Recurrence
+from cudnn_convert.model import Axis, CanonicalEvidence, Network, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +272,7 @@ class Subject:
     notes: tuple[str, ...]
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
+    network: Network | None = None
 
     def to_json(self) -> str:
         """The JSON object that `map --json` gives."""
@@ -347,6 +349,7 @@ class Report:
     verification: Verification | None
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
+    network: Network | None = None
     origin: Origin | None = None
     axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
 

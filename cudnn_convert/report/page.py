@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cudnn_convert import report
-from cudnn_convert.report import Report, Subject, Verification, html
+from cudnn_convert.report import Report, Subject, Verification, draw, html
 from cudnn_convert.report.files import MARK
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 
@@ -71,6 +71,8 @@ def _list_sections(proof: Verification | None, subject: Subject | None, copied: 
     yield _header(proof, copied=copied)
     if subject is not None:
         yield _comparison_card(proof, subject)
+    if subject is not None and subject.network is not None and subject.recurrences:
+        yield section("The network around its recurrences", draw.network(subject, proof))
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
