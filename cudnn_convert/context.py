@@ -239,6 +239,11 @@ def listen(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
+def current_listener() -> Listener:
+    """The listener of this thread."""
+    return _LISTENER.get()
+
+
 def report_progress(step: str, done: int = 0, total: int = 0) -> None:
     """Tell the listener of this thread that `done` of `total` of a step is done."""
     _LISTENER.get()(step, done, total)

@@ -154,6 +154,31 @@ class Signature:
         return cls({name: name for name in inputs}, {name: name for name in outputs})
 
 
+#: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.
+Axis = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way from an input or a recurrence to a recurrence or an output, over `ops` ops.
+
+    `source` and `target` are `input KEY`, `output KEY`, or the node of a recurrence.
+    """
+
+    source: str
+    target: str
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What stands around recurrences: links, the ops that are kept, and those of the source left out."""
+
+    links: tuple[Link, ...]
+    kept: int
+    left_out: int
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One signature of an artifact; `prefix` precedes its keys in the union of several."""

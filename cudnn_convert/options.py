@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
-from cudnn_convert.errors import UsageError, flag_of
+from cudnn_convert.errors import UsageError, flag_of, flags_of
 from cudnn_convert.formats import DEFAULT, FORMATS, OF_RECURRENCES, Format
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
@@ -122,7 +122,9 @@ class Options:
         None, "the output with logits or probabilities of the next token", metavar="TENSOR"
     )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
-    data: Path | None = _flag(None, "real inputs to compare on, by input key", of="judge", metavar="NPZ")
+    data: Path | Mapping[str, Any] | None = _flag(
+        None, "real inputs to compare on, by input key", of="judge", metavar="NPZ"
+    )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
     seed: int | None = _flag(None, "other random inputs; default the artifact's", of="judge", metavar="N")
@@ -148,6 +150,11 @@ class Options:
         return (OF_RECURRENCES if self.recurrences_only else FORMATS).get(self.format, FORMATS[self.format])
 
     @property
+    def data_name(self) -> str:
+        """The user's own inputs in words: their file, or arrays of a library call."""
+        return "the given arrays" if isinstance(self.data, Mapping) else str(self.data)
+
+    @property
     def streams(self) -> bool:
         """Whether states become inputs and outputs; a search needs them."""
         return self.states or self.decode is not None
@@ -168,7 +175,12 @@ class Options:
             if item.partition("=")[0] in OF_PROCESS:
                 expected = "a limit of reading, for a call has no process of its own"
                 raise UsageError(f"--limit: expected {expected}, found {item!r}")
-        return cls(**values | {name: Path(value) for name, value in values.items() if KINDS[name] is Path})
+        paths = {
+            name: Path(value)
+            for name, value in values.items()
+            if KINDS[name] is Path and not (name == "data" and isinstance(value, Mapping))
+        }
+        return cls(**values | paths)
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -184,9 +196,8 @@ class Options:
             if not (module and colon and name):
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if self.golden is not None and self.data is not None:
-            raise UsageError(
-                f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
-            )
+            data = "--data" if isinstance(self.data, Mapping) else f"--data {self.data}"
+            raise UsageError(f"--golden cannot be combined with {data}: it has its own inputs; leave one out")
         self._check_search()
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
@@ -222,7 +233,7 @@ class Options:
 #: The type of each option that is given: a `list` for one that is repeated.
 KINDS: Final[Mapping[str, type]] = {
     option.name: {"Sequence[str]": list, "Path": Path, "int": int, "float": float, "bool": bool, "str": str}[
-        str(option.type).removesuffix(" | None")
+        str(option.type).partition(" | ")[0]
     ]
     for option in fields(Options)
 }
@@ -236,6 +247,23 @@ _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
 }
 
+
+def list_flags(options: Options, names: Collection[str] = tuple(KINDS)) -> tuple[str, ...]:
+    """Return the flags of those options that differ from their defaults, and `--no-verify`.
+
+    Arrays of a library call have no flag.
+    """
+    given = {name: getattr(options, name) for name in KINDS if name in names and name in _FLAGS}
+    unusual = {
+        name: value
+        for name, value in given.items()
+        if value not in (_FLAGS[name], []) and not isinstance(value, Mapping)
+    }
+    return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
+
+
+#: The defaults of the options that a flag of their name sets.
+_FLAGS: Final = {option.name: option.default for option in fields(Options) if option.metadata}
 
 #: Of a whole number there, and of a seed.
 _BITS: Final = 63

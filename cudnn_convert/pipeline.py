@@ -24,12 +24,12 @@ from cudnn_convert.errors import (
     VerificationError,
 )
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
-from cudnn_convert.plan import Plan, notes, prepare
+from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
+from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
-from cudnn_convert.report import Report, Subject, Verification, WeightsReport
+from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import check, recordings
-from cudnn_convert.version import __version__
+from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import lazy, npz_archive
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ def convert(
     options = targets.settle_layers(model, options)
     plan = targets.with_target_model(prepare.make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
+    plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
-    summary = _report(plan, source, target, options)
+    summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
     text = report.provenance(
         summary,
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
@@ -91,7 +92,7 @@ def convert(
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
     """List the files that a call reads, described and as paths: none may be written."""
     given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
-    flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    flags = [(f"{flag} {path}", path) for flag, path in given.items() if isinstance(path, Path)]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
     return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
@@ -111,6 +112,22 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
         flags=(),
         verification=None,
     )
+
+
+def _with_axes(plan: Plan, options: Options) -> Plan:
+    """Name the axes of a plan whose artifact has a graph."""
+    form = FORMATS[options.format]
+    if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
+        return plan
+    from cudnn_convert.plan import axes
+
+    return replace(plan, axes=axes.name_axes(plan))
+
+
+def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
+    """Digest the source, and write down with what the artifact is made."""
+    words = ("cudnn-convert", str(source), str(out), *list_flags(options))
+    return Origin(read.digest_files(plan.model.path), list_versions(), words)
 
 
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
@@ -219,6 +236,8 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         flags=plan.flags,
         verification=None,
         states=report.of_states(plan.streaming),
+        axes=dict(plan.axes),
+        network=network.draw_network(plan),
         decoder=_search(plan),
     )
 
@@ -417,7 +436,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
         feeds = None
         if options.data is not None:
             arrays = npz_archive.load_user_arrays(options.data, flag="--data", strings=True)
-            feeds = npz_archive.calls(arrays, where=f"--data {options.data}")
+            feeds = npz_archive.calls(arrays, where=npz_archive.describe("--data", options.data))
         with mute_output():
             context.report_progress("running")
             answers = call.call_artifact(

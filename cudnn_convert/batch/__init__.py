@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import process, report, storage
+from cudnn_convert import process, storage
 from cudnn_convert.batch import jobs, manifest, page, results, sources
 from cudnn_convert.batch.jobs import Plan
 from cudnn_convert.batch.pool import Engine
@@ -33,6 +33,7 @@ from cudnn_convert.batch.results import Result, Results
 from cudnn_convert.context import report_progress
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.report import files
 
 __all__ = ["Batch", "Engine", "Plan", "Result", "Summary", "plan_batch", "run_plan"]
 
@@ -168,6 +169,6 @@ def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
     if batch.report is None:
         yield lambda _: None
         return
-    target = storage.Target(batch.report, report.is_ours, force=True)
+    target = storage.Target(batch.report, files.is_ours, force=True)
     with storage.atomic_output(target, folder=False) as fresh:
         yield partial(page.write, fresh, batch.report)

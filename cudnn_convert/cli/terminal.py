@@ -39,7 +39,7 @@ _WIDE: Final = 10_000
 #: Seconds in which no progress is shown.
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
-_BYTES: Final = "writing"
+_BYTES: Final = frozenset({"writing", "digesting"})
 #: How many values of an output are printed.
 _SHOWN: Final = 4
 
@@ -394,7 +394,7 @@ class _Amount(progress.ProgressColumn):
     def render(self, task: progress.Task) -> RenderableType:
         if not task.total:
             return Text()
-        unit = decimal if task.description == _BYTES else str
+        unit = decimal if task.description in _BYTES else str
         return Text(f"{unit(int(task.completed))} of {unit(int(task.total))}")
 
 

@@ -87,7 +87,9 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
     graph = session.freeze_variables(detached, plan.model.variables, ends)
     for part in plan.parts:
-        yield convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
+        finished = convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
+        finish.name_axes(finished.model, plan.axes)
+        yield finished
 
 
 def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:

@@ -207,10 +207,20 @@ def _more_sizes(plan: Plan, form: str) -> Sizes:
 
 
 def _count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """Yields the feeds of one of three turns, and reports progress."""
-    for number, feed in enumerate(feeds, turn * len(feeds)):
-        context.report_progress("verifying", number, 3 * len(feeds))
+    """Yields the feeds of a turn, and reports progress."""
+    for number, feed in enumerate(feeds):
+        _report_turn(turn, number, feeds)
         yield feed
+
+
+#: The turns of a proof, in each of which every feed is run: the source, the artifact, the source once more
+#: for its noise, and the recurrences by themselves, which take about as long.
+_TURNS: Final = 4
+
+
+def _report_turn(turn: int, number: int, feeds: Sequence[Any]) -> None:
+    """Report that `number` feeds of a turn are done."""
+    context.report_progress("verifying", turn * len(feeds) + number, _TURNS * len(feeds))
 
 
 def _run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
@@ -297,11 +307,10 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     judging, trial, every = comparison.judging, comparison.trial, (comparison, *others)
     if judging.dtype.name == "float64":
         return [0.0] * len(judging.wanted)
-    count = len(trial.feeds)
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
 
         def evaluate(draw: int, number: int) -> list[Array]:
-            context.report_progress("verifying", 2 * count + number, 3 * count)
+            _report_turn(2, number, trial.feeds)
             source.draw.choose(draw)
             if number == 0:
                 source.restart()
@@ -403,6 +412,7 @@ def ask_pieces(
     from cudnn_convert.verification.pieces import ask
     from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
+    _report_turn(3, 0, trial.feeds)
     asked = Artifact(options.format, artifact, plan, runner)
     with context.on(artifact):
         pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)

@@ -29,34 +29,38 @@ from cudnn_convert.weights import npz_archive
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
+#: A user's feeds: the path of an `.npz`, or arrays by key.
+Given = Path | Mapping[str, Any]
+
+
 def accept_feeds(
-    judge: Judge, source: Source, path: Path, *, without: Collection[str] = ()
+    judge: Judge, source: Source, given: Given, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` by signature key, with `feed<k>/` before, those `without` left out.
+    """The given feeds by signature key, with `feed<k>/` before, those `without` left out.
 
     Raises UsageError.
     """
-    feeds, where = read_feeds(judge, path, without=without), f"--data {path}"
+    feeds, where = read_feeds(judge, given, without=without), npz_archive.describe("--data", given)
     try:
         for feed in feeds:
             judge.require_accepted(source, feed, where=where)
     except UsageError as error:
         if any(
             value.dtype.kind == "S"
-            for value in npz_archive.load_user_arrays(path, flag="--data", strings=True).values()
+            for value in npz_archive.load_user_arrays(given, flag="--data", strings=True).values()
         ):
             raise UsageError(f"{error}; {_CUT_OFF}") from error
         raise
     return feeds
 
 
-def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
+def read_feeds(judge: Judge, given: Given, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
     """Read the feeds of `accept_feeds` as the source takes them, without a run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where, plan = f"--data {path}", judge.plan
-    calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
+    where, plan = npz_archive.describe("--data", given), judge.plan
+    calls = npz_archive.calls(npz_archive.load_user_arrays(given, flag="--data", strings=True), where=where)
     keys, streaming = {*plan.signature.inputs}, plan.streaming
     free = {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}

@@ -35,7 +35,8 @@ ALLOWED = {
     "model": "errors",
     "options": "errors formats context",
     "weights": "errors model context",
-    "report": "errors model storage",
+    "calls": "errors context process options",
+    "report": "version errors model storage",
     "graph": "errors private model",
     "graph.passes": "errors private model graph",
     "recurrences": "errors private model weights graph graph.passes",
@@ -63,12 +64,12 @@ ALLOWED = {
     "keras.config read read.dialects read.tensorbundle plan targets",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
     "targets artifacts verification weight_map",
-    "torch": "errors model options recurrences lower plan pipeline",
+    "torch": "errors model options calls recurrences lower plan pipeline",
     "batch": "version errors formats context storage process options report read pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
     "pipeline batch",
     "__main__": "cli",
-    "__init__": "version errors options report artifacts recurrences inspection pipeline",
+    "__init__": "version errors context options calls report artifacts recurrences inspection pipeline",
 }
 
 #: The page that shows the table of rooms, and the lines around it.

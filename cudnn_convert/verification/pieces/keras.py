@@ -176,7 +176,8 @@ def runner(artifact: Artifact) -> Run:
                 given.begin([(layers[call.node][0], call) for call in recurrence.calls])
                 products.begin()
                 try:
-                    outputs = model({keys[tensor]: value for tensor, value in recurrence.feed.items()})
+                    feed = {keys[tensor]: value for tensor, value in recurrence.feed.items()}
+                    outputs = model.call_eagerly(feed)
                 except Exception as cause:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause
