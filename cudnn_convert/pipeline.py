@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudnn_convert import context, read, report, storage, targets
+from cudnn_convert import context, read, report, staging, storage, targets
 from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def convert(
@@ -229,6 +230,7 @@ def _options_record(options: Options) -> dict[str, Any]:
     }
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def verify(source: Path, artifact: Path, options: Options) -> Verification:
@@ -243,6 +245,7 @@ def verify(source: Path, artifact: Path, options: Options) -> Verification:
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def map_weights(source: Path, artifact: Path | None, options: Options) -> Subject:
@@ -259,6 +262,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
     return result.as_subject(None)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
@@ -266,6 +270,7 @@ def alone(source: Path, options: Options) -> Plan:
     return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
+@staging.with_copies
 @with_limits
 def load(source: Path, options: Options) -> Loaded:
     """Decode the weights of a source. Raises the errors of `cudnn_convert.errors`."""
@@ -348,6 +353,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
         return weight_map.trace_weights(plan, options.format, artifact)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
@@ -374,6 +380,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
         return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers:
