@@ -139,7 +139,11 @@ class Copies:
         if total > most:
             advice = f"if that is meant, give --limit staged={total}"
             raise ReadError(
-                remote.name_of(given), "source", expected=f"at most {most} bytes", found=f"{total}", advice=advice
+                remote.name_of(given),
+                "source",
+                expected=f"at most {most} bytes",
+                found=f"{total}",
+                advice=advice,
             )
         place = self._place(path)
         remote.fetch(

@@ -33,6 +33,7 @@ from cudnn_convert.batch.results import Result, Results
 from cudnn_convert.context import report_progress
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.storage import remote
 
 __all__ = ["Batch", "Engine", "Plan", "Result", "Summary", "plan_batch", "run_plan"]
 
@@ -80,7 +81,9 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
     """
     if batch.report is not None and batch.report.suffix != _PAGE:
         raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
-    storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
+    remote.check(batch.folder)
+    if not remote.address_of(batch.folder):
+        storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
     if batch.folder.exists() and not batch.folder.is_dir():
         raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
     rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
@@ -116,7 +119,7 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
         outs = {job.out for job in plan.jobs}
         write_page(result for result in lines.again() if result.out in outs)
     ordered = {status: counts[status] for status in results.STATUSES if counts[status]}
-    return Summary(lines.path, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
+    return Summary(lines.name, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
 
 
 def _carry_over(
@@ -146,7 +149,8 @@ def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
 
     A conversion that fails removes the folders that it made: beside others it might remove theirs.
     """
-    paths = [path for job in todo for path in (job.path, job.page) if path is not None]
+    given = (path for job in todo for path in (job.path, job.page) if path is not None)
+    paths = [path for path in given if not remote.address_of(path)]
     folders = {above for path in paths for above in path.parents if not above.exists()}
     with suppress(OSError):  # a conversion that finds no folder says why
         for path in paths:

@@ -15,6 +15,7 @@ from cudnn_convert.errors import UsageError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import KINDS, Options
 from cudnn_convert.process import INTERRUPTED, silence_native
+from cudnn_convert.storage import remote
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Plan, Result
@@ -93,7 +94,7 @@ def _batch(flags: argparse.Namespace) -> int:
         summary = room.run_plan(call, plan, pool.LocalPool(workers), hear)
     if not flags.quiet:
         terminal.show_summary(summary)
-    print(visible(str(summary.path)))
+    print(visible(remote.name_of(summary.path)))
     return INTERRUPTED if summary.is_stopped else int(not summary.passed)
 
 

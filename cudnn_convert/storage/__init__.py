@@ -263,7 +263,9 @@ def _refuse(target: Target) -> None:
             raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    refuse_existing(out, "folder" if out.is_dir() else "file", is_ours=target.is_ours(out), force=target.force)
+    refuse_existing(
+        out, "folder" if out.is_dir() else "file", is_ours=target.is_ours(out), force=target.force
+    )
 
 
 def refuse_existing(out: object, kind: str, *, is_ours: bool, force: bool) -> None:

@@ -77,7 +77,9 @@ def check(path: Path) -> None:
         raise UsageError(f"{scheme}://...: expected an address without credentials, found some; {cure}")
     if scheme not in STORES:
         known = ", ".join(f"{store}://" for store in STORES)
-        raise UsageError(f"{scheme}://{rest}: expected a path or {known}, found another address; copy it here")
+        raise UsageError(
+            f"{scheme}://{rest}: expected a path or {known}, found another address; work on a local copy"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ def put_folder(folder: Path, path: Path, marks: Collection[str], *, tell: Callab
             put(folder / name, path / name)
             done += (folder / name).stat().st_size
             tell(done)
-        for name in before.keys() - {*names, commit, BEGUN, ""}:
+        for name in before.keys() - {*names, *marks, BEGUN, ""}:
             remove(path / name)
         _require_whole(folder, path, names)
         put(folder / commit, path / commit)
@@ -202,6 +204,15 @@ def put_text(text: str, path: Path) -> None:
     store = _open(path)
     with _say(path, WriteError):
         store.pipe_file(_key(store, path), text.encode())
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The content of an object, None where there is none. Raises AccessError."""
+    if "" not in list_below(path):
+        return None
+    store = _open(path)
+    with _say(path, AccessError):
+        return bytes(store.cat_file(_key(store, path)))
 
 
 def remove(path: Path) -> None:
