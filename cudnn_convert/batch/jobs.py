@@ -208,9 +208,8 @@ def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
     is_same = digest_source(Path(job.source)) == known.get("source")
     if is_other and not is_same:
         cure = "choose another --out, give both together, or replace it with --force"
-        raise UsageError(
-            f"{remote.name_of(job.path)}: expected the OUT of {job.source}, found that of {earlier.source}; {cure}"
-        )
+        what = f"expected the OUT of {job.source}, found that of {earlier.source}"
+        raise UsageError(f"{remote.name_of(job.path)}: {what}; {cure}")
     if not (is_alike and is_same) or earlier.exit_code not in _OF_SOURCE:
         return CONVERT
     if earlier.status in (results.CONVERTED, results.SKIPPED):
