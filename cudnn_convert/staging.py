@@ -105,17 +105,18 @@ class Copies:
                 local["out"] = self._place(out)
             for name in given.keys() - {"out"}:
                 local[name] = self.copy(given[name], is_artifact=name == "artifact")
-            files = {name: self.copy(path) for name, path in _files_of(options).items()}
+            files: dict[str, Any] = {name: self.copy(path) for name, path in _files_of(options).items()}
             own = next(name for name, value in local.items() if value is options)
             local[own] = replace(options, **files)
             if "ready" in local:
                 hear = local["ready"]
                 local["ready"] = lambda report: hear(self.rename(report))
             with context.renaming(self.rename):
-                result = work(*bound.args, **bound.kwargs)
+                result: _Result = work(*bound.args, **bound.kwargs)
             if out is not None and local["out"].exists():
                 self._publish(local["out"], out, options)
-            return self.rename(result)
+            renamed: _Result = self.rename(result)
+            return renamed
         except CudnnConvertError as error:
             error.args = self.rename(error.args)
             error.__dict__.update({name: self.rename(value) for name, value in error.__dict__.items()})
@@ -176,13 +177,12 @@ class Copies:
     def rename(self, value: Any) -> Any:
         """A value with addresses in place of copies, in texts at any depth of it."""
         match value:
+            case Reason():
+                text = self.rename("".join(value))
+                return Reason(text, *(self.rename(remedy) for remedy in value.remedies))
             case str():
-                text = str(value)
                 for folder, address in self._addresses.items():
-                    text = text.replace(folder, address)
-                if isinstance(value, Reason):
-                    return Reason(text, *(self.rename(remedy) for remedy in value.remedies))
-                return text
+                    value = value.replace(folder, address)
             case Remedy():
                 return Remedy(self.rename(dict(value.options)), self.rename(value.lead))
             case tuple() | list():
@@ -192,8 +192,7 @@ class Copies:
             case _ if is_dataclass(value) and not isinstance(value, type):
                 own = (field.name for field in fields(value) if field.init)
                 return replace(value, **{name: self.rename(getattr(value, name)) for name in own})
-            case _:
-                return value
+        return value
 
 
 def _whole(path: Path) -> Path:
@@ -209,8 +208,8 @@ def _whole(path: Path) -> Path:
 def list_model(path: Path) -> dict[str, remote.Object]:
     """The objects of the model at an address, by their names from its parent.
 
-    Of a SavedModel and of an OUT all below it, of another folder those directly in it; else the object, or the
-    files of the checkpoint that it is the prefix or a file of. Raises AccessError.
+    Of a SavedModel and of an OUT all below it, of another folder those directly in it; else the object, or
+    the files of the checkpoint that it is the prefix or a file of. Raises AccessError.
     """
     stem, folder = paths.prefix(path).name, f"{path.name}/"
     listed = remote.list_objects(paths.prefix(path))
@@ -253,9 +252,8 @@ def refuse_place(out: Path, reads: Iterable[Path] = (), *, force: bool) -> None:
     for path in reads:
         here, there = paths.prefix(out), paths.prefix(path)
         if here == there or out in path.parents or path in out.parents:
-            raise UsageError(
-                f"{address}: expected a path apart from the source {remote.name_of(path)}; choose another path"
-            )
+            what = f"expected a path apart from the source {remote.name_of(path)}"
+            raise UsageError(f"{address}: {what}; choose another path")
     listed = remote.list_below(out)
     is_unfinished = remote.BEGUN in listed and not listed.keys() & {*MARKS}
     if listed and not is_unfinished:

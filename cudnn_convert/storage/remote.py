@@ -263,7 +263,7 @@ def _say(path: Path, kind: type[AccessError | WriteError]) -> Iterator[None]:
         raise
     except Exception as cause:
         if isinstance(cause, OSError) and cause.errno in _DISK:
-            raise WriteError(cause.filename or "the local disk", cause.strerror) from cause
+            raise WriteError(cause.filename or "the local disk", cause.strerror or str(cause)) from cause
         begin = "cannot write: " if kind is WriteError else ""
         raise kind(name_of(path), begin + without_secrets(first_line(cause))) from None
 
