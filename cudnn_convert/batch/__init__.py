@@ -5,6 +5,7 @@
 * results : The results of a batch, a line of JSON each, whole at any moment.
 * jobs    : What is to be done with each model: convert it, or leave it as an earlier run left it.
 * pool    : Runs jobs in worker processes on this machine, with limits of time and memory for each.
+* ray_cluster: Runs jobs as tasks of Ray, on a cluster or on this machine.
 * worker  : The process of a worker: takes one request at a time and answers with an outcome.
 * page    : The page of a batch: a row a model, with a link to the model's own page.
 
