@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,12 +29,16 @@ from cudnn_convert.options import READING, Options, from_provenance, is_seed, wi
 from cudnn_convert.plan import Plan, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import check, recordings
+from cudnn_convert.verification import check, recordings, shards
+from cudnn_convert.verification.end_to_end import Judging, Terms
 from cudnn_convert.version import __version__
 from cudnn_convert.weights import lazy, npz_archive
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
+
+#: As `map`: calls a function with the items of several lists, somewhere, and yields its results in order.
+Share = Callable[..., Iterator[Any]]
 
 
 @staging.with_copies
@@ -144,14 +148,20 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 
 
 def verify_plan(
-    plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
+    plan: Plan,
+    artifact: Path | runners.Runner,
+    options: Options,
+    *,
+    is_copy: bool = False,
+    measure: shards.Measure | None = None,
 ) -> Verification:
     """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. `measure` compares shards of
+    `--data` in other processes.
     """
     with mute_output():
-        result = check.verify_artifact(plan, artifact, options)
+        result = check.verify_artifact(plan, artifact, options, measure)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
@@ -233,16 +243,59 @@ def _options_record(options: Options) -> dict[str, Any]:
 @staging.with_copies
 @silence()
 @with_limits
-def verify(source: Path, artifact: Path, options: Options) -> Verification:
-    """Verify an artifact by its provenance, or by the options if it has none."""
+def verify(source: Path, artifact: Path, options: Options, share: Share | None = None) -> Verification:
+    """Verify an artifact by its provenance, or by the options if it has none.
+
+    `share` is a `map` over other processes, among which the shards of `options.data` are shared out.
+    """
     pair = plan_for_artifact(source, artifact, options)
     context.report_progress("verifying")
+    call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
+
+    def measure(files: Sequence[Path], terms: Terms | None) -> Iterator[shards.Partial]:
+        assert share is not None
+        columns = [[value] * len(files) for value in (*call, terms)]
+        for done, partial in enumerate(share(measure_shard, *columns[:3], files, columns[3])):
+            context.report_progress("verifying", done + 1, len(files))
+            yield partial
+
     try:
-        result = verify_plan(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
+        result = verify_plan(
+            pair.plan, pair.path, pair.options, is_copy=pair.is_copy, measure=measure if share else None
+        )
     except VerificationError as error:
         result = replace(error.report, subject=_subject(pair.plan, source, pair.path, pair.options))
         raise VerificationError(result, *error.reasons) from error
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
+
+
+@dataclass
+class _Opened:
+    """What the process of a pool keeps of the call whose shards it measures."""
+
+    call: tuple[Path, Path, Options]
+    judging: Judging
+    runner: runners.Runner
+
+
+_opened: list[_Opened] = []
+
+
+@silence()
+@with_limits
+def measure_shard(
+    source: Path, artifact: Path, options: Options, shard: Path, terms: Terms | None
+) -> shards.Partial:
+    """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
+    call = (source, artifact, options)
+    with mute_output():
+        if not _opened or _opened[0].call != call:
+            local = staging.keep_copy(options)
+            pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
+            judging = check.prepare_judging(pair.plan, pair.options)
+            _opened[:] = [_Opened(call, judging, check.open_runner(judging, pair.path))]
+        opened = _opened[0]
+        return shards.measure_shard(opened.judging, opened.runner, shard, terms)
 
 
 @staging.with_copies

@@ -7,10 +7,13 @@ results name addresses, as the user does.
 
 from __future__ import annotations
 
+import atexit
 import inspect
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -81,6 +84,66 @@ def open_copies() -> Iterator[Copies]:
         yield Copies(Path(folder))
 
 
+@contextmanager
+def local_copy(path: Path) -> Iterator[Path]:
+    """The path of a copy of what an address has, removed at the end; a local path as it is.
+
+    Raises as `Copies.copy`; errors of the body name the address.
+    """
+    if not remote.address_of(path):
+        yield path
+        return
+    with open_copies() as copies:
+        try:
+            yield copies.copy(path)
+        except CudnnConvertError as error:
+            copies.rename_in(error)
+            raise
+
+
+#: The copies that this call works on.
+_CURRENT: Final[ContextVar[Copies | None]] = ContextVar("copies", default=None)
+
+
+@contextmanager
+def _use(copies: Copies) -> Iterator[None]:
+    token = _CURRENT.set(copies)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def name_again(value: Any) -> Any:
+    """A path, or Options, with the addresses in place of the copies that this call works on."""
+    copies = _CURRENT.get()
+    if isinstance(value, Options):
+        values = {field.name: getattr(value, field.name) for field in fields(value)}
+        files: dict[str, Any] = {
+            name: name_again(file) for name, file in values.items() if isinstance(file, Path)
+        }
+        return replace(value, **files)
+    return value if copies is None else Path(copies.rename(str(value)))
+
+
+#: The copies that this process keeps to its end, by address; the process of a pool works on one call.
+_kept: dict[Path, Path] = {}
+
+
+def keep_copy(value: Any) -> Any:
+    """A path, or Options, with copies in place of addresses, kept as long as this process runs."""
+    if isinstance(value, Options):
+        files: dict[str, Any] = {name: keep_copy(file) for name, file in _files_of(value).items()}
+        return replace(value, **files)
+    if not remote.address_of(value):
+        return value
+    if value not in _kept:
+        folder = tempfile.mkdtemp(prefix="cudnn_convert.")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _kept[value] = Copies(Path(folder)).copy(value)
+    return _kept[value]
+
+
 class Copies:
     """Copies of what addresses have, in a folder, and the addresses by the copies' folders."""
 
@@ -111,16 +174,20 @@ class Copies:
             if "ready" in local:
                 hear = local["ready"]
                 local["ready"] = lambda report: hear(self.rename(report))
-            with context.renaming(self.rename):
+            with context.renaming(self.rename), _use(self):
                 result: _Result = work(*bound.args, **bound.kwargs)
             if out is not None and local["out"].exists():
                 self._publish(local["out"], out, options)
             renamed: _Result = self.rename(result)
             return renamed
         except CudnnConvertError as error:
-            error.args = self.rename(error.args)
-            error.__dict__.update({name: self.rename(value) for name, value in error.__dict__.items()})
+            self.rename_in(error)
             raise
+
+    def rename_in(self, error: CudnnConvertError) -> None:
+        """Name addresses in an error in place of copies."""
+        error.args = self.rename(error.args)
+        error.__dict__.update({name: self.rename(value) for name, value in error.__dict__.items()})
 
     def copy(self, path: Path, *, is_artifact: bool = False) -> Path:
         """Copy what lies at an address, all files of a model: its local path.

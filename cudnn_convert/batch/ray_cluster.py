@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,6 +116,30 @@ class RayCluster:
             reason = f"{job.source}: {what}; give it more memory with --limit memory=NUMBER"
             seconds = round(time.monotonic() - flight.began, 3)
             yield job.end(results.CRASHED, CudnnConvertError.exit_code, [reason], seconds=seconds)
+
+    def share(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+        """As `map`: call a function as tasks, and yield its results in order.
+
+        A call whose worker is lost is made again. Raises what the function raises, CudnnConvertError where a
+        worker is lost each time.
+        """
+        import ray
+
+        calls, flying = iter(zip(*columns, strict=True)), deque[Any]()
+        run = ray.remote(num_cpus=1, max_retries=TRIES - 1)(function)
+        self._look()
+        while True:
+            for given in islice(calls, (self._tasks or self._cpus) + 1 - len(flying)):
+                flying.append(run.options(memory=min(USUAL, self._memory)).remote(*given))
+            if not flying:
+                return
+            try:
+                yield ray.get(flying.popleft())
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from error
+            except ray.exceptions.RayError as error:
+                what = f"--engine ray: a worker was lost {TRIES} times: {type(error).__name__}"
+                raise CudnnConvertError(f"{what}; memory ran out, or a file is damaged") from error
 
 
 def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:

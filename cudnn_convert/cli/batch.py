@@ -14,7 +14,7 @@ from cudnn_convert.context import listen, report_progress
 from cudnn_convert.errors import UsageError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import KINDS, Options
-from cudnn_convert.process import INTERRUPTED, silence_native
+from cudnn_convert.process import INTERRUPTED, open_pool, silence_native
 from cudnn_convert.storage import remote
 
 if TYPE_CHECKING:
@@ -124,6 +124,21 @@ def _open_engine(flags: argparse.Namespace, count: int) -> Iterator[Engine]:
 
     with ray_cluster.connect(flags.ray_address, flags.jobs) as engine:
         yield engine
+
+
+@contextmanager
+def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any]] | None]:
+    """A `map` over the processes of an engine, None for one process."""
+    if flags.engine == "ray":
+        from cudnn_convert.batch import ray_cluster
+
+        with ray_cluster.connect(flags.ray_address, flags.jobs) as engine:
+            yield engine.share
+    elif flags.jobs in (None, 1):
+        yield None
+    else:
+        with open_pool(flags.jobs) as share:
+            yield share
 
 
 class _Listener:

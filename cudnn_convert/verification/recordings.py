@@ -14,14 +14,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import staging
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
+from cudnn_convert.storage import remote
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
@@ -34,20 +37,37 @@ def accept_feeds(
 ) -> list[dict[str, Array]]:
     """The feeds in an `.npz` by signature key, with `feed<k>/` before, those `without` left out.
 
-    Raises UsageError.
+    Of a pattern those of all shards, in the order of their names. Raises UsageError.
     """
-    feeds, where = read_feeds(judge, path, without=without), f"--data {path}"
+    shards = find_shards(path)
+    if shards != [path]:
+        return [feed for shard in shards for feed in accept_feeds(judge, source, shard, without=without)]
+    feeds, where = read_feeds(judge, path, without=without), f"--data {remote.name_of(path)}"
     try:
         for feed in feeds:
             judge.require_accepted(source, feed, where=where)
     except UsageError as error:
-        if any(
-            value.dtype.kind == "S"
-            for value in npz_archive.load_user_arrays(path, flag="--data", strings=True).values()
-        ):
+        with staging.local_copy(path) as local:
+            arrays = npz_archive.load_user_arrays(local, flag="--data", strings=True)
+        if any(value.dtype.kind == "S" for value in arrays.values()):
             raise UsageError(f"{error}; {_CUT_OFF}") from error
         raise
     return feeds
+
+
+def find_shards(path: Path) -> list[Path]:
+    """The files that a path of feeds stands for, sorted: those that match a pattern, else itself.
+
+    They may lie in a store. Raises UsageError for a pattern that nothing matches, AccessError.
+    """
+    if not has_magic(str(path)) or path.exists():
+        return [path]
+    is_remote = remote.address_of(path) is not None
+    listed = [] if is_remote else glob(str(path), recursive=True)  # noqa: PTH207 - as a shell
+    shards = remote.match(path) if is_remote else [*map(Path, sorted(listed))]
+    if not shards:
+        raise UsageError(f"--data {remote.name_of(path)}: expected a pattern of .npz files, found nothing")
+    return shards
 
 
 def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
@@ -55,8 +75,10 @@ def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> li
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where, plan = f"--data {path}", judge.plan
-    calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
+    where, plan = f"--data {remote.name_of(path)}", judge.plan
+    with staging.local_copy(path) as local:
+        arrays = npz_archive.load_user_arrays(local, flag="--data", strings=True)
+    calls = npz_archive.calls(arrays, where=where)
     keys, streaming = {*plan.signature.inputs}, plan.streaming
     free = {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}

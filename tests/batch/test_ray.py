@@ -51,9 +51,7 @@ TEXTS = {
 
 def comparable(results: Iterator[Result]) -> dict[str, Result]:
     """Results by OUT, without what was measured and which process it was."""
-    return {
-        result.out: replace(result, seconds=0.0, peak_mb=None, verification=None) for result in results
-    }
+    return {result.out: replace(result, seconds=0.0, peak_mb=None, verification=None) for result in results}
 
 
 @pytest.mark.every

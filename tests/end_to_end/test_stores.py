@@ -51,9 +51,7 @@ def convert(user: Any, *words: object) -> Ended:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_conversion_has_the_bytes_of_a_local_one(server: Server, local: Path, tmp_path: Path) -> None:
@@ -163,7 +161,11 @@ def test_a_call_that_fails_has_one_line(
 
 
 def test_a_store_that_does_not_answer_has_one_line(tmp_path: Path) -> None:
-    user = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "a-key", "AWS_SECRET_ACCESS_KEY": "hidden"}
+    user = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "a-key",
+        "AWS_SECRET_ACCESS_KEY": "hidden",
+    }
     ended = convert(user, SOURCE, tmp_path / "x", "--quiet")
     (line,) = ended.stderr.splitlines()
     assert ended.code == 4 and line.startswith(f"cudnn-convert: {SOURCE}: cannot read: Could not connect")

@@ -21,10 +21,12 @@ class Nodes:
     address: str
     cluster: Any
     other: Any
+    is_lost: bool = False
 
     def lose_node(self) -> None:
         """Kill the node with all its processes, as a machine that goes."""
         self.cluster.remove_node(self.other, allow_graceful=False)
+        self.is_lost = True
 
 
 @contextmanager
