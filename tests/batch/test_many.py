@@ -22,7 +22,6 @@ from support.samples import FIXTURES, GRAPHLESS, ROOT
 
 from cudnn_convert.batch import pool, ray_cluster
 from cudnn_convert.batch.pool import LocalPool
-from cudnn_convert.batch.ray_cluster import RayCluster
 
 pytestmark = [pytest.mark.every, pytest.mark.slow("cudnn_convert/batch/")]
 
@@ -103,7 +102,7 @@ def test_a_cluster_that_loses_a_node_gives_the_same_lines_and_bytes(
 ) -> None:
     """Two nodes, one of which is killed in the middle, with what it was at."""
     folder, lines = here
-    monkeypatch.setattr(ray_cluster, "RayCluster", partial(RayCluster, work=CONVERT_OR_FAIL))
+    monkeypatch.setattr(ray_cluster, "connect", partial(ray_cluster.connect, work=CONVERT_OR_FAIL))
     out = tmp_path / "out"
     with begin_cluster() as cluster:
         killer = Thread(target=lose_in_the_middle, args=(cluster, out / "results.jsonl"))
@@ -111,7 +110,8 @@ def test_a_cluster_that_loses_a_node_gives_the_same_lines_and_bytes(
         there = convert(manifest, out, "--engine", "ray", "--ray-address", cluster.address)
         killer.join()
         assert cluster.is_lost
-    assert [comparable(line) for line in there] == [comparable(line) for line in lines]
+    for line, other in zip(there, lines, strict=True):
+        assert comparable(line) == comparable(other)
     assert contents_without_lines(out) == contents_without_lines(folder)
 
 
