@@ -203,7 +203,7 @@ class Copies:
                 remote.name_of(given), "source", expected=expected, found=actual, advice="check the address"
             )
         _require_finished(path, listed, is_artifact=is_artifact)
-        total, most = sum(found.size for found in listed.values()), context.current().staged
+        total, most = sum(entry.size for entry in listed.values()), context.current().staged
         if total > most:
             advice = f"if that is meant, give --limit staged={total}"
             raise ReadError(
@@ -213,11 +213,11 @@ class Copies:
                 found=f"{total}",
                 advice=advice,
             )
-        place = self._place(path)
+        local = self._place(path)
         remote.fetch(
-            path, listed, place.parent, tell=lambda done: context.report_progress("fetching", done, total)
+            path, listed, local.parent, tell=lambda done: context.report_progress("fetching", done, total)
         )
-        return place / given.relative_to(path)
+        return local / given.relative_to(path)
 
     def _place(self, path: Path) -> Path:
         """The local path of an address, in a folder of its own."""
@@ -282,8 +282,8 @@ def list_model(path: Path) -> dict[str, remote.Object]:
     listed = remote.list_objects(paths.prefix(path))
     is_whole = any(f"{folder}{name}" in listed for name in (*_SAVED_MODELS, *MARKS, remote.BEGUN))
     return {
-        name: found
-        for name, found in listed.items()
+        name: entry
+        for name, entry in listed.items()
         if (name.startswith(folder) and (is_whole or "/" not in name.removeprefix(folder)))
         or ("/" not in name and paths.prefix(Path(name)).name == stem)
     }

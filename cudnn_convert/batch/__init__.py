@@ -12,7 +12,7 @@
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
 results; what it is made of is its own affair.
 
-May import: version, errors, formats, context, storage, process, options, report, read, pipeline.
+May import: version, errors, formats, context, storage, process, options, report, read, staging, pipeline.
 Entry: `plan_batch`, then `run_plan`.
 """
 

@@ -104,26 +104,26 @@ def list_objects(path: Path) -> dict[str, Object]:
         # A listing of another run's objects must not be an old one.
         store.invalidate_cache()
         entries = store.find(above, detail=True, **({"prefix": name} if name else {}))
-    found = {}
+    listed = {}
     for key, entry in entries.items():
         inside = key.removeprefix(store._strip_protocol(above)).lstrip("/")
         if entry["type"] == "file" and not key.endswith("/") and inside.startswith(name):
             checksum = "".join(str(entry.get(what, "")) for what in _CHECKSUMS)
-            found[inside] = Object(int(entry["size"]), checksum)
-    return dict(sorted(found.items()))
+            listed[inside] = Object(int(entry["size"]), checksum)
+    return dict(sorted(listed.items()))
 
 
 def list_below(path: Path) -> dict[str, Object]:
     """The objects at an address (by the name "") and below it, by their names from there."""
     if not _split(path)[1].rpartition("/")[0]:
         return list_objects(path)
-    whole = {key.removeprefix(path.name): found for key, found in list_objects(path).items()}
-    return {key.lstrip("/"): found for key, found in whole.items() if not key or key.startswith("/")}
+    whole = {key.removeprefix(path.name): entry for key, entry in list_objects(path).items()}
+    return {key.lstrip("/"): entry for key, entry in whole.items() if not key or key.startswith("/")}
 
 
 def digest_objects(listed: Mapping[str, Object]) -> str:
     """The digest of names, sizes and the store's checksums of objects; "" for none."""
-    lines = "".join(f"{name}\0{found.size}\0{found.checksum}\n" for name, found in sorted(listed.items()))
+    lines = "".join(f"{name}\0{entry.size}\0{entry.checksum}\n" for name, entry in sorted(listed.items()))
     return hashlib.sha256(lines.encode()).hexdigest() if listed else ""
 
 
@@ -134,7 +134,7 @@ def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Calla
     AccessError, WriteError where the disk is full.
     """
     store, done = _open(path), 0
-    for name, found in listed.items():
+    for name, entry in listed.items():
         if "\0" in name or {"", ".", ".."} & {*name.split("/")}:
             raise ReadError(name_of(path), name, expected="a name that is a path", found="another")
         target = folder / PurePosixPath(name)
@@ -142,8 +142,8 @@ def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Calla
             target.parent.mkdir(parents=True, exist_ok=True)
             store.get_file(_key(store, path.parent / name), str(target))
             size = target.stat().st_size
-        if size != found.size:
-            raise AccessError(name_of(path.parent / name), f"{size} bytes came of {found.size}; try again")
+        if size != entry.size:
+            raise AccessError(name_of(path.parent / name), f"{size} bytes came of {entry.size}; try again")
         done += size
         tell(done)
 
@@ -193,9 +193,9 @@ def _require_whole(folder: Path, path: Path, names: list[str]) -> None:
     """Raise WriteError where the store has not all files with their sizes."""
     listed = list_below(path)
     for name in names:
-        size, found = (folder / name).stat().st_size, listed.get(name)
-        if found is None or found.size != size:
-            what = "nothing" if found is None else f"{found.size} bytes"
+        size, entry = (folder / name).stat().st_size, listed.get(name)
+        if entry is None or entry.size != size:
+            what = "nothing" if entry is None else f"{entry.size} bytes"
             raise WriteError(name_of(path / name), f"expected {size} bytes after writing them, found {what}")
 
 

@@ -216,7 +216,7 @@ class _ShardedComparison(Comparison):
 
     @property
     def kinds(self) -> list[np.dtype[Any]]:
-        dtypes = (named_dtype(name) for name in self.partials[0].dtypes)
+        dtypes = (dtype_of(name) for name in self.partials[0].dtypes)
         return [end_to_end.bound_dtype(dtype, self.judging.dtype) for dtype in dtypes]
 
     def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
@@ -232,7 +232,7 @@ class _ShardedComparison(Comparison):
         return max(high for _, high in known) - min(low for low, _ in known) if known else 0.0
 
 
-def named_dtype(name: str) -> np.dtype[Any]:
+def dtype_of(name: str) -> np.dtype[Any]:
     """The type of a name, bfloat16 too."""
     if name == "bfloat16":
         import ml_dtypes
