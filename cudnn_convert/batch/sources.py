@@ -164,7 +164,9 @@ def _in_folder_of_store(folder: Path, names: Mapping[str, int], notes: list[str]
         if name not in paths.MODEL_FILES:
             sizes[paths.prefix(Path(name)).name] += size
     prefixes = {name for name in sizes if f"{name}.index" in names or f"{name}.meta" in names}
-    candidates = [*prefixes, *(name for name in sizes if PurePath(name).suffix.lower() in _SUFFIXES)]
+    left_out = {_GRAPH} if prefixes else set()
+    others = (name for name in sizes if PurePath(name).suffix.lower() in _SUFFIXES)
+    candidates = [*prefixes, *(name for name in others if name not in left_out)]
     older: set[str] = set()
     if "checkpoint" in names and prefixes and notes is not None:
         with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as local:
@@ -172,7 +174,7 @@ def _in_folder_of_store(folder: Path, names: Mapping[str, int], notes: list[str]
             older = _older_steps(Path(local), candidates)
             if older:
                 notes.append(_note_of_older(remote.name_of(folder), older, candidates))
-    for name in sorted({*candidates} - older - ({_GRAPH} if prefixes else set())):
+    for name in sorted({*candidates} - older):
         yield Source(folder / name, size=sizes[name])
 
 

@@ -54,10 +54,8 @@ Measure = Callable[[Sequence[Path], Terms | None], Iterator[Partial]]
 def _require_apart(judging: Judging) -> None:
     """Raise UsageError where feeds cannot be compared apart from each other."""
     if judging.options.data is None:
-        what = (
-            "expected shards of feeds to share out, found none; give --data with a pattern, or leave it out"
-        )
-        raise UsageError(f"--jobs: {what}")
+        cure = "give --data with a pattern, or leave it out"
+        raise UsageError(f"--jobs: expected shards of feeds, found none; {cure}")
     if judging.plan.states or judging.plan.streaming:
         what = "expected calls that are apart from each other, found state that goes from one to the next"
         raise UsageError(f"--jobs: {what}; leave it out")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.batch_work import WORK, make_jobs
@@ -16,7 +14,6 @@ from support.command_line import command
 from support.ray_nodes import begin_cluster
 
 from cudnn_convert.batch import ray_cluster
-from cudnn_convert.batch.jobs import Job
 from cudnn_convert.batch.pool import LocalPool
 from cudnn_convert.batch.results import Result
 

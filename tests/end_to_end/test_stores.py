@@ -93,7 +93,8 @@ def test_an_upload_that_cannot_be_removed_is_not_taken_for_whole(server: Server,
     for words in (("verify", SOURCE, out), ("inspect", out)):
         ended = convert(owner, *words)
         expected = f"a finished one, with conversion.json or {MARK}"
-        line = f"{out}: artifact: expected {expected}, found one without; its upload did not end; convert it again"
+        what = f"artifact: expected {expected}, found one without"
+        line = f"{out}: {what}; its upload did not end; convert it again"
         assert (ended.code, ended.stderr) == (1, f"cudnn-convert: {line}\n")
     assert convert(owner, SOURCE, out, "--quiet").code == 0  # it is replaced without --force
     assert server.contents("stuck/sm/") == files(local)
@@ -149,7 +150,7 @@ CALLS = {
 
 @pytest.mark.parametrize(("user", "words", "code", "message"), CALLS.values(), ids=CALLS)
 def test_a_call_that_fails_has_one_line(
-    server: Server, tmp_path: Path, user: str, words: list[str], code: int, message: str
+    server: Server, tmp_path: Path, *, user: str, words: list[str], code: int, message: str
 ) -> None:
     before = server.contents()
     words = [str(tmp_path / "x") if word == "x" else word for word in words]

@@ -1,7 +1,7 @@
 """A server of S3 on this machine: moto's, a process of its own, which checks keys and policies.
 
-Three users may do different things: `owner` all, `denied` may not write variables of a SavedModel, and `stuck`
-may not remove anything either.
+Three users may do different things: `owner` all, `denied` may not write variables of a SavedModel, and
+`stuck` may not remove anything either.
 """
 
 from __future__ import annotations
