@@ -251,7 +251,7 @@ class Copies:
                 for folder, address in self._addresses.items():
                     value = value.replace(folder, address)
             case Remedy():
-                return Remedy(self.rename(dict(value.options)), self.rename(value.lead))
+                return replace(value, options=self.rename(dict(value.options)), lead=self.rename(value.lead))
             case tuple() | list():
                 return type(value)(self.rename(item) for item in value)
             case dict():

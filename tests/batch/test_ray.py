@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 from support.batch_work import WORK, make_jobs
 from support.command_line import command
 from support.ray_nodes import begin_cluster
+from support.samples import ROOT
 
 from cudnn_convert.batch import ray_cluster
 from cudnn_convert.batch.pool import LocalPool
@@ -89,6 +92,14 @@ def test_a_model_that_loses_each_worker_is_given_up(tmp_path: Path) -> None:
     assert line.startswith(f"{tmp_path}/in/bad: its worker was lost 3 times, or the node with it: ")
     assert line.endswith("; give it more memory with --limit memory=NUMBER")
     assert ended["good"].status == "converted"
+
+
+@pytest.mark.every
+def test_the_memory_of_the_driver_does_not_grow_with_the_models() -> None:
+    call = [sys.executable, ROOT / "scripts" / "bench_batch.py", "--rounds", "0", "--engine", "ray"]
+    ended = subprocess.run(call, check=True, stdout=subprocess.PIPE, text=True)
+    match = re.search(r"the parent has ([+-][\d.]+)% more memory", ended.stdout)
+    assert match is not None and float(match[1]) < 10, ended.stdout
 
 
 @pytest.mark.every
