@@ -98,7 +98,9 @@ class Options:
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
-    data: Path | None = _flag(None, "real inputs to compare on, by input key", of="judge", metavar="NPZ")
+    data: Path | None = _flag(
+        None, "real inputs to compare on, by input key; a pattern for shards", of="judge", metavar="NPZ"
+    )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
     seed: int | None = _flag(None, "other random inputs; default the artifact's", of="judge", metavar="N")
