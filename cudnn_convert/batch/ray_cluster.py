@@ -148,7 +148,8 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
 
     for task in flying:
         ray.cancel(task)
-    ray.wait([*flying], num_returns=len(flying), timeout=process.GRACE) if flying else None
+    if flying:
+        ray.wait([*flying], num_returns=len(flying), timeout=process.GRACE)
     for task, flight in flying.items():
         job = flight.job
         try:
