@@ -39,12 +39,13 @@ def verify_artifact(
     beside = prepare_judging(plan.serving, options) if plan.serving else None
     # What was recorded of the source are calls of its own, which begin with its own states.
     judging = prepare_judging(plan, replace(options, golden=None) if beside else options)
-    runner = open_runner(judging, artifact)
     if measure is not None:
-        comparison: Comparison = shards.compare_shards(judging, measure)
+        comparison = shards.compare_shards(judging, measure)
         trial = find_dependence(judging, comparison.trial)
+        runner = open_runner(judging, artifact)
     else:
         trial = run_source(judging)
+        runner = open_runner(judging, artifact)
         comparison = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
     chunked = streaming.run_in_chunks(comparison, runner)
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
