@@ -16,6 +16,8 @@ from support.samples import fixture
 from cudnn_convert import pipeline
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.verification import check, end_to_end, shards
+from cudnn_convert.verification.end_to_end import Comparison
 
 SAMPLE = "1.15.5-v3_batch_major"
 
@@ -63,6 +65,23 @@ def test_shards_have_the_figures_of_one_process(folder: Path) -> None:
     assert verify(folder, share) == whole
     # Of feeds of one size alone no axis is known to be time: these are compared again, by the terms of all.
     assert 4 < share.calls < 8
+
+
+def test_what_bounds_are_held_against_is_of_all_shards(folder: Path) -> None:
+    """Spread and types of each output, and the first evaluation of the noise."""
+    pair = pipeline.plan_for_artifact(fixture(SAMPLE).prefix, folder / "m.onnx", options(folder))
+    judging = check.prepare_judging(pair.plan, pair.options)
+    runner = check.open_runner(judging, pair.path)
+    trial = check.run_source(judging)
+    whole = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
+    joined = shards.compare_shards(
+        judging, lambda files, terms: (shards.measure_shard(judging, runner, file, terms) for file in files)
+    )
+    for output in judging.plan.signature.outputs:
+        assert joined.spread(output) == whole.spread(output) > 0
+    assert joined.kinds == whole.kinds
+    gaps = [[max(column) for column in zip(*joined.first_gaps, strict=True)], check.measure_noise(whole)]
+    assert gaps[0] == gaps[1] and min(gaps[0]) > 0
 
 
 def test_terms_of_the_user_are_those_of_each_shard(folder: Path) -> None:
