@@ -147,6 +147,8 @@ class Limits:
     expansion: int = 100
     #: Nodes of a graph once its functions are laid flat.
     nodes: int = 1 << 20
+    #: Bytes that are copied here of a source or an artifact that lies in a store.
+    staged: int = 1 << 36
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Limits:
@@ -268,3 +270,14 @@ def on(artifact: object) -> Iterator[None]:
         yield
     finally:
         mark("")
+
+
+@contextmanager
+def renaming(rename: Callable[[str], str]) -> Iterator[None]:
+    """Within the context, files that are worked on are marked by other names."""
+    mark = _MARKER.get()
+    token = _MARKER.set(lambda path: mark(rename(path)))
+    try:
+        yield
+    finally:
+        _MARKER.reset(token)

@@ -123,7 +123,7 @@ class Options:
     )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
     data: Path | Mapping[str, Any] | None = _flag(
-        None, "real inputs to compare on, by input key", of="judge", metavar="NPZ"
+        None, "real inputs to compare on, by input key; a pattern for shards", of="judge", metavar="NPZ"
     )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")

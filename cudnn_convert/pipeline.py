@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudnn_convert import context, read, report, storage, targets
+from cudnn_convert import context, read, report, staging, storage, targets
 from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
@@ -28,14 +28,19 @@ from cudnn_convert.options import READING, Options, from_provenance, is_seed, li
 from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import check, recordings
+from cudnn_convert.verification import check, recordings, shards
+from cudnn_convert.verification.end_to_end import Judging, Terms
 from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import lazy, npz_archive
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
 
+#: As `map`: calls a function with the items of several lists, somewhere, and yields its results in order.
+Share = Callable[..., Iterator[Any]]
 
+
+@staging.with_copies
 @silence()
 @with_limits
 def convert(
@@ -116,7 +121,7 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 
 def _with_axes(plan: Plan, options: Options) -> Plan:
     """Name the axes of a plan whose artifact has a graph."""
-    form = FORMATS[options.format]
+    form = options.form
     if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
         return plan
     from cudnn_convert.plan import axes
@@ -160,14 +165,20 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 
 
 def verify_plan(
-    plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
+    plan: Plan,
+    artifact: Path | runners.Runner,
+    options: Options,
+    *,
+    is_copy: bool = False,
+    measure: shards.Measure | None = None,
 ) -> Verification:
     """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. `measure` compares shards of
+    `--data` in other processes.
     """
     with mute_output():
-        result = check.verify_artifact(plan, artifact, options)
+        result = check.verify_artifact(plan, artifact, options, measure)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
@@ -260,20 +271,65 @@ def _options_record(options: Options) -> dict[str, Any]:
     }
 
 
+@staging.with_copies
 @silence()
 @with_limits
-def verify(source: Path, artifact: Path, options: Options) -> Verification:
-    """Verify an artifact by its provenance, or by the options if it has none."""
+def verify(source: Path, artifact: Path, options: Options, share: Share | None = None) -> Verification:
+    """Verify an artifact by its provenance, or by the options if it has none.
+
+    `share` is a `map` over other processes, among which the shards of `options.data` are shared out.
+    """
     pair = plan_for_artifact(source, artifact, options)
     context.report_progress("verifying")
+    call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
+
+    def measure(files: Sequence[Path], terms: Terms | None) -> Iterator[shards.Partial]:
+        assert share is not None
+        columns = [[value] * len(files) for value in (*call, terms)]
+        for done, partial in enumerate(share(measure_shard, *columns[:3], files, columns[3])):
+            context.report_progress("verifying", done + 1, len(files))
+            yield partial
+
     try:
-        result = verify_plan(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
+        result = verify_plan(
+            pair.plan, pair.path, pair.options, is_copy=pair.is_copy, measure=measure if share else None
+        )
     except VerificationError as error:
         result = replace(error.report, subject=_subject(pair.plan, source, pair.path, pair.options))
         raise VerificationError(result, *error.reasons) from error
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
+@dataclass
+class _Opened:
+    """What the process of a pool keeps of the call whose shards it measures."""
+
+    call: tuple[Path, Path, Options]
+    judging: Judging
+    runner: runners.Runner
+
+
+_opened: list[_Opened] = []
+
+
+@silence()
+@with_limits
+def measure_shard(
+    source: Path, artifact: Path, options: Options, shard: Path, terms: Terms | None
+) -> shards.Partial:
+    """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
+    call = (source, artifact, options)
+    with mute_output():
+        if not _opened or _opened[0].call != call:
+            local = staging.keep_copy(options)
+            pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
+            judging = check.prepare_judging(pair.plan, pair.options)
+            _opened[:] = [_Opened(call, judging, check.open_runner(judging, pair.path))]
+        opened = _opened[0]
+        return shards.measure_shard(opened.judging, opened.runner, shard, terms)
+
+
+@staging.with_copies
 @silence()
 @with_limits
 def map_weights(source: Path, artifact: Path | None, options: Options) -> Subject:
@@ -290,6 +346,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
     return result.as_subject(None)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
@@ -297,6 +354,7 @@ def alone(source: Path, options: Options) -> Plan:
     return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
+@staging.with_copies
 @with_limits
 def load(source: Path, options: Options) -> Loaded:
     """Decode the weights of a source. Raises the errors of `cudnn_convert.errors`."""
@@ -393,6 +451,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
         return weight_map.trace_weights(plan, options.format, artifact)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
@@ -419,6 +478,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
         return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert.cli.batch import batch
+from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share
 from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
@@ -165,9 +165,12 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
     add_flags(parser, "source", "judge", "golden")
+    parser.add_argument("--jobs", type=int, metavar="N", help="shards of --data at a time; default 1")
+    add_engine(parser)
     parser.add_argument("--force", action="store_true", help="replace an older report")
     add_output(parser)
     flags = parser.parse_args(words)
+    check_engine(flags)
     return within(lambda: _verify(flags), flags)
 
 
@@ -178,8 +181,8 @@ def _verify(flags: argparse.Namespace) -> int:
     options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
-    with _write_reports(flags, read) as keep, _show_progress(flags):
-        result = pipeline.verify(source, artifact, options)
+    with _write_reports(flags, read) as keep, _show_progress(flags), open_share(flags) as share:
+        result = pipeline.verify(source, artifact, options, share)
         keep(result)
     if not flags.quiet:
         from cudnn_convert.cli import terminal

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert import targets
+from cudnn_convert import staging, targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
@@ -165,6 +165,7 @@ def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offer
     return Offered(key, taken, inputs, outputs)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:

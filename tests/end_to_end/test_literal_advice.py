@@ -68,6 +68,13 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/decoding.py: logits: {}; convert without": "of a table that lacks tokens, likewise",
         "verification/decoding.py: not proven": "of ties alone; test_decoding.py of verification provokes it",
         "artifacts/weights.py: weights as --format": "what another file is expected to be",
+        "batch/ray_cluster.py: give it more memory": "of a lost worker, which test_ray.py provokes",
+        "batch/ray_cluster.py: --engine ray: expected Ray": "the flag that was given",
+        "cli/batch.py: --ray-address": "the flag that was given, which test_ray.py provokes",
+        "process.py: native code ended a process of --jobs": "the flag that was given",
+        "verification/shards.py: give --data with a pattern": "which test_shards.py provokes",
+        "verification/shards.py: --jobs: expected shards": "where the mistake is",
+        "verification/shards.py: --jobs: {}; leave it out": "which test_shards.py provokes",
     }
 )
 #: What stays out of `--fast` in any case: each costs half a second and more.

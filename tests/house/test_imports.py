@@ -52,20 +52,21 @@ ALLOWED = {
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
+    "staging": "errors formats context storage options read artifacts",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification": "errors private formats context model options weights reference report graph "
-    "graph.passes recurrences plan artifacts verification.pieces",
+    "verification": "errors private formats context storage model options weights reference report graph "
+    "graph.passes recurrences plan artifacts staging verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
-    "keras.config read read.dialects read.tensorbundle plan targets",
+    "keras.config read read.dialects read.tensorbundle plan targets staging",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts verification weight_map",
+    "targets artifacts staging verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
-    "batch": "version errors formats context storage process options report read pipeline",
+    "batch": "version errors formats context storage process options report read staging pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
     "pipeline batch",
     "__main__": "cli",

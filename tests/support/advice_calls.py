@@ -322,6 +322,12 @@ LIMITED: Final = (
         ["--limit", "expanded=100"],
         r"if that is meant, give (--limit \S+)",
     ),
+    Advice(
+        ["staging.py: --limit staged"],
+        asking_files.stored,
+        ["--limit", "staged=100"],
+        r"if that is meant, give (--limit \S+)",
+    ),
 )
 
 
