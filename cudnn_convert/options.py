@@ -98,7 +98,22 @@ class Options:
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
-    data: Path | None = _flag(None, "real inputs to compare on, by input key", of="judge", metavar="NPZ")
+    data: Path | None = _flag(
+        None,
+        "real inputs to compare on: .npz, .npy, .tfrecord, .csv, .parquet, or a pattern of these",
+        of="judge",
+        metavar="PATTERN",
+    )
+    features: Sequence[str] = _flag(
+        (),
+        "what --data has for each input, where it has examples; or a file .json; repeatable",
+        of="judge",
+        metavar="KEY=TYPE[SHAPE],...",
+    )
+    batch: int | None = _flag(None, "examples of --data in a call; default 32", of="judge", metavar="N")
+    limit_examples: int | None = _flag(
+        None, "examples of --data to take; default 64", of="judge", metavar="N"
+    )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
     seed: int | None = _flag(None, "other random inputs; default the artifact's", of="judge", metavar="N")
@@ -153,6 +168,9 @@ class Options:
             raise UsageError(
                 f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
             )
+        examples = ("features", "batch", "limit_examples")
+        if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
+            raise UsageError(f"{given[0]} needs --data: the examples that it is about")
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
@@ -174,7 +192,7 @@ KINDS: Final[Mapping[str, type]] = {
 }
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
-_COUNTS: Final = frozenset({"layers", "units", "directions"})
+_COUNTS: Final = frozenset({"layers", "units", "directions", "batch", "limit_examples"})
 
 
 #: Of a whole number there, and of a seed.

@@ -23,6 +23,7 @@ from cudnn_convert.errors import (
     UsageError,
     VerificationError,
 )
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
@@ -31,7 +32,7 @@ from cudnn_convert.read import paths
 from cudnn_convert.report import Report, Subject, Verification, WeightsReport
 from cudnn_convert.verification import check, recordings
 from cudnn_convert.version import __version__
-from cudnn_convert.weights import lazy, npz_archive
+from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -91,8 +92,10 @@ def convert(
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
     """List the files that a call reads, described and as paths: none may be written."""
-    given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
+    given = {"--golden": options.golden, "--architecture": options.architecture}
     flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    if data := Data.of(options, seed=0):
+        flags += [(f"--data {file}", file) for file in data.match()]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
     return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
@@ -355,7 +358,8 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
-    if options.data is None:
+    data = Data.of(options, seed=check.choose_seed(options))
+    if data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     if options.states:
         raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
@@ -369,9 +373,11 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import record_source
 
     plan = prepare.make_plan(model, options)
+    calls = read_calls(data)
     with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
-        return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
+        meta = record_source(plan, calls, fresh, constants=options.set, trust=options.trust)
+    return meta
 
 
 @silence()
@@ -388,20 +394,20 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
             fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
         with context.on(artifact):
             form, path, _ = _open(artifact, trust=options.trust)
-        feeds = None
-        if options.data is not None:
-            arrays = npz_archive.load_user_arrays(options.data, flag="--data", strings=True)
-            feeds = npz_archive.calls(arrays, where=f"--data {options.data}")
+        data = Data.of(options, seed=check.choose_seed(options))
+        calls = None if data is None else read_calls(data)
         with mute_output():
             context.report_progress("running")
             answers = call.call_artifact(
                 form,
                 path,
-                feeds,
+                None if calls is None else calls.feeds,
                 seed=check.choose_seed(options),
                 signature=options.signature,
                 vouched=prepare.user_code(replace(options, format=form)),
             )
+        if calls is not None:
+            answers = replace(answers, data=calls.summary)
         if fresh is not None:
             with fresh.open("wb") as file:
                 np.savez(file, **answers.arrays())  # type: ignore[arg-type]

@@ -34,6 +34,8 @@ from cudnn_convert.version import __version__
 if TYPE_CHECKING:
     from cudnn_convert.report import Keep, Verification
 
+#: The options that say which feeds are taken from data.
+DATA: Final = ("data", "features", "batch", "limit_examples")
 #: What `--help` shows of a conversion; `--help-all` shows the other flags too.
 EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
 EXAMPLES: Final = """\
@@ -201,7 +203,7 @@ def run(words: Sequence[str], within: Within = directly) -> int:
         description="Run an artifact once and print its outputs: on random inputs, or on those of --data.",
     )
     parser.add_argument("source", metavar="ARTIFACT", help="a file or an OUT folder")
-    for name in ("signature", "data", "seed", "custom_objects", "limit", "trust"):
+    for name in ("signature", *DATA, "seed", "custom_objects", "limit", "trust"):
         add_flag(parser, name)
     parser.add_argument("--out", type=Path, metavar="NPZ", help="save the outputs by key")
     parser.add_argument("--json", action="store_true", help="print what the outputs are as JSON")
@@ -235,8 +237,10 @@ def record(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("source", metavar="SOURCE")
     add_flags(parser, "source")
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
+        "--data", type=Path, required=True, metavar="PATTERN", help="the inputs: files as for a conversion"
     )
+    for name in DATA[1:]:
+        add_flag(parser, name)
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="replace an older recording at OUT")
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")

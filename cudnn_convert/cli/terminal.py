@@ -188,7 +188,7 @@ def show_answers(answers: Answers, *, quiet: bool = False) -> None:
     """Print a table of outputs on stdout, a row for each of every call; on stderr what was fed."""
     if not quiet:
         errors = Screen(stderr=True)
-        origin = "given" if answers.seed is None else f"random, seed {answers.seed}"
+        origin = answers.data or "given" if answers.seed is None else f"random, seed {answers.seed}"
         errors.print(f"{answers.artifact}: {answers.format}, signature {answers.signature}")
         for feed in answers.feeds:
             shapes = (f"{key} {value.dtype} {[*value.shape]}" for key, value in feed.items())
@@ -257,6 +257,8 @@ def verification(result: Verification) -> None:
     feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
     seed = "" if result.seed is None else f" (seed {result.seed})"
     console.print(f"compared on: {'; '.join(feeds)}{seed}")
+    if result.data is not None:
+        console.print(f"data: {result.data}")
 
 
 def _in_chunks(streamed: StreamReport) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds.data import Calls
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import compare
@@ -30,40 +31,36 @@ _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strin
 
 
 def accept_feeds(
-    judge: Judge, source: Source, path: Path, *, without: Collection[str] = ()
+    judge: Judge, source: Source, calls: Calls, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` by signature key, with `feed<k>/` before, those `without` left out.
+    """The user's feeds by tensor, those of the keys `without` left out.
 
     Raises UsageError.
     """
-    feeds, where = read_feeds(judge, path, without=without), f"--data {path}"
+    feeds = read_feeds(judge, calls, without=without)
     try:
         for feed in feeds:
-            judge.require_accepted(source, feed, where=where)
+            judge.require_accepted(source, feed, where=calls.where)
     except UsageError as error:
-        if any(
-            value.dtype.kind == "S"
-            for value in npz_archive.load_user_arrays(path, flag="--data", strings=True).values()
-        ):
+        if any(value.dtype.kind == "S" for feed in calls.feeds for value in feed.values()):
             raise UsageError(f"{error}; {_CUT_OFF}") from error
         raise
     return feeds
 
 
-def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
-    """Read the feeds of `accept_feeds` as the source takes them, without a run.
+def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
+    """The feeds of `accept_feeds` as the source takes them, without a run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where, plan = f"--data {path}", judge.plan
-    calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
+    where, plan = calls.where, judge.plan
     keys, streaming = {*plan.signature.inputs}, plan.streaming
     free = {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}
-    for call in calls:
+    for call in calls.feeds:
         if not keys - free <= call.keys() - left_out <= keys:
             raise UsageError(f"{where}: expected the keys {sorted(keys - free)}, found {sorted(call)}")
-    fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls)
+    fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls.feeds)
     return [feed | begin_states(plan, feed) for feed in fed]
 
 
