@@ -376,8 +376,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     calls = read_calls(data)
     with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
-        meta = record_source(plan, calls, fresh, constants=options.set, trust=options.trust)
-    return meta
+        return record_source(plan, calls, fresh, constants=options.set, trust=options.trust)
 
 
 @silence()

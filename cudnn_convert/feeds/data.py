@@ -103,7 +103,7 @@ def read_calls(data: Data) -> Calls:
 
 
 def _find_kind(path: Path) -> str:
-    """The kind of a file: by its suffix, else by its first bytes, else an `.npz`, which will say what is wrong."""
+    """The kind of a file: by its suffix, else by its first bytes, else `npz`, whose reader refuses it."""
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if suffixes and suffixes[-1] in _KINDS:
         return _KINDS[suffixes[-1]]
@@ -186,7 +186,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
         return _read_records(data, files, features)
     if not features:
         raise UsageError(
-            f"{data}: expected --features for the columns of a table, found none; give --features KEY=TYPE[SHAPE]"
+            f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
         )
     reader = tables.READERS[kind]
     rows = chain.from_iterable(reader(file, features, flag=FLAG) for file in files)

@@ -181,6 +181,7 @@ def _read_shape(given: Any, where: str) -> tuple[tuple[int | None, ...], int]:
     axis = sizes.index(_BATCH) if _BATCH in sizes else 0
     sizes = [size for size in sizes if size != _BATCH]
     shape: list[int | None] = []
+    size: Any
     for place, size in enumerate(sizes):
         if size in ("?", None) and place == 0:
             shape.append(None)

@@ -20,7 +20,8 @@ from cudnn_convert.feeds.features import BITS, Feature
 from cudnn_convert.feeds.records import Place
 from cudnn_convert.model import Array
 
-_LITTLE_ENDIAN: Final = True
+#: After an input's key: the steps of each example.
+_STEPS: Final = "/steps"
 _PARSED: Final = {"float": tf.float32, "int64": tf.int64, "bytes": tf.string}
 
 
@@ -50,15 +51,19 @@ def batch_examples(
     with tf.init_scope():  # the caller may be building a graph
         drawn = _draw(examples, drawing)
         parsed = drawn.map(
-            lambda numbers, serialized: (numbers, _parse(serialized, features)),
+            tf.autograph.experimental.do_not_convert(
+                lambda numbers, serialized: (numbers, _parse(serialized, features))
+            ),
             num_parallel_calls=tf.data.AUTOTUNE,
         ).prefetch(tf.data.AUTOTUNE)
         try:
             for numbers, values in parsed:
                 arrays = {key: value.numpy() for key, value in values.items()}
-                _refuse_missing(arrays, numbers.numpy(), drawn, features, place, flag)
+                # TensorFlow takes an example that lacks a feature for one without values.
+                if _has_empty(arrays) and (reason := _explain(drawn, features, place, {*numbers.numpy()})):
+                    raise UsageError(f"{flag} {reason}")
                 yield {key: _finish(arrays[key], feature, flag) for key, feature in features.items()}
-        except tf.errors.OpError as cause:
+        except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
             if reason := _explain(drawn, features, place):
                 raise UsageError(f"{flag} {reason}") from cause
             raise UsageError(
@@ -111,19 +116,25 @@ def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
         elif feature.is_variable:
             steps = value.row_lengths() // feature.inner
             steps = _checked(steps, value.row_lengths(), feature.inner)
-            pad = tf.constant(b"" if feature.kind == "bytes" else feature.pad, value.dtype)
+            pad = _pad(feature, value.dtype)
             value = value.to_tensor(pad)
         else:
             steps = None
         sizes = [-1 if size is None else size for size in feature.shape]
         if steps is not None:
-            sizes[0] = tf.reduce_max(tf.concat([steps, [0]], 0))
-            values[f"{key}/steps"] = steps
-        values[key] = tf.reshape(value, [tf.size(serialized), *sizes])
+            sizes[0] = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
+            values[key + _STEPS] = steps
+        values[key] = tf.reshape(value, tf.stack([tf.size(serialized), *sizes]))
     for feature in features.values():
         if feature.length_of is not None:
-            values[feature.key] = values[f"{feature.length_of}/steps"]
+            values[feature.key] = values[feature.length_of + _STEPS]
     return values
+
+
+def _pad(feature: Feature, dtype: Any) -> Any:
+    if dtype == tf.string:
+        return tf.constant(b"")
+    return tf.constant(np.asarray(feature.pad).astype(dtype.as_numpy_dtype))
 
 
 def _wanted(feature: Feature) -> Any:
@@ -151,11 +162,11 @@ def _decode(strings: Any, feature: Feature) -> tuple[Any, Any]:
     longest = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
     if feature.is_variable:
         # A length of 0 is none that the op takes.
-        values = tf.io.decode_raw(
-            strings, raw, little_endian=_LITTLE_ENDIAN, fixed_length=tf.maximum(longest, 1) * share
-        )[:, : longest * (share // raw.size)]
+        values = tf.io.decode_raw(strings, raw, fixed_length=tf.maximum(longest, 1) * share)[
+            :, : longest * (share // raw.size)
+        ]
     else:
-        values = tf.io.decode_raw(strings, raw, little_endian=_LITTLE_ENDIAN)
+        values = tf.io.decode_raw(strings, raw)
     if feature.coding == BITS:
         # The highest bit of a byte is the first; bits after the last one of an example are left out.
         powers = tf.constant([128, 64, 32, 16, 8, 4, 2, 1], tf.uint8)
@@ -165,23 +176,12 @@ def _decode(strings: Any, feature: Feature) -> tuple[Any, Any]:
     if not feature.is_variable:
         return values, None
     inside = tf.sequence_mask(steps * feature.inner, longest * feature.inner)
-    return tf.where(inside, values, tf.cast(feature.pad, values.dtype)), steps
+    return tf.where(inside, values, _pad(feature, values.dtype)), steps
 
 
-def _refuse_missing(
-    arrays: Mapping[str, Array],
-    numbers: Array,
-    drawn: Any,
-    features: Mapping[str, Feature],
-    place: Callable[[int], str],
-    flag: str,
-) -> None:
-    """Refuse an example that lacks a feature, which TensorFlow takes for one without values."""
-    empty = [arrays[key] for key in arrays if key.endswith("/steps")]
-    if any((steps == 0).any() for steps in empty) and (
-        reason := _explain(drawn, features, place, {*numbers})
-    ):
-        raise UsageError(f"{flag} {reason}")
+def _has_empty(arrays: Mapping[str, Array]) -> bool:
+    """Whether a feature of any example has no steps."""
+    return any((steps == 0).any() for key, steps in arrays.items() if key.endswith(_STEPS))
 
 
 def _explain(

@@ -14,7 +14,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
+
+import numpy as np
 
 from cudnn_convert import context
 from cudnn_convert.errors import UsageError
@@ -74,7 +76,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Place]:
                     raise UsageError(f"{where}: expected the head of a record, found {what}; {_AGAIN}")
                 length, end = _HEAD.unpack(head)[0], offset + _HEAD.size + _TAIL
                 if not compressed and end + length > stored:
-                    raise _too_short(where, length, stored - end)
+                    raise _too_short(where, length, stored - end + _TAIL)
                 _check_bytes(stream, length, where, values=values or compressed)
                 if compressed and context.is_bomb(end + length, stored):
                     raise _explain_bomb(path, stored, flag)
@@ -87,11 +89,15 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Place]:
 
 
 def _is_sound(head: bytes) -> bool:
-    return mask_crc(extend_crc(0, head[:8])) == _HEAD.unpack(head)[1]
+    return mask_crc(_extend(0, head[:8])) == int.from_bytes(head[8:], "little")
+
+
+def _extend(crc: int, data: bytes) -> int:
+    return extend_crc(crc, np.frombuffer(data, np.uint8))
 
 
 def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
-    """The error of a compressed file that has more bytes than the limits allow, with the limit that it needs."""
+    """The error of a compressed file that becomes too large, with the limit that it needs."""
     whole = 0
     with gzip.open(path) as stream:
         while chunk := stream.read(_CHUNK):
@@ -102,21 +108,21 @@ def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
 
 def _too_short(where: str, length: int, there: int) -> UsageError:
     return UsageError(
-        f"{where}: expected {length} bytes, found {max(there, 0)} to the end of the file; {_AGAIN}"
+        f"{where}: expected {length + _TAIL} bytes, found {there} to the end of the file; {_AGAIN}"
     )
 
 
-def _check_bytes(stream: IO[bytes], length: int, where: str, *, values: bool) -> None:
+def _check_bytes(stream: Any, length: int, where: str, *, values: bool) -> None:
     """Pass over the bytes of a record and their checksum; compare them with `values`."""
     if not values:
         stream.seek(length + _TAIL, 1)
         return
     left, crc = length, 0
     while left and (chunk := stream.read(min(left, _CHUNK))):
-        crc, left = extend_crc(crc, chunk), left - len(chunk)
+        crc, left = _extend(crc, chunk), left - len(chunk)
     tail = stream.read(_TAIL)
     if left or len(tail) < _TAIL:
-        raise _too_short(where, length, length - left)
+        raise _too_short(where, length, length - left + len(tail))
     if int.from_bytes(tail, "little") != mask_crc(crc):
         raise UsageError(f"{where}: expected bytes of their checksum, found damaged ones; {_AGAIN}")
 
@@ -161,7 +167,7 @@ def _count(feature: Any, kind: str) -> int:
 
 
 def find_fault(serialized: bytes, features: Mapping[str, Feature]) -> str | None:
-    """What is wrong with an Example for these features: what was expected and found; None where nothing is."""
+    """What is wrong with an Example for these features; None where nothing is."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 

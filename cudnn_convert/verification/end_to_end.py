@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.feeds.data import Calls
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan

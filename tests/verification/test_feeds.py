@@ -200,7 +200,7 @@ NO_ARRAYS = "expected an .npz of plain arrays, found none"
         pytest.param(pickle.dumps(Bomb()), NO_ARRAYS, id="pickle"),
         pytest.param(b"", NO_ARRAYS, id="empty"),
         pytest.param(b"PK\x03\x04 and no more", NO_ARRAYS, id="cut-off"),
-        pytest.param(None, NO_ARRAYS, id="no-file"),
+        pytest.param(None, "expected a file, or a pattern of files, found none", id="no-file"),
     ],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, data: Any, message: str) -> None:
