@@ -294,7 +294,7 @@ class Pair:
 def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plan a source by an artifact's provenance, or by the options if it has none."""
     with context.on(artifact):
-        form, path, recorded = _open(artifact, trust=options.trust)
+        form, path, recorded = identify_artifact(artifact, trust=options.trust)
     is_whole = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
@@ -324,7 +324,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     return Pair(plan, path, options, is_copy)
 
 
-def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
+def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
     """Return the format, path and provenance of an artifact.
 
     Its files must lie in its folder unless it is trusted.
@@ -392,7 +392,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
             destination = storage.Target(out, lambda _: False, [("the artifact", artifact)], force=False)
             fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
         with context.on(artifact):
-            form, path, _ = _open(artifact, trust=options.trust)
+            form, path, _ = identify_artifact(artifact, trust=options.trust)
         data = Data.of(options, seed=check.choose_seed(options))
         calls = None if data is None else read_calls(data)
         with mute_output():

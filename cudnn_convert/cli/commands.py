@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.cli.batch import batch
+from cudnn_convert.cli.benchmark import benchmark
 from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
@@ -284,6 +285,7 @@ def completion(words: Sequence[str], _: Within = directly) -> int:
 #: A subcommand wins over a file of that name; `./verify` is the file.
 SUBCOMMANDS: Final = {
     "batch": batch,
+    "benchmark": benchmark,
     "inspect": inspect,
     "map": map_weights,
     "verify": verify,

@@ -29,6 +29,7 @@ from cudnn_convert.report import Report, StreamReport, Subject, Verification
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
     from cudnn_convert.batch.jobs import Job
+    from cudnn_convert.benchmark.rounds import Result
 
 _UNTOLD: Final = "?"
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
@@ -325,6 +326,45 @@ def show_summary(summary: Summary) -> None:
     if summary.missing:
         table.add_row("not begun", str(summary.missing))
     Screen(stderr=True).print(table)
+
+
+def show_benchmark(result: Result) -> None:
+    """Print on stdout a row for each model and size, then where the time of each goes."""
+    from cudnn_convert.benchmark.page import micros
+
+    table = _make_table(
+        *("model", "batch", "steps", "threads", "median", "bounds", "99 %", "a second", "first call", "load"),
+        *("MiB", "times as fast"),
+    )
+    for row in result.results:
+        sizes = ("-" if size is None else str(size) for size in (row.batch, row.steps))
+        times = row.incomparable and f"not comparable: {row.incomparable}"
+        if row.ratio is not None:
+            times = f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+        table.add_row(
+            f"{row.model} ({row.format})",
+            *sizes,
+            str(row.threads),
+            micros(row.median_us),
+            f"[{micros(row.median_low_us)}, {micros(row.median_high_us)}]",
+            micros(row.p99_us),
+            "-" if row.per_second is None else f"{row.per_second:,.0f}",
+            micros(row.first_call_us),
+            micros(row.load_s * 1e6),
+            "-" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+            times,
+        )
+    console = Screen(stderr=False)
+    console.print(table)
+    if len({row.model for row in result.results}) > 1:
+        console.print(f"times as fast as {result.against}")
+    for profile in result.profiles:
+        threads = f"{profile['threads']} thread{'' if profile['threads'] == 1 else 's'}"
+        console.print(f"{profile['model']}, {threads}: {profile['sentences'][0]}")
+        for sentence in profile["sentences"][1:]:
+            console.print(f"  {sentence}")
+        for part in profile["parts"]:
+            console.print(f"  {part['share']:>6.1%}  {part['name']} ({part['kind']})")
 
 
 class Screen(Console):

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from contender import JIT, ONNX, ONNX_INT8, SESSION
 from kept import Timing
-from ratios import Ratio, ratio, summary
 from roster import OURS, own
 from shapes import counted
+
+from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
 
 #: How many times faster than TensorFlow 1's cells, by cell and shape.
 FASTER: Final = MappingProxyType(

@@ -8,9 +8,10 @@ from typing import Any
 
 import roster
 from kept import Timing
-from ratios import ratio, summary
 from roster import OURS
 from shapes import QUICK, SHAPES, counted
+
+from cudnn_convert.benchmark.ratios import ratio, summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from charts import chart
 from goals import Verdict
 from kept import Timing, timings
 from listing import Cell, Table
-from ratios import CONFIDENCE
 from roster import own, words
 from shapes import QUICK, SHAPES
+
+from cudnn_convert.benchmark.ratios import CONFIDENCE
 
 NAME: Final = "performance.md"
 _PLOTS: Final = MappingProxyType(
