@@ -9,7 +9,7 @@ The functions take what the command line's flags take, under the same names. The
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -32,6 +32,7 @@ from cudnn_convert.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from cudnn_convert.artifacts.call import Answers
+    from cudnn_convert.benchmark.profile import Profile
     from cudnn_convert.inspection.result import Inspection
     from cudnn_convert.options import Options
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -45,6 +46,7 @@ __all__ = [
     "Inspection",
     "InvalidModelError",
     "MissingDependencyError",
+    "Profile",
     "ReadError",
     "Report",
     "UnprovenError",
@@ -56,6 +58,7 @@ __all__ = [
     "convert",
     "inspect",
     "load",
+    "profile",
     "record",
     "run",
     "verify",
@@ -67,6 +70,7 @@ _FILES: Final = frozenset({"source", "out", "artifact"})
 _LATE: Final = {
     "Answers": "cudnn_convert.artifacts.call",
     "Inspection": "cudnn_convert.inspection.result",
+    "Profile": "cudnn_convert.benchmark.profile",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
 }
@@ -113,6 +117,9 @@ def convert(
     lowering: str = "fast",
     jit: bool = False,
     data: str | PathLike[str] | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     seed: int | None = None,
@@ -207,11 +214,35 @@ def load(
     return pipeline.load(Path(source), options)
 
 
+def profile(
+    callable: Callable[[Any], Any],  # noqa: A002 - what it is
+    feeds: Iterable[Any],
+    *,
+    steps: int = 5,
+    folder: str | PathLike[str] | None = None,
+) -> Profile:
+    """Say where the time of `callable(feed)` goes: in Python, in recurrences, loops and other ops.
+
+    Each feed is passed as it is, in turn, `steps` calls in all after two of each that are not measured.
+    `Profile.sentence` has the verdict, `parts` the shares, whose sum is 1, and microseconds of a call, `ops`
+    the same by op. It sees TensorFlow's functions and sessions, ONNX Runtime and TensorFlow Lite; by op it
+    knows TensorFlow alone. With `folder` the trace of TensorFlow's profiler is kept there, for TensorBoard.
+    Raises UsageError without a feed, or where a profiler of TensorFlow runs already; and what `callable`
+    raises. Nothing else should run in this process meanwhile.
+    """
+    from cudnn_convert.benchmark import profile as room
+
+    return room.profile(callable, feeds, steps=steps, folder=None if folder is None else Path(folder))
+
+
 def record(
     source: str | PathLike[str],
     out: str | PathLike[str],
     *,
     data: str | PathLike[str],
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     inputs: str | Sequence[str] = (),
     outputs: str | Sequence[str] = (),
     set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
@@ -229,8 +260,9 @@ def record(
 ) -> dict[str, Any]:
     """Run the original at `source` on `data` and write its answers to `out`.
 
-    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Returns
-    the recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
+    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`; or it
+    is a pattern of files of records, tables or arrays, whose `features` become the inputs. Returns the
+    recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
     that the source needs.
     """
     options = _options(locals())
@@ -244,6 +276,9 @@ def run(
     *,
     signature: str | None = None,
     data: str | PathLike[str] | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     seed: int | None = None,
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
@@ -285,6 +320,9 @@ def verify(
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
     data: str | PathLike[str] | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     golden: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,

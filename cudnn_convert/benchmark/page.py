@@ -15,8 +15,8 @@ from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, pair
 from cudnn_convert.report.page import document
 
 _HEADS: Final = (
-    "model", "format", "batch", "steps", "threads", "median", "99 %", "a second", "first call", "load", "memory",
-    "times as fast",
+    "model", "format", "batch", "steps", "threads", "median", "99 %", "a second", "first call", "load",
+    "memory", "times as fast",
 )  # fmt: skip
 #: Columns that align right.
 _NUMBERS: Final = tuple(range(2, len(_HEADS)))
@@ -101,6 +101,10 @@ def _row(row: Row) -> Iterator[object]:
         yield join([f"{row.ratio:.2f}", tag("br"), tag("span", bounds, class_="soft")])
 
 
+def _shorten(label: str) -> str:
+    return label if len(label) < 52 else f"{label[:24]}...{label[-24:]}"
+
+
 def _plot(rows: Sequence[Row]) -> Markup:
     """Bars of the medians of one size, which begin at 0."""
     longest = max(row.median_us for row in rows)
@@ -109,7 +113,7 @@ def _plot(rows: Sequence[Row]) -> Markup:
         top, wide = k * _LINE, max(1.0, _LONGEST * row.median_us / longest)
         label = f"{PurePath(row.model).name}, {row.format}"
         marks += [
-            tag("text", label if len(label) < 52 else f"{label[:24]}...{label[-24:]}", x="0", y=f"{top + 12}"),
+            tag("text", _shorten(label), x="0", y=f"{top + 12}"),
             tag(
                 "rect", tag("title", f"{row.model}: {micros(row.median_us)}"),
                 x="0", y=f"{top + 17}", width=f"{wide:.1f}", height="10", class_="bar",

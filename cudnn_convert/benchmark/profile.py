@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,11 +33,12 @@ STEPS: Final = 5
 #: From which share on something is what the time goes to.
 _MUCH: Final = 0.5
 _SOME: Final = 0.3
-#: The calls of runtimes that are noted: module, class, method.
+#: The calls of runtimes that are noted, where these are imported: module, class, method.
 _RUNTIME_CALLS: Final = (
     ("onnxruntime", "InferenceSession", "run"),
-    ("tensorflow.compat.v1", "Session", "run"),
-    ("tensorflow.lite", "Interpreter", "invoke"),
+    ("tensorflow.python.client.session", "BaseSession", "run"),
+    ("tensorflow.lite.python.interpreter", "Interpreter", "invoke"),
+    ("tensorflow.lite.python.interpreter", "SignatureRunner", "__call__"),
 )
 #: Rows of a kind that are kept.
 _ROWS: Final = 12
@@ -150,14 +150,8 @@ def _note_runtimes(spans: list[Span]) -> Iterator[None]:
     """Add the span of each call of a runtime to `spans` within the context."""
     with ExitStack() as stack:
         for module, name, method in _RUNTIME_CALLS:
-            if module.partition(".")[0] not in sys.modules:
-                continue
-            kind = (
-                getattr(import_module("tensorflow").lite, name)
-                if module == "tensorflow.lite"
-                else (getattr(import_module(module), name))
-            )
-            stack.enter_context(_replace_method(kind, method, spans))
+            if (kind := getattr(sys.modules.get(module), name, None)) is not None:
+                stack.enter_context(_replace_method(kind, method, spans))
         yield
 
 
@@ -240,17 +234,10 @@ def _summarise(
     parts += inside
     python = sum(part.share for part in parts if part.kind == "python")
     function = find() if python >= _SOME else None
-    sentences = (*_explain(parts, ops, function), _UNREMARKABLE)
+    sentences = tuple(_explain(parts, ops, function)) or (_UNREMARKABLE,)
     trace = None if folder is None else str(folder)
-    ordered = sorted(parts, key=lambda part: -part.share)
-    return Profile(
-        len(steps),
-        wall / len(steps),
-        tuple(ordered),
-        tuple(ops),
-        sentences[: len(sentences) - 1] or sentences,
-        trace,
-    )
+    ordered = tuple(sorted(parts, key=lambda part: -part.share))
+    return Profile(len(steps), wall / len(steps), ordered, tuple(ops), sentences, trace)
 
 
 def _split_python(step: Step) -> tuple[float, float, float]:
@@ -274,8 +261,7 @@ def _share_runtime(
     Threads work at once: the time in which any worked is divided as the work of all threads is.
     """
     if work is None or not work.total or not runtime:
-        rest = [_part("runtime", "the runtime", runtime, wall, calls)] if runtime else []
-        return rest, []
+        return [_part("runtime", "the runtime", runtime, wall, calls)] if runtime else [], []
     busy = min(work.busy, runtime)
     scale = busy / work.total
     found = [
@@ -303,33 +289,34 @@ _UNREMARKABLE: Final = "no part takes half of the time"
 
 
 def _explain(parts: Sequence[Part], ops: Sequence[Part], function: str | None) -> Iterator[str]:
-    """Sentences on what takes much of the time, and what could be done."""
-    of_kind = {
-        kind: sorted((part for part in parts if part.kind == kind), key=lambda part: -part.share)
-        for kind in ("python", "recurrence", "loop", "waiting", "other")
-    }
-    shares = {kind: sum(part.share for part in some) for kind, some in of_kind.items()}
-    found: list[tuple[float, str]] = []
-    if shares["python"] >= _MUCH:
-        most = of_kind["python"][0]
+    """Sentences on what takes much of the time, and what could be done; the most important first.
+
+    The recurrence is judged among all work: who waits may wait for other processes of a busy machine.
+    """
+
+    def of(*kinds: str) -> list[Part]:
+        return sorted((part for part in parts if part.kind in kinds), key=lambda part: -part.share)
+
+    python, steps, waiting = of("python"), of("recurrence", "loop"), _sum(of("waiting"))
+    if (share := _sum(python)) >= _MUCH:
         where = f", most of it in {function}" if function else ""
-        what = f"{most.name} in Python takes {most.share:.0%}{where}"
         cure = "work on whole arrays at once, or do it while the next call runs"
-        found.append((shares["python"], f"{what}; {cure}"))
-    steps = shares["recurrence"] + shares["loop"]
-    if steps >= _MUCH:
-        most = max((*of_kind["recurrence"], *of_kind["loop"]), key=lambda part: part.share)
-        what = f"the recurrence takes {steps:.0%}, most of it {most.name}"
-        cure = "its steps follow one another: put more rows in a call, or compare --format onnx"
-        found.append((steps, f"{what}; {cure}"))
-    if shares["waiting"] >= _MUCH:
-        what = f"handing work to threads and waiting for them takes {shares['waiting']:.0%}"
-        found.append(
-            (shares["waiting"], f"{what}; give the runtime fewer threads, or put more rows in a call")
-        )
-    if not found and ops and ops[0].share >= _SOME:
-        found.append((ops[0].share, f"{ops[0].name} takes {ops[0].share:.0%} of the time"))
-    yield from (sentence for _, sentence in sorted(found, key=lambda each: -each[0]))
+        yield f"{python[0].name} in Python takes {share:.0%}{where}; {cure}"
+    work = 1 - waiting
+    if steps and (share := _sum(steps) / work) >= _MUCH:
+        cure = "its steps follow one another: put more rows in a call, or compare another format"
+        yield f"the recurrence takes {share:.0%} of the work, most of it {steps[0].name}; {cure}"
+    elif ops and (share := ops[0].share / work) >= _MUCH:
+        yield f"{ops[0].name} takes {share:.0%} of the work"
+    if waiting >= _MUCH:
+        cure = "give the runtime fewer threads, put more rows in a call, or leave the machine alone"
+        yield f"handing work to threads and waiting takes {waiting:.0%}; {cure}"
+    if (share := _sum(of("runtime"))) >= _MUCH:
+        yield f"the runtime takes {share:.0%}; it does not say what of"
+
+
+def _sum(parts: Sequence[Part]) -> float:
+    return sum(part.share for part in parts)
 
 
 def _find_function(call: Callable[[Any], Any], feeds: Sequence[Any]) -> str | None:

@@ -110,7 +110,7 @@ class Call:
     profile: Path | None = None
 
 
-class _RefusalOfWorker(CudnnConvertError):
+class _WorkerError(CudnnConvertError):
     """What a worker refused, with the exit code of the single command."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -155,7 +155,7 @@ class _Process:
             raise CudnnConvertError(f"{self.model}: {process.explain_crash(code, self._native)}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise _RefusalOfWorker(answer["error"], answer["exit_code"])
+            raise _WorkerError(answer["error"], answer["exit_code"])
         return answer
 
     def end(self) -> None:

@@ -139,12 +139,12 @@ def _count_line(events: Iterable[tuple[str, Span, int | None]], work: Work) -> l
     for name, (begin, end), iteration in sorted(events, key=lambda event: (event[1][0], -event[1][1])):
         close(begin)
         if stack:
-            end = min(end, stack[-1][1])
-            stack[-1][2] -= end - begin
+            stack[-1][2] -= min(end, stack[-1][1]) - begin
         else:
             busy.append((begin, end))
-        outer = bool(stack) and stack[-1][3]
-        in_loop = outer or bool(iteration) or (_OP.fullmatch(name) is not None and "/while/" in name)
+        # Who works off an iteration may go on to what follows the loop: of an op its name says where it is.
+        match = _OP.fullmatch(name)
+        in_loop = bool(iteration) if match is None else _BODY.match(match["node"]) is not None
         stack.append([name, end, end - begin, in_loop])
     close(float("inf"))
     return busy
@@ -199,7 +199,7 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
 
 def _within(spans: Sequence[Span], step: Span) -> Iterator[Span]:
     """The parts of spans in a step, from its begin."""
-    for begin, end in spans:
-        begin, end = max(begin, step[0]), min(end, step[1])
+    for span in spans:
+        begin, end = max(span[0], step[0]), min(span[1], step[1])
         if begin < end:
             yield begin - step[0], end - step[0]
