@@ -26,6 +26,10 @@ _LINE: Final = 34
 _LONGEST: Final = 226
 
 
+#: The smallest share of a part that is shown; the JSON has all.
+_SHOWN: Final = 0.005
+
+
 def of(result: Result) -> str:
     """The page of a benchmark, as text of HTML."""
     models = [*dict.fromkeys(row.model for row in result.results)]
@@ -64,12 +68,12 @@ def _sizes(row: Row) -> str:
 def _sections(result: Result) -> Iterator[Markup]:
     machine = [(key, str(value)) for key, value in result.machine.items()]
     yield tag("div", pairs([("compared with", name(result.against)), *machine]), class_="card")
-    if result.profiles:
-        yield section("Where the time goes", *map(_profile, result.profiles))
     ordered = sorted(result.results, key=lambda row: (row.threads, row.batch or 0, row.steps or 0))
     figures = [_plot([*rows]) for _, rows in groupby(ordered, _sizes)]
     yield section("A call's time", tag("div", tag("div", *figures, class_="plots"), class_="card"))
     yield section("All figures", table(_HEADS, map(_row, result.results), numbers=_NUMBERS))
+    if result.profiles:
+        yield section("Where the time goes", *map(_profile, result.profiles))
     if result.notes:
         yield section("Notes", tag("div", bullets(result.notes), class_="card"))
 
@@ -133,6 +137,7 @@ def _profile(profile: Mapping[str, Any]) -> Markup:
     parts = [
         (name(part["name"]), part["kind"], f"{part['share']:.1%}", micros(part["us"]))
         for part in profile["parts"]
+        if part["share"] >= _SHOWN
     ]
     ops = [(name(part["name"]), f"{part['share']:.1%}", micros(part["us"])) for part in profile["ops"]]
     tables = [table(heads, parts, numbers=(2, 3))]
