@@ -80,6 +80,8 @@ FILES: dict[str, dict[str, str]] = {
     },
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
+    "docs/feeding.md": {"model.ckpt": MODEL},
+    "docs/benchmark.md": {"model.ckpt": MODEL},
     "docs/adding-a-format.md": {
         "main/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
         "main/golden.npz": f"{TF1}/build_prefix/golden.npz",
@@ -105,6 +107,8 @@ SLOW = {
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
+    "docs/feeding.md": ("cudnn_convert/feeds/",),
+    "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.

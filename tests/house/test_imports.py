@@ -44,6 +44,7 @@ ALLOWED = {
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
     "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
+    "feeds": "errors context model options weights read.tensorbundle",
     "lower.tensorflow": "errors model weights graph graph.passes recurrences",
     "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
@@ -55,19 +56,21 @@ ALLOWED = {
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
     "verification": "errors private formats context model options weights reference report graph "
-    "graph.passes recurrences plan artifacts verification.pieces",
+    "graph.passes recurrences feeds plan artifacts verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
     "keras.config read read.dialects read.tensorbundle plan targets",
-    "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts verification weight_map",
+    "pipeline": "version errors formats context storage model options weights report recurrences read feeds "
+    "plan targets artifacts verification weight_map",
     "torch": "errors model options recurrences lower plan pipeline",
     "batch": "version errors formats context storage process options report read pipeline",
+    "benchmark": "errors private formats context storage process model options weights report feeds plan "
+    "artifacts pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
-    "pipeline batch",
+    "pipeline batch benchmark",
     "__main__": "cli",
-    "__init__": "version errors options report artifacts recurrences inspection pipeline",
+    "__init__": "version errors options report artifacts recurrences inspection pipeline benchmark",
 }
 
 #: The page that shows the table of rooms, and the lines around it.
