@@ -71,9 +71,9 @@ def compare_files(paths: Sequence[Path], *, atol: float, rtol: float) -> list[st
     first, *others = (read_calls(path) for path in paths)
     reasons: list[str | None] = [None]
     for calls in others:
-        found = (
+        differences = (
             disagreement(expected, answer, atol=atol, rtol=rtol)
             for expected, answer in zip(first, calls, strict=True)
         )
-        reasons.append(next(filter(None, found), None))
+        reasons.append(next(filter(None, differences), None))
     return reasons

@@ -42,7 +42,7 @@ def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
     with context.on(model):
         form, path, recorded = pipeline.identify_artifact(model, trust=options.trust)
     vouched = prepare.user_code(replace(options, format=form))
-    if recorded is None and FORMATS[form].names_tensors and form != "savedmodel":
+    if recorded is None and FORMATS[form].names_tensors and not FORMATS[form].keeps_signatures:
         return form, path, _plan_interface(form, path, options)
     interfaces = {each.part.name: each for each in runners.find_interfaces(form, path, vouched)}
     return form, path, interfaces[runners.choose_signature(path, options.signature or SERVING, interfaces)]
@@ -62,9 +62,9 @@ def _plan_interface(form: str, path: Path, options: Options) -> Interface:
     return interface
 
 
-def open_model(found: tuple[str, Path, Interface], options: Options) -> Opening:
+def open_model(model: tuple[str, Path, Interface], options: Options) -> Opening:
     """Load a model. Raises as `runners.open_artifact`."""
-    form, path, interface = found
+    form, path, interface = model
     vouched = prepare.user_code(replace(options, format=form))
     run = runners.open_artifact(form, path, [interface.part], vouched)
     return Opening(form, path, interface, run)

@@ -25,6 +25,7 @@ from cudnn_convert.benchmark import traces
 from cudnn_convert.benchmark.models import Opening
 from cudnn_convert.benchmark.traces import Span, Step, Work
 from cudnn_convert.errors import UsageError, first_line
+from cudnn_convert.formats import FORMATS, part_file
 
 #: Calls of each feed before anything is measured.
 _WARM: Final = 2
@@ -108,10 +109,9 @@ def profile(
 
 def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps: int) -> Profile:
     """Profile a model that is open; its runtime's own profile goes to a folder."""
-    if opening.form != "onnx":
+    if FORMATS[opening.form].module != "onnx":
         return profile(opening.run, feeds, steps=steps, folder=folder)
     from cudnn_convert.artifacts import onnx
-    from cudnn_convert.formats import part_file
 
     part = opening.interface.part
     file = str(part_file(opening.path, part.name))
@@ -161,14 +161,14 @@ def _replace_method(kind: Any, method: str, spans: list[Span]) -> Iterator[None]
     original = getattr(kind, method)
 
     @wraps(original)
-    def noted(*given: Any, **named: Any) -> Any:
+    def note(*given: Any, **named: Any) -> Any:
         start = time.perf_counter()
         try:
             return original(*given, **named)
         finally:
             spans.append((start, time.perf_counter()))
 
-    setattr(kind, method, noted)
+    setattr(kind, method, note)
     try:
         yield
     finally:
@@ -264,14 +264,14 @@ def _share_runtime(
         return [_part("runtime", "the runtime", runtime, wall, calls)] if runtime else [], []
     busy = min(work.busy, runtime)
     scale = busy / work.total
-    found = [
+    rows = [
         *(("recurrence", name, value) for name, value in work.recurrences.items()),
         *(("loop", name, value) for name, value in work.loops.items()),
         ("loop", "small ops in loops", work.small_in_loops),
     ]
-    rest = work.total - sum(value for _, _, value in found)
-    found.append(("other", "other ops", rest))
-    parts = [_part(kind, name, value * scale, wall, calls) for kind, name, value in found if value > 0]
+    rest = work.total - sum(value for _, _, value in rows)
+    rows.append(("other", "other ops", rest))
+    parts = [_part(kind, name, value * scale, wall, calls) for kind, name, value in rows if value > 0]
     if runtime > busy:
         parts.append(
             _part("waiting", "handing work to threads, and waiting for them", runtime - busy, wall, calls)

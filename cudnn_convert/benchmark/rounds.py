@@ -300,10 +300,10 @@ class _Bench:
         """A file of feeds of these sizes, and the batch of the user's where none was asked for."""
         out, first = self._folder / "feeds.npz", self._workers[0]
         if self._call.options.data is not None:
-            found = first.ask("read", batch=batch, seed=self._call.seed, out=str(out))
-            self._notes.append(f"data: {found['data']}")
+            answer = first.ask("read", batch=batch, seed=self._call.seed, out=str(out))
+            self._notes.append(f"data: {answer['data']}")
             return out, next((shape[0] for shape in found["shapes"].values() if shape), None)
-        found = first.ask(
+        answer = first.ask(
             "draw",
             batch=batch,
             steps=steps or 1,
@@ -311,7 +311,7 @@ class _Bench:
             seed=self._call.seed,
             out=str(out),
         )
-        self._notes.append(f"inputs: {found['axes']} (--layout says which axis is first)")
+        self._notes.append(f"inputs: {answer['axes']} (--layout says which axis is first)")
         return out, None
 
     def _disagreements(self, names: Sequence[Path]) -> list[str | None]:

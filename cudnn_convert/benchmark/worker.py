@@ -90,10 +90,10 @@ class _Server:
         from cudnn_convert.benchmark import models
 
         with context.mute_output():
-            found = models.find_model(Path(model), self._options)
-            import_runtime(found[0])
+            model_found = models.find_model(Path(model), self._options)
+            import_runtime(model_found[0])
             start = time.perf_counter()
-            self._opening = models.open_model(found, self._options)
+            self._opening = models.open_model(model_found, self._options)
             seconds = time.perf_counter() - start
         return {
             "format": self._opening.form,

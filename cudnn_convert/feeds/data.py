@@ -69,8 +69,8 @@ class Data:
         """The files that it names, in order of their names."""
         text = str(self.pattern)
         # A name may have the characters of a pattern.
-        found = [text] if self.pattern.is_file() else sorted(glob.glob(text, recursive=True))  # noqa: PTH207
-        return [Path(name) for name in found if Path(name).is_file()]
+        names = [text] if self.pattern.is_file() else sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+        return [Path(name) for name in names if Path(name).is_file()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feat
             )
         except UsageError:
             # Bytes that do not fit their checksum are named before what they are read as.
-            for file in dict.fromkeys(place.path for place in places):
+            for file in dict.fromkeys(record.path for record in places):
                 for _ in records.scan(file, flag=FLAG, values=True):
                     pass
             raise
@@ -237,11 +237,11 @@ def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Place], bool]:
     for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
         places: list[Place] = []
         size, most = 0, max(_KNOWN, data.limit or 0)
-        for place in chain.from_iterable(records.scan(file, flag=FLAG) for file in ordered):
-            if len(places) == most or (places and size + place.length > context.current().expanded):
+        for record in chain.from_iterable(records.scan(file, flag=FLAG) for file in ordered):
+            if len(places) == most or (places and size + record.length > context.current().expanded):
                 break
-            places.append(place)
-            size += place.length
+            places.append(record)
+            size += record.length
         else:
             return places, True
         if len(files) == 1:

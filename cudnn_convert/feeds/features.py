@@ -182,8 +182,8 @@ def _read_shape(given: Any, where: str) -> tuple[tuple[int | None, ...], int]:
     sizes = [size for size in sizes if size != _BATCH]
     shape: list[int | None] = []
     size: Any
-    for place, size in enumerate(sizes):
-        if size in ("?", None) and place == 0:
+    for axis_of_size, size in enumerate(sizes):
+        if size in ("?", None) and axis_of_size == 0:
             shape.append(None)
         elif str(size).isascii() and str(size).isdigit() and 0 < int(size) < _MOST:
             shape.append(int(size))

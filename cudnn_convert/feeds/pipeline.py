@@ -39,13 +39,13 @@ def batch_examples(
     examples: Any,
     drawing: Drawing,
     features: Mapping[str, Feature],
-    place: Callable[[int], str],
+    locate: Callable[[int], str],
     *,
     flag: str,
 ) -> Iterator[dict[str, Array]]:
     """Yield the arrays of each batch by input key.
 
-    `examples` is a dataset of serialized Examples, `place` says where the one of a number is. Raises
+    `examples` is a dataset of serialized Examples, `locate` says where the one of a number is. Raises
     UsageError for the first example that is damaged or does not fit its features.
     """
     with tf.init_scope():  # the caller may be building a graph
@@ -60,11 +60,11 @@ def batch_examples(
             for numbers, values in parsed:
                 arrays = {key: value.numpy() for key, value in values.items()}
                 # TensorFlow takes an example that lacks a feature for one without values.
-                if _has_empty(arrays) and (reason := _explain(drawn, features, place, {*numbers.numpy()})):
+                if _has_empty(arrays) and (reason := _explain(drawn, features, locate, {*numbers.numpy()})):
                     raise UsageError(f"{flag} {reason}")
                 yield {key: _finish(arrays[key], feature, flag) for key, feature in features.items()}
         except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
-            if reason := _explain(drawn, features, place):
+            if reason := _explain(drawn, features, locate):
                 raise UsageError(f"{flag} {reason}") from cause
             raise UsageError(
                 f"{flag}: expected examples of these features, found: {first_line(cause)}"
@@ -89,7 +89,7 @@ def draw_numbers(drawing: Drawing) -> Iterator[Array]:
 def read_records(places: Sequence[Place]) -> Any:
     """A dataset of the serialized Examples of all files that `places` are in, in this order."""
     with tf.init_scope():
-        files = [path for path, _ in groupby(places, lambda place: place.path)]
+        files = [path for path, _ in groupby(places, lambda record: record.path)]
         whole = None
         for compressed, paths in groupby(files, records.is_compressed):
             kind = "GZIP" if compressed else ""
@@ -103,7 +103,7 @@ def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
     wanted: dict[str, Any] = {}
     for feature in features.values():
         if feature.length_of is None:
-            wanted[feature.key] = _wanted(feature)
+            wanted[feature.key] = _spec_of(feature)
     # An input may be made of the feature that another is made of: each feature is parsed once.
     by_name = {features[key].name: kind for key, kind in wanted.items()}
     parsed = tf.io.parse_example(serialized, by_name)
@@ -115,7 +115,7 @@ def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
             value, steps = _decode(value, feature)
         elif feature.is_variable:
             steps = value.row_lengths() // feature.inner
-            steps = _checked(steps, value.row_lengths(), feature.inner)
+            steps = _check_multiple(steps, value.row_lengths(), feature.inner)
             pad = _pad(feature, value.dtype)
             value = value.to_tensor(pad)
         else:
@@ -137,7 +137,7 @@ def _pad(feature: Feature, dtype: Any) -> Any:
     return tf.constant(np.asarray(feature.pad).astype(dtype.as_numpy_dtype))
 
 
-def _wanted(feature: Feature) -> Any:
+def _spec_of(feature: Feature) -> Any:
     kind = _PARSED[feature.kind]
     if feature.coding:
         return tf.io.FixedLenFeature([], kind)
@@ -146,7 +146,7 @@ def _wanted(feature: Feature) -> Any:
     return tf.io.FixedLenFeature([feature.inner], kind)
 
 
-def _checked(steps: Any, counts: Any, share: int) -> Any:
+def _check_multiple(steps: Any, counts: Any, share: int) -> Any:
     with tf.control_dependencies([tf.debugging.assert_equal(steps * share, counts)]):
         return tf.identity(steps)
 
@@ -154,9 +154,9 @@ def _checked(steps: Any, counts: Any, share: int) -> Any:
 def _decode(strings: Any, feature: Feature) -> tuple[Any, Any]:
     """The elements of strings of bytes, and how many steps each has; padded where that varies."""
     sizes, share = tf.cast(tf.strings.length(strings), tf.int64), feature.bytes_per_step
-    steps = _checked(sizes // share, sizes, share)
+    steps = _check_multiple(sizes // share, sizes, share)
     if not feature.is_variable:
-        steps = _checked(steps, tf.ones_like(steps), 1)
+        steps = _check_multiple(steps, tf.ones_like(steps), 1)
     kind = tf.uint8 if feature.coding == BITS else tf.as_dtype(feature.dtype)
     raw = tf.uint8 if kind == tf.bool else kind
     longest = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
@@ -185,7 +185,7 @@ def _has_empty(arrays: Mapping[str, Array]) -> bool:
 
 
 def _explain(
-    drawn: Any, features: Mapping[str, Feature], place: Callable[[int], str], among: set[int] | None = None
+    drawn: Any, features: Mapping[str, Feature], locate: Callable[[int], str], among: set[int] | None = None
 ) -> str | None:
     """The first example that is wrong, of those `among`, and what is wrong with it."""
     try:
@@ -194,7 +194,7 @@ def _explain(
                 if among is not None and number not in among:
                     continue
                 if fault := records.find_fault(each, features):
-                    return f"{place(int(number))}: {fault}"
+                    return f"{locate(int(number))}: {fault}"
     except tf.errors.OpError:
         return None
     return None
