@@ -17,11 +17,13 @@ from cudnn_convert.formats import DEFAULT, FORMATS
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+SEARCHES: Final = ("greedy", "beam", "sample")
 
 _SPEC: Final = "[KEY=]TENSOR[[shape]],..."
 _ALONE: Final = "sources without a graph"
 _KERAS: Final = "sources of Keras"
 _CHECKPOINT: Final = "--format checkpoint"
+_DECODER: Final = "a decoder in the graph"
 
 
 def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
@@ -36,6 +38,10 @@ def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
 
 def _reading(default: Any, description: str, **metadata: Any) -> Any:
     return _flag(default, description, of="source", reading=True, **metadata)
+
+
+def _searching(default: Any, description: str, **metadata: Any) -> Any:
+    return _flag(default, description, of="target", section=_DECODER, reading=True, **metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,21 @@ class Options:
     )
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
+    decode: str | None = _searching(None, "search over what a model says of the next token", choices=SEARCHES)
+    steps: int | None = _searching(None, "tokens of a sequence at most", metavar="N")
+    width: int | None = _searching(None, "beams of each row; default 8", metavar="N")
+    end: int | None = _searching(None, "the token that ends a sequence; default none", metavar="TOKEN")
+    pad: int = _searching(0, "what follows the end of a sequence; default 0", metavar="TOKEN")
+    length_penalty: float = _searching(
+        0.0, "ranks by score / ((5 + length) / 6) ** X; default 0", metavar="X"
+    )
+    top_k: int | None = _searching(None, "sample from the N most likely tokens", metavar="N")
+    temperature: float = _searching(1.0, "of samples; default 1", metavar="X")
+    history: bool = _searching(False, "beams: give tokens, parents and scores of each step too")
+    token: str | None = _searching(None, "the input that takes tokens", metavar="TENSOR")
+    logits: str | None = _searching(
+        None, "the output with logits or probabilities of the next token", metavar="TENSOR"
+    )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
     data: Path | None = _flag(
         None,
@@ -134,6 +155,11 @@ class Options:
     )
 
     @property
+    def streams(self) -> bool:
+        """Whether states become inputs and outputs; a search needs them."""
+        return self.states or self.decode is not None
+
+    @property
     def custom_class_names(self) -> frozenset[str]:
         """The names of the classes in `custom_objects`."""
         return frozenset(item.partition(":")[2] for item in self.custom_objects)
@@ -168,9 +194,13 @@ class Options:
             raise UsageError(
                 f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
             )
+<<<<<<< HEAD
         examples = ("features", "batch", "limit_examples")
         if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
             raise UsageError(f"{given[0]} needs --data: the examples that it is about")
+=======
+        self._check_search()
+>>>>>>> main
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
@@ -182,6 +212,25 @@ class Options:
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
+    def _check_search(self) -> None:
+        """Check the flags of a search against its kind. Raises UsageError."""
+        for option in fields(self):
+            kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
+            if kinds and value != option.default and self.decode not in kinds:
+                expected = f"expected --decode {' or '.join(kinds)}"
+                found = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
+                raise UsageError(f"{flag_of(option.name)}: {expected}, {found}")
+        if self.decode is not None and self.steps is None:
+            raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
+        if self.end is not None and self.end < 0:
+            raise UsageError(f"--end: expected a token, a whole number of at least 0, found {self.end}")
+        if not -(2**31) <= self.pad < 2**31:
+            raise UsageError(f"--pad: expected a whole number of 32 bits, found {self.pad}")
+        if not math.isfinite(self.length_penalty):
+            raise UsageError(f"--length-penalty: expected a number, found {self.length_penalty}")
+        if not 0 < self.temperature < math.inf:
+            raise UsageError(f"--temperature: expected a number above 0, found {self.temperature}")
+
 
 #: The type of each option that is given: a `list` for one that is repeated.
 KINDS: Final[Mapping[str, type]] = {
@@ -192,7 +241,17 @@ KINDS: Final[Mapping[str, type]] = {
 }
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
+<<<<<<< HEAD
 _COUNTS: Final = frozenset({"layers", "units", "directions", "batch", "limit_examples"})
+=======
+_COUNTS: Final = frozenset({"layers", "units", "directions", "steps", "width", "top_k"})
+#: The searches that each option belongs to.
+_KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),
+    **dict.fromkeys(("width", "length_penalty", "history"), ("beam",)),
+    **dict.fromkeys(("top_k", "temperature"), ("sample",)),
+}
+>>>>>>> main
 
 
 #: Of a whole number there, and of a seed.

@@ -119,12 +119,13 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     form = FORMATS[options.format]
-    folder, target = form.target(out, together=plan.model.together)
-    if form.each and len(plan.parts) > 1 and not folder:
-        several = ", ".join(part.name for part in plan.parts)
-        raise UsageError(
-            f"OUT: expected a folder for {several}, found {out.name}; or choose with --signature"
-        )
+    searches = [plan.decoder.part] if plan.decoder else []
+    folder, target = form.target(out, together=plan.model.together or bool(searches))
+    parts = [*plan.parts, *searches]
+    if form.each and len(parts) > 1 and not folder:
+        several = ", ".join(part.name for part in parts)
+        other = "name one without suffix and give --format onnx" if searches else "or choose with --signature"
+        raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     return folder, target
 
 
@@ -182,6 +183,8 @@ def _failures(result: Verification) -> Iterator[str]:
     if result.streaming is not None and not result.streaming.passed:
         yield f"streaming: {result.streaming.message}"
     yield from (f"weights of recurrence {line}" for line in result.misplaced)
+    if result.decoding is not None and not result.decoding.passed:
+        yield f"decode: {result.decoding.message}"
     if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
         yield from result.warnings
 
@@ -220,7 +223,16 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         flags=plan.flags,
         verification=None,
         states=report.of_states(plan.streaming),
+        decoder=_search(plan),
     )
+
+
+def _search(plan: Plan) -> report.DecoderReport | None:
+    decoder = plan.decoder
+    if decoder is None:
+        return None
+    token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
+    return report.of_decoder(decoder, token, logits)
 
 
 def _options_record(options: Options) -> dict[str, Any]:

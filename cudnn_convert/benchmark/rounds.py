@@ -302,7 +302,7 @@ class _Bench:
         if self._call.options.data is not None:
             answer = first.ask("read", batch=batch, seed=self._call.seed, out=str(out))
             self._notes.append(f"data: {answer['data']}")
-            return out, next((shape[0] for shape in found["shapes"].values() if shape), None)
+            return out, next((shape[0] for shape in answer["shapes"].values() if shape), None)
         answer = first.ask(
             "draw",
             batch=batch,

@@ -76,6 +76,11 @@ def make_plan(model: Model, options: Options) -> Plan:
     _refuse_keras_flags(model, options)
     _require_layers(model, options)
     form = FORMATS[options.format]
+    is_graphless = model.graph is None and model.architecture is None
+    if options.decode and is_graphless:
+        expected = f"--decode {options.decode}: expected a model with its graph"
+        cure = "give the source that it was trained in, or convert without --decode"
+        raise UsageError(f"{expected}, found {model.kind} {model.path}; {cure}")
     if _needs_no_graph(model, options):
         interface = _interface(options)
         plan = plan_weights(
@@ -88,7 +93,6 @@ def make_plan(model: Model, options: Options) -> Plan:
             convention=convention,
         )
         return stream_singles(plan) if options.states else plan
-    is_graphless = model.graph is None and model.architecture is None
     if options.states and not (form.takes_states or is_graphless):
         formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
@@ -102,7 +106,7 @@ def make_plan(model: Model, options: Options) -> Plan:
             convention=convention,
         )
     from cudnn_convert.graph import session
-    from cudnn_convert.plan import obstacles, streaming
+    from cudnn_convert.plan import decoding, obstacles, streaming
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
@@ -116,7 +120,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         convention=convention,
         keeps_variables=form.keeps_variables,
         keeps_examples=form.keeps_strings and not drawn,
-        forgets=options.states and not is_graphless,
+        forgets=options.streams and not is_graphless,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -124,13 +128,15 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
-    if options.states:
-        is_one = form.keeps_signatures
-        plan = (
-            streaming.stream_assembled(plan)
-            if is_graphless
-            else streaming.plan_stream(plan, stateless=is_one)
-        )
+    if options.streams and is_graphless:
+        plan = streaming.stream_assembled(plan)
+    elif options.streams:
+        flag = "--states" if options.decode is None else "--decode"
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, flag=flag)
+        if options.states:
+            plan = replace(plan, flags=(*plan.flags, "--states"))
+    if options.decode is not None:
+        plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
@@ -190,7 +196,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    cut = options.inputs or options.outputs or options.set or options.signature or options.states
+    cut = options.inputs or options.outputs or options.set or options.signature or options.streams
     return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
 
 
@@ -218,7 +224,7 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
-    if options.states:  # which are inputs, and fix no batch
+    if options.streams:  # which are inputs, and fix no batch
         config = layer_tree.without_states(architecture.config)
         model = replace(model, architecture=replace(architecture, config=config))
     if FORMATS[options.format].layers:

@@ -246,6 +246,51 @@ class StreamReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodingReport:
+    """The comparison of an artifact's search with one in NumPy, on the numbers of the artifact's own step.
+
+    `examples` were searched, of which `judged` hang on no rounding; of the others `ties` had another answer.
+    `ended` counts sequences that chose the end, `compared` the tokens of all. `worst` is the largest
+    difference of a score, `needed` its share of the tolerance. `message` describes the first difference.
+    """
+
+    passed: bool
+    kind: str
+    examples: int
+    judged: int
+    ties: int
+    ended: int
+    compared: int
+    worst: float
+    needed: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderReport:
+    """A search that the artifact has beside the model: its rules, and what it takes and gives.
+
+    `token` and `logits` are the source's tensors, `scale` says whether the latter has `logits` or
+    `probabilities`.
+    """
+
+    kind: str
+    steps: int
+    width: int
+    end: int | None
+    pad: int
+    length_penalty: float
+    top_k: int | None
+    temperature: float
+    token: str
+    logits: str
+    scale: str
+    vocabulary: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StateReport:
     """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys."""
 
@@ -289,8 +334,12 @@ class Verification:
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
     without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
+<<<<<<< HEAD
     the artifact was not run in chunks. `data` says which data of the user the feeds are, None where they are
     not the user's.
+=======
+    the artifact was not run in chunks, `decoding` where it has no search.
+>>>>>>> main
     """
 
     passed: bool
@@ -306,7 +355,11 @@ class Verification:
     glue: GlueReport | None = None
     misplaced: tuple[str, ...] = ()
     streaming: StreamReport | None = None
+<<<<<<< HEAD
     data: str | None = None
+=======
+    decoding: DecodingReport | None = None
+>>>>>>> main
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
@@ -317,8 +370,8 @@ class Verification:
 class Report:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
-    `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
-    already and nothing was written.
+    `states` are those among them that go from chunk to chunk; `decoder` is a search over the model. `out` is
+    None where the source is portable already and nothing was written.
     """
 
     source: str
@@ -333,6 +386,7 @@ class Report:
     verification: Verification | None
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
+    decoder: DecoderReport | None = None
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""
@@ -377,6 +431,18 @@ def of_states(streaming: Any) -> tuple[StateReport, ...]:
     """The report's lines for the states of a `plan.Streaming`; none for None."""
     states = () if streaming is None else streaming.states
     return tuple(StateReport(state.node, state.kind, state.key, state.next_key) for state in states)
+
+
+def of_decoder(decoder: Any, token: str, logits: str) -> DecoderReport:
+    """The report of a `model.Decoder`; `token` and `logits` are the source's tensors."""
+    names = ("kind", "steps", "width", "end", "pad", "length_penalty", "top_k", "temperature", "scale")
+    return DecoderReport(
+        **{name: getattr(decoder, name) for name in (*names, "vocabulary")},
+        token=token,
+        logits=logits,
+        inputs=tuple(decoder.signature.inputs),
+        outputs=tuple(decoder.signature.outputs),
+    )
 
 
 def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:

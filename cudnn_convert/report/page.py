@@ -96,6 +96,7 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
         lines += verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
         lines += [_describe_chunks(proof.streaming)] if proof.streaming else []
+        lines += [_describe_search(proof.decoding)] if proof.decoding else []
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
@@ -109,6 +110,17 @@ def _describe_chunks(streamed: report.StreamReport) -> str:
     share = f"{streamed.needed:.1%} of the tolerance at most"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
     return f"Sequences in chunks {kinds} are equal to the whole ({share}){hidden}."
+
+
+def _describe_search(searched: report.DecodingReport) -> str:
+    """A sentence on a search that was compared with one in NumPy."""
+    if not searched.passed:
+        return f"The search ({searched.kind}) is not equal: {searched.message}."
+    ties = f"; rounding turned {searched.ties} rows" if searched.ties else ""
+    return (
+        f"The search ({searched.kind}) finds what one in NumPy finds on the step's own numbers: "
+        f"{searched.compared} tokens of {searched.examples} rows, {searched.ended} ends{ties}."
+    )
 
 
 def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:

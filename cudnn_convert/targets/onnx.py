@@ -63,6 +63,12 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             notes += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
         text = report.with_pieces(provenance, finished.pieces)
         write(finished.model, finished.weights, file, provenance=text)
+        if plan.decoder:
+            from cudnn_convert.lower.onnx import search
+
+            searching = search.lower_search(plan.decoder, finished, opset=options.opset)
+            beside = part_file(path, plan.decoder.part.name)
+            write(searching.model, searching.weights, beside, provenance=provenance)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
         raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")

@@ -54,10 +54,16 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
         return ()
     lowered = lower_plan(plan, options)
+    graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.parts]
+    if plan.decoder:
+        from cudnn_convert.lower import search
+
+        graph = search.add_search(graph, plan.decoder, plan.signature)
+        parts.append(plan.decoder.part)
     write(
         path,
-        lowered.graph,
-        [*(plan.serving.parts if plan.serving else ()), *plan.parts],
+        graph,
+        parts,
         lowered.variables,
         provenance=provenance,
         initializers=plan.initializers,

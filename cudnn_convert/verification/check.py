@@ -17,7 +17,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
-from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
+from cudnn_convert.report import DecodingReport, GlueReport, OutputReport, PieceReport, Verification
 from cudnn_convert.verification import compare, end_to_end, judges, recordings, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
@@ -50,21 +50,58 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
+    searched = judge_search(comparison, artifact, runner)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
-        verdict.passed and (in_chunks is None or in_chunks.passed),
+        verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
         judging.seed,
         _shapes(judging.plan, [*trial.feeds, *milder]),
         outputs,
-        (*compare.warnings(outputs), *comparison.disagreements(outputs), *verdict.warnings),
+        (
+            *compare.warnings(outputs),
+            *comparison.disagreements(outputs),
+            *verdict.warnings,
+            *_warn_of_end(searched, plan),
+        ),
         recording=golden.facts if (golden := (beside or judging).golden) else None,
         recurrences=pieces,
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
         streaming=in_chunks,
+<<<<<<< HEAD
         data=None if judging.calls is None else judging.calls.summary,
+=======
+        decoding=searched,
+>>>>>>> main
     )
+
+
+def judge_search(
+    comparison: Comparison, artifact: Path | runners.Runner, step: runners.Runner
+) -> DecodingReport | None:
+    """Judge the search that an artifact has over its own steps; None where it has none."""
+    judging, plan = comparison.judging, comparison.judging.plan
+    if plan.decoder is None or not isinstance(artifact, Path):
+        return None
+    from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
+
+    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
+    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    if report.passed and FORMATS[form].each:
+        difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
+        report = replace(report, passed=not difference, message=difference)
+    return report
+
+
+def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
+    """A warning where no sequence of a proof chose the end."""
+    end = None if searched is None or plan.decoder is None else plan.decoder.end
+    if searched is not None and end is not None and searched.passed and not searched.ended:
+        yield f"decode: no sequence chose the end {end} on these inputs, so it is not shown"
 
 
 def judge_serving(

@@ -65,7 +65,10 @@ FILES: dict[str, dict[str, str]] = {
         "characters.h5": "models/char_lm/model.h5",
         "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
     },
-    "docs/tutorials/decoding.md": {"models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt"},
+    "docs/tutorials/decoding.md": {
+        "models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt",
+        "characters.h5": "models/char_lm/model.h5",
+    },
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
@@ -96,7 +99,7 @@ ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol"
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
 SLOW = {
     "docs/tutorials/checkpoint.md": ("cudnn_convert/read/checkpoint.py",),
-    "docs/tutorials/decoding.md": ("cudnn_convert/decode/",),
+    "docs/tutorials/decoding.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/tutorials/keras-files.md": ("cudnn_convert/keras/", "cudnn_convert/read/keras"),
     "docs/tutorials/saved-model-1.md": ("cudnn_convert/read/saved_model.py",),
     "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),

@@ -46,8 +46,8 @@ ALLOWED = {
     "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
     "feeds": "errors context model options weights read.tensorbundle",
     "lower.tensorflow": "errors model weights graph graph.passes recurrences",
-    "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
-    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
+    "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
+    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm lower.search",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",

@@ -255,7 +255,7 @@ FORMATS: Final = (
         asking_graphs.plain,
         ["--format", "onnx"],
         r"or take (--format savedmodel)",
-        patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
+        patch=("cudnn_convert.lower.onnx.finish.DOMAINS", ()),
     ),
     Advice(
         ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],

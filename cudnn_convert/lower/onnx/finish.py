@@ -207,7 +207,7 @@ class _Names:
 
 
 OPSETS: Final = range(11, 19)  # tf2onnx v1.17.0 supports up to 18
-_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
+DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 
 
 def require(opset: int) -> None:
@@ -245,18 +245,18 @@ def finish_model(
     `names` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
     final = canonical(model, names=names)
-    _check(final)
+    check(final)
     pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
 
 
-def _check(model: Any) -> None:
+def check(model: Any) -> None:
     versions = {opset.domain: opset.version for opset in model.opset_import}
     reasons = [
         f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
         "cut before it, or take --format savedmodel"
         for node in walk.all_nodes(model.graph)
-        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
+        if node.domain not in DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
     ]
     if reasons:
         raise UnsupportedModelError("onnx", reasons)
