@@ -194,13 +194,8 @@ class Options:
             raise UsageError(
                 f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
             )
-<<<<<<< HEAD
-        examples = ("features", "batch", "limit_examples")
-        if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
-            raise UsageError(f"{given[0]} needs --data: the examples that it is about")
-=======
+        self._check_data()
         self._check_search()
->>>>>>> main
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
@@ -211,6 +206,12 @@ class Options:
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
+
+    def _check_data(self) -> None:
+        """Check that flags of examples have some. Raises UsageError."""
+        examples = ("features", "batch", "limit_examples")
+        if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
+            raise UsageError(f"{given[0]} needs --data: the examples that it is about")
 
     def _check_search(self) -> None:
         """Check the flags of a search against its kind. Raises UsageError."""
@@ -241,17 +242,15 @@ KINDS: Final[Mapping[str, type]] = {
 }
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
-<<<<<<< HEAD
-_COUNTS: Final = frozenset({"layers", "units", "directions", "batch", "limit_examples"})
-=======
-_COUNTS: Final = frozenset({"layers", "units", "directions", "steps", "width", "top_k"})
+_COUNTS: Final = frozenset(
+    {"layers", "units", "directions", "steps", "width", "top_k", "batch", "limit_examples"}
+)
 #: The searches that each option belongs to.
 _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),
     **dict.fromkeys(("width", "length_penalty", "history"), ("beam",)),
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
 }
->>>>>>> main
 
 
 #: Of a whole number there, and of a seed.

@@ -46,7 +46,13 @@ def benchmark(words: Sequence[str], _: Within = directly) -> int:
     parser.add_argument(
         "--batch", type=_numbers, dest="batches", metavar="N,...", help="examples in a call; default 1,8,32"
     )
-    parser.add_argument("--steps", type=_numbers, metavar="N,...", help="of sequences; default 10,100")
+    parser.add_argument(
+        "--steps",
+        type=_numbers,
+        dest="lengths_of_calls",
+        metavar="N,...",
+        help="of sequences; default 10,100",
+    )
     parser.add_argument(
         "--threads", type=_numbers, default=_THREADS, metavar="N,...", help="a process each; default 1"
     )
@@ -65,7 +71,7 @@ def benchmark(words: Sequence[str], _: Within = directly) -> int:
     flags = parser.parse_args(words)
     if flags.rounds < 1:
         raise UsageError(f"--rounds: expected at least 1, found {flags.rounds}")
-    if flags.data is not None and flags.steps:
+    if flags.data is not None and flags.lengths_of_calls:
         raise UsageError("--steps cannot be combined with --data, which has its own; leave one out")
     return _benchmark(flags)
 
@@ -89,7 +95,7 @@ def _benchmark(flags: argparse.Namespace) -> int:
         models=models,
         against=flags.against or models[0],
         batches=flags.batches or (() if own else _BATCHES),
-        steps=() if own else flags.steps or _STEPS,
+        steps=() if own else flags.lengths_of_calls or _STEPS,
         threads=flags.threads,
         rounds=flags.rounds,
         time_first=options.layout == "time",

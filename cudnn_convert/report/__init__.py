@@ -334,12 +334,8 @@ class Verification:
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
     without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
-<<<<<<< HEAD
-    the artifact was not run in chunks. `data` says which data of the user the feeds are, None where they are
-    not the user's.
-=======
-    the artifact was not run in chunks, `decoding` where it has no search.
->>>>>>> main
+    the artifact was not run in chunks, `decoding` where it has no search. `data` says which data of the user
+    the feeds are, None where they are not the user's.
     """
 
     passed: bool
@@ -355,11 +351,8 @@ class Verification:
     glue: GlueReport | None = None
     misplaced: tuple[str, ...] = ()
     streaming: StreamReport | None = None
-<<<<<<< HEAD
     data: str | None = None
-=======
     decoding: DecodingReport | None = None
->>>>>>> main
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""

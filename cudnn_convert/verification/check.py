@@ -69,11 +69,8 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
         unproven=verdict.unproven,
         glue=glue,
         streaming=in_chunks,
-<<<<<<< HEAD
         data=None if judging.calls is None else judging.calls.summary,
-=======
         decoding=searched,
->>>>>>> main
     )
 
 

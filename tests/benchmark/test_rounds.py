@@ -230,7 +230,8 @@ MEASURE = """<script>addEventListener("load", () => {
 def result() -> Result:
     def row(model: str, batch: int, micros: float, ratio: float | None) -> Row:
         return Row(
-            model, "onnx", batch, 10, 1, micros, micros * 0.9, micros * 1.2, micros * 3, 1e6 / micros, 2e6, 0.25,
+            model, "onnx", batch, 10, 1, micros, micros * 0.9, micros * 1.2, micros * 3, 1e6 / micros, 2e6,
+            0.25,
             80.0, ratio, ratio, ratio, "" if ratio else "output y: 1.0e-01 apart",
         )  # fmt: skip
 
