@@ -21,7 +21,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import features as feature_specs
 from cudnn_convert.feeds import records, tables
 from cudnn_convert.feeds.features import Feature
-from cudnn_convert.feeds.records import Place
+from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.weights import npz_archive
@@ -229,13 +229,13 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feat
     return _draw(data, len(places) if is_whole else -1, known=len(places), batches=batches)
 
 
-def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Place], bool]:
+def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Location], bool]:
     """Where the records are that examples are drawn from, and whether these are all.
 
     Where there are more, files are taken in an order of their own, so that the first do not stand for all.
     """
     for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
-        places: list[Place] = []
+        places: list[Location] = []
         size, most = 0, max(_KNOWN, data.limit or 0)
         for record in chain.from_iterable(records.scan(file, flag=FLAG) for file in ordered):
             if len(places) == most or (places and size + record.length > context.current().expanded):
@@ -249,7 +249,7 @@ def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Place], bool]:
     return places, False
 
 
-def _ask_for_features(data: Data, places: Sequence[Place]) -> UsageError:
+def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
     from cudnn_convert.feeds import pipeline
 
     seen = pipeline.read_records(places).take(_SEEN)

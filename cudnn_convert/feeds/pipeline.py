@@ -17,7 +17,7 @@ import tensorflow as tf
 from cudnn_convert.errors import UsageError, first_line
 from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import BITS, Feature
-from cudnn_convert.feeds.records import Place
+from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
 
 #: After an input's key: the steps of each example.
@@ -86,7 +86,7 @@ def draw_numbers(drawing: Drawing) -> Iterator[Array]:
             yield numbers.numpy()
 
 
-def read_records(places: Sequence[Place]) -> Any:
+def read_records(places: Sequence[Location]) -> Any:
     """A dataset of the serialized Examples of all files that `places` are in, in this order."""
     with tf.init_scope():
         files = [path for path, _ in groupby(places, lambda record: record.path)]

@@ -32,7 +32,7 @@ _AGAIN: Final = "write it again"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a record is: its file, the offset of its head in the expanded bytes, and its length."""
 
     path: Path
@@ -59,7 +59,7 @@ def is_records(path: Path) -> bool:
     return len(head) == _HEAD.size and _is_sound(head)
 
 
-def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Place]:
+def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
     """Yield the place of each record of a file; with `values` also check its bytes.
 
     Raises UsageError for a head that is wrong, a file that ends early, or more bytes than the limits allow.
@@ -80,7 +80,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Place]:
                 _check_bytes(stream, length, where, values=values or compressed)
                 if compressed and context.is_bomb(end + length, stored):
                     raise _explain_bomb(path, stored, flag)
-                yield Place(path, offset, length)
+                yield Location(path, offset, length)
                 offset = end + length
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
         raise UsageError(
