@@ -57,7 +57,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "benchmark/rounds.py: its steps are fixed": "the flag that was given",
         "cli/benchmark.py: --steps cannot": "the flags that were given, which test_rounds.py makes",
         "feeds/data.py: {}: {} (--limit-examples, --batch)": "what was chosen, which test_data.py changes",
-        "feeds/data.py: with the model's keys": "a value that names the data's features, not the model's inputs",
+        "feeds/data.py: with the model's keys": "names the features of the data, not the model's inputs",
         "feeds/data.py: for the features of records": "the question, whose answer stands beside it",
         "feeds/data.py: which has types": "the flag that was given, which test_data.py leaves out",
         "feeds/data.py: the columns of a table": "a value that only the user knows",
