@@ -16,7 +16,7 @@ the call. `data` is the path of an `.npz`, or a mapping from input keys to array
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib import import_module
 from os import PathLike
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cudnn_convert.artifacts.call import Answers
+    from cudnn_convert.benchmark.profile import Profile
     from cudnn_convert.context import Listener
     from cudnn_convert.inspection.result import Inspection
     from cudnn_convert.options import Options
@@ -58,6 +59,7 @@ __all__ = [
     "Inspection",
     "InvalidModelError",
     "MissingDependencyError",
+    "Profile",
     "ReadError",
     "Report",
     "UnprovenError",
@@ -69,6 +71,7 @@ __all__ = [
     "convert",
     "inspect",
     "load",
+    "profile",
     "record",
     "run",
     "verify",
@@ -80,6 +83,7 @@ _ASIDE: Final = frozenset({"source", "out", "artifact", "report", "card", "progr
 _LATE: Final = {
     "Answers": "cudnn_convert.artifacts.call",
     "Inspection": "cudnn_convert.inspection.result",
+    "Profile": "cudnn_convert.benchmark.profile",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",
 }
@@ -138,6 +142,9 @@ def convert(
     token: str | None = None,
     logits: str | None = None,
     data: Data | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     seed: int | None = None,
@@ -246,11 +253,35 @@ def load(
         return pipeline.load(Path(source), options)
 
 
+def profile(
+    callable: Callable[[Any], Any],  # noqa: A002 - what it is
+    feeds: Iterable[Any],
+    *,
+    steps: int = 5,
+    folder: str | PathLike[str] | None = None,
+) -> Profile:
+    """Say where the time of `callable(feed)` goes: in Python, in recurrences, loops and other ops.
+
+    Each feed is passed as it is, in turn, `steps` calls in all after two of each that are not measured.
+    `Profile.sentence` has the verdict, `parts` the shares, whose sum is 1, and microseconds of a call, `ops`
+    the same by op. It sees TensorFlow's functions and sessions, ONNX Runtime and TensorFlow Lite; by op it
+    knows TensorFlow alone. With `folder` the trace of TensorFlow's profiler is kept there, for TensorBoard.
+    Raises UsageError without a feed, or where a profiler of TensorFlow runs already; and what `callable`
+    raises. Nothing else should run in this process meanwhile.
+    """
+    from cudnn_convert.benchmark import profile as room
+
+    return room.profile(callable, feeds, steps=steps, folder=None if folder is None else Path(folder))
+
+
 def record(
     source: str | PathLike[str],
     out: str | PathLike[str],
     *,
     data: Data,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     inputs: str | Sequence[str] = (),
     outputs: str | Sequence[str] = (),
     set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
@@ -269,8 +300,9 @@ def record(
 ) -> dict[str, Any]:
     """Run the original at `source` on `data` and write its answers to `out`.
 
-    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`. Returns
-    the recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
+    `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`; or it
+    is a pattern of files of records, tables or arrays, whose `features` become the inputs. Returns the
+    recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
     that the source needs.
     """
     given = locals()
@@ -286,6 +318,9 @@ def run(
     *,
     signature: str | None = None,
     data: Data | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     seed: int | None = None,
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
@@ -330,6 +365,9 @@ def verify(
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
     data: Data | None = None,
+    features: str | Sequence[str] = (),
+    batch: int | None = None,
+    limit_examples: int | None = None,
     golden: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,

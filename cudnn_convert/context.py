@@ -214,6 +214,24 @@ def within(limits: Limits) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+_THREADS: Final[ContextVar[int | None]] = ContextVar("threads", default=None)
+
+
+def threads() -> int | None:
+    """How many threads a runtime that is opened may use; None: what it chooses itself."""
+    return _THREADS.get()
+
+
+@contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Bound the threads of the runtimes that are opened within the context."""
+    token = _THREADS.set(count)
+    try:
+        yield
+    finally:
+        _THREADS.reset(token)
+
+
 class Listener(Protocol):
     """A callback for progress: the name of a step, and how much is done.
 

@@ -123,7 +123,20 @@ class Options:
     )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
     data: Path | Mapping[str, Any] | None = _flag(
-        None, "real inputs to compare on, by input key; a pattern for shards", of="judge", metavar="NPZ"
+        None,
+        "real inputs to compare on: .npz, .npy, .tfrecord, .csv, .parquet, or a pattern of these",
+        of="judge",
+        metavar="PATTERN",
+    )
+    features: Sequence[str] = _flag(
+        (),
+        "what --data has for each input, where it has examples; or a file .json; repeatable",
+        of="judge",
+        metavar="KEY=TYPE[SHAPE],...",
+    )
+    batch: int | None = _flag(None, "examples of --data in a call; default 32", of="judge", metavar="N")
+    limit_examples: int | None = _flag(
+        None, "examples of --data to take; default 64", of="judge", metavar="N"
     )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
@@ -198,6 +211,7 @@ class Options:
         if self.golden is not None and self.data is not None:
             data = "--data" if isinstance(self.data, Mapping) else f"--data {self.data}"
             raise UsageError(f"--golden cannot be combined with {data}: it has its own inputs; leave one out")
+        self._check_data()
         self._check_search()
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
@@ -209,6 +223,12 @@ class Options:
         for flag, bound in (("--atol", self.atol), ("--rtol", self.rtol)):
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
+
+    def _check_data(self) -> None:
+        """Check that flags of examples have some. Raises UsageError."""
+        examples = ("features", "batch", "limit_examples")
+        if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
+            raise UsageError(f"{given[0]} needs --data: the examples that it is about")
 
     def _check_search(self) -> None:
         """Check the flags of a search against its kind. Raises UsageError."""
@@ -239,7 +259,9 @@ KINDS: Final[Mapping[str, type]] = {
 }
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
-_COUNTS: Final = frozenset({"layers", "units", "directions", "steps", "width", "top_k"})
+_COUNTS: Final = frozenset(
+    {"layers", "units", "directions", "steps", "width", "top_k", "batch", "limit_examples"}
+)
 #: The searches that each option belongs to.
 _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),

@@ -23,6 +23,7 @@ from cudnn_convert.errors import (
     UsageError,
     VerificationError,
 )
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
 from cudnn_convert.plan import Plan, network, notes, prepare
@@ -31,7 +32,7 @@ from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsR
 from cudnn_convert.verification import check, recordings, shards
 from cudnn_convert.verification.end_to_end import Judging, Terms
 from cudnn_convert.version import __version__, list_versions
-from cudnn_convert.weights import lazy, npz_archive
+from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -96,8 +97,10 @@ def convert(
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
     """List the files that a call reads, described and as paths: none may be written."""
-    given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
-    flags = [(f"{flag} {path}", path) for flag, path in given.items() if isinstance(path, Path)]
+    given = {"--golden": options.golden, "--architecture": options.architecture}
+    flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    if data := Data.of(options, seed=0):
+        flags += [(f"--data {file}", file) for file in data.match()]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
     return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
@@ -323,7 +326,7 @@ def measure_shard(
         if not _opened or _opened[0].call != call:
             local = staging.keep_copy(options)
             pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
-            judging = check.prepare_judging(pair.plan, pair.options)
+            judging = check.prepare_judging(pair.plan, pair.options, shared=True)
             _opened[:] = [_Opened(call, judging, check.open_runner(judging, pair.path))]
         opened = _opened[0]
         return shards.measure_shard(opened.judging, opened.runner, shard, terms)
@@ -392,7 +395,7 @@ class Pair:
 def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     """Plan a source by an artifact's provenance, or by the options if it has none."""
     with context.on(artifact):
-        form, path, recorded = _open(artifact, trust=options.trust)
+        form, path, recorded = identify_artifact(artifact, trust=options.trust)
     is_whole = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
@@ -424,7 +427,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     return Pair(plan, path, options, is_copy)
 
 
-def _open(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
+def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
     """Return the format, path and provenance of an artifact.
 
     Its files must lie in its folder unless it is trusted.
@@ -459,7 +462,8 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
-    if options.data is None:
+    data = Data.of(options, seed=check.choose_seed(options))
+    if data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     if options.states:
         raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
@@ -473,9 +477,10 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     from cudnn_convert.verification.record import record_source
 
     plan = prepare.make_plan(model, options)
+    calls = read_calls(data)
     with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
-        return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
+        return record_source(plan, calls, fresh, constants=options.set, trust=options.trust)
 
 
 @staging.with_copies
@@ -492,21 +497,21 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
             destination = storage.Target(out, lambda _: False, [("the artifact", artifact)], force=False)
             fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
         with context.on(artifact):
-            form, path, _ = _open(artifact, trust=options.trust)
-        feeds = None
-        if options.data is not None:
-            arrays = npz_archive.load_user_arrays(options.data, flag="--data", strings=True)
-            feeds = npz_archive.calls(arrays, where=npz_archive.describe("--data", options.data))
+            form, path, _ = identify_artifact(artifact, trust=options.trust)
+        data = Data.of(options, seed=check.choose_seed(options))
+        calls = None if data is None else read_calls(data)
         with mute_output():
             context.report_progress("running")
             answers = call.call_artifact(
                 form,
                 path,
-                feeds,
+                None if calls is None else calls.feeds,
                 seed=check.choose_seed(options),
                 signature=options.signature,
                 vouched=prepare.user_code(replace(options, format=form)),
             )
+        if calls is not None:
+            answers = replace(answers, data=calls.summary)
         if fresh is not None:
             with fresh.open("wb") as file:
                 np.savez(file, **answers.arrays())  # type: ignore[arg-type]

@@ -215,6 +215,15 @@ def explain_crash(code: int, native: IO[bytes] | None, begin: int = 0) -> str:
     return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
 
 
+def take_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Stdin and stdout as they are; in their places nothing comes and goes."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nothing, stream)
+    return requests, answers
+
+
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
 #: What OpenBLAS looks at in this order; one that is set is what the user wants.
 _THREAD_SETTINGS: Final = (_THREADS, "GOTO_NUM_THREADS", "OMP_NUM_THREADS")

@@ -28,7 +28,7 @@ _SIZE: Final = 4
 class Answers:
     """What an artifact answered: for each call its inputs and outputs by key, as NumPy arrays.
 
-    `seed` is that of random inputs, None where they were given.
+    `seed` is that of random inputs, None where they were given; then `data` says what they are of.
     """
 
     artifact: str
@@ -37,6 +37,7 @@ class Answers:
     seed: int | None
     feeds: Sequence[Mapping[str, Array]]
     outputs: Sequence[Mapping[str, Array]]
+    data: str | None = None
 
     def to_json(self) -> str:
         """Dtype and shape of each array, of outputs also minimum, maximum and mean; no values."""
@@ -47,7 +48,7 @@ class Answers:
             }
             for feed, answer in zip(self.feeds, self.outputs, strict=True)
         ]
-        names = ("artifact", "format", "signature", "seed")
+        names = ("artifact", "format", "signature", "seed", "data")
         head = {name: getattr(self, name) for name in names}
         return json.dumps({**head, "calls": calls}, indent=2, allow_nan=False)
 

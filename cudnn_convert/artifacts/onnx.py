@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert import context
 from cudnn_convert.artifacts import origin, runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
@@ -36,19 +37,28 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(path, part) for part in parts]
 
 
-def open_session(model: str | bytes) -> Any:
-    """A session of ONNX Runtime of a file, or of its bytes."""
+def open_session(model: str | bytes, *, trace: Path | None = None) -> Any:
+    """A session of ONNX Runtime of a file, or of its bytes; a `trace` begins the name of its profile."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # Its threads would otherwise take a processor while they wait for the next of a few calls.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if trace is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(trace)
+    if (count := context.threads()) is not None:
+        options.intra_op_num_threads = count
+    else:
+        # Its threads would otherwise take a processor while they wait for the next of a few calls.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _open(path: Path, part: Part) -> runners.Runner:
-    session = open_session(str(part_file(path, part.name)))
+    return as_runner(open_session(str(part_file(path, part.name))), path, part)
+
+
+def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
+    """A session by the keys of a part's signature."""
     inputs = runners.pair_inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
     keys = runners.pair_outputs(part.signature.outputs, names)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cudnn_convert import context
 from cudnn_convert.artifacts import origin, runners, tflite_file
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
@@ -49,7 +50,7 @@ def open_interpreter(**model: Any) -> Any:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that LiteRT will be its name
-        return tf.lite.Interpreter(**model)
+        return tf.lite.Interpreter(num_threads=context.threads(), **model)
 
 
 def _open(file: Path, part: Part) -> runners.Runner:

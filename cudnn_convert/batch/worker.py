@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert import process
 from cudnn_convert.batch import jobs, results
@@ -38,7 +38,7 @@ _BUG: Final = 70
 
 def serve(parent: int, scratch: str, work: str) -> None:
     """Answer requests until stdin ends, and exit at once: destructors of native libraries have crashed."""
-    requests, answers = _take_streams()
+    requests, answers = process.take_streams()
     faulthandler.enable()
     process.end_with(parent, CudnnConvertError.exit_code)
     process.handle_stops(process.stop_once)
@@ -52,15 +52,6 @@ def serve(parent: int, scratch: str, work: str) -> None:
         pass
     finally:
         os._exit(0)
-
-
-def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Stdin and stdout as they are; in their places nothing comes and goes."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(nothing, stream)
-    return requests, answers
 
 
 def _answer(request: Request, work: str) -> Outcome:

@@ -6,12 +6,13 @@ differ, 4 the environment, 130 interrupted, 70 a bug of ours.
 * parser       : From words to options: the parser of every command, its help, and completion in a shell.
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
 * batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
+* benchmark    : The subcommand `benchmark`: its flags, its table, its report.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
 May import: version, errors, formats, context, storage, process, model, options, report, artifacts,
-inspection, pipeline, batch.
+inspection, pipeline, batch, benchmark.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share
+from cudnn_convert.cli.benchmark import benchmark
 from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from cudnn_convert.report import Verification
     from cudnn_convert.report.files import Keep
 
+#: The options that say which feeds are taken from data.
+DATA: Final = ("data", "features", "batch", "limit_examples")
 #: What `--help` shows of a conversion; `--help-all` shows the other flags too.
 EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
 EXAMPLES: Final = """\
@@ -208,7 +211,7 @@ def run(words: Sequence[str], within: Within = directly) -> int:
         description="Run an artifact once and print its outputs: on random inputs, or on those of --data.",
     )
     parser.add_argument("source", metavar="ARTIFACT", help="a file or an OUT folder")
-    for name in ("signature", "data", "seed", "custom_objects", "limit", "trust"):
+    for name in ("signature", *DATA, "seed", "custom_objects", "limit", "trust"):
         add_flag(parser, name)
     parser.add_argument("--out", type=Path, metavar="NPZ", help="save the outputs by key")
     parser.add_argument("--json", action="store_true", help="print what the outputs are as JSON")
@@ -242,8 +245,10 @@ def record(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("source", metavar="SOURCE")
     add_flags(parser, "source")
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="NPZ", help="inputs by key, or feed0/KEY, feed1/KEY, ..."
+        "--data", type=Path, required=True, metavar="PATTERN", help="the inputs: files as for a conversion"
     )
+    for name in DATA[1:]:
+        add_flag(parser, name)
     parser.add_argument("--out", type=Path, required=True, metavar="NPZ", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="replace an older recording at OUT")
     parser.add_argument("--json", action="store_true", help="print what the recording says of itself as JSON")
@@ -287,6 +292,7 @@ def completion(words: Sequence[str], _: Within = directly) -> int:
 #: A subcommand wins over a file of that name; `./verify` is the file.
 SUBCOMMANDS: Final = {
     "batch": batch,
+    "benchmark": benchmark,
     "inspect": inspect,
     "map": map_weights,
     "verify": verify,

@@ -29,6 +29,7 @@ from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
     from cudnn_convert.batch.jobs import Job
+    from cudnn_convert.benchmark.rounds import Result
 
 _UNTOLD: Final = "?"
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
@@ -191,7 +192,7 @@ def show_answers(answers: Answers, *, quiet: bool = False) -> None:
     """Print a table of outputs on stdout, a row for each of every call; on stderr what was fed."""
     if not quiet:
         errors = Screen(stderr=True)
-        origin = "given" if answers.seed is None else f"random, seed {answers.seed}"
+        origin = answers.data or "given" if answers.seed is None else f"random, seed {answers.seed}"
         errors.print(f"{answers.artifact}: {answers.format}, signature {answers.signature}")
         for feed in answers.feeds:
             shapes = (f"{key} {value.dtype} {[*value.shape]}" for key, value in feed.items())
@@ -262,6 +263,8 @@ def verification(result: Verification) -> None:
     feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
     seed = "" if result.seed is None else f" (seed {result.seed})"
     console.print(f"compared on: {'; '.join(feeds)}{seed}")
+    if result.data is not None:
+        console.print(f"data: {result.data}")
 
 
 def _in_chunks(streamed: StreamReport) -> str:
@@ -337,6 +340,45 @@ def show_summary(summary: Summary) -> None:
     if summary.missing:
         table.add_row("not begun", str(summary.missing))
     Screen(stderr=True).print(table)
+
+
+def show_benchmark(result: Result) -> None:
+    """Print on stdout a row for each model and size, then where the time of each goes."""
+    from cudnn_convert.benchmark.page import micros
+
+    table = _make_table(
+        *("model", "batch", "steps", "threads", "median", "bounds", "99 %", "a second", "first call", "load"),
+        *("MiB", "times as fast"),
+    )
+    for row in result.results:
+        sizes = ("-" if size is None else str(size) for size in (row.batch, row.steps))
+        times = row.incomparable and f"not comparable: {row.incomparable}"
+        if row.ratio is not None:
+            times = f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+        table.add_row(
+            f"{row.model} ({row.format})",
+            *sizes,
+            str(row.threads),
+            micros(row.median_us),
+            f"[{micros(row.median_low_us)}, {micros(row.median_high_us)}]",
+            micros(row.p99_us),
+            "-" if row.per_second is None else f"{row.per_second:,.0f}",
+            micros(row.first_call_us),
+            micros(row.load_s * 1e6),
+            "-" if row.peak_mb is None else f"{row.peak_mb:.0f}",
+            times,
+        )
+    console = Screen(stderr=False)
+    console.print(table)
+    if len({row.model for row in result.results}) > 1:
+        console.print(f"times as fast as {result.against}")
+    for profile in result.profiles:
+        threads = f"{profile['threads']} thread{'' if profile['threads'] == 1 else 's'}"
+        console.print(f"{profile['model']}, {threads}: {profile['sentences'][0]}")
+        for sentence in profile["sentences"][1:]:
+            console.print(f"  {sentence}")
+        for part in profile["parts"]:
+            console.print(f"  {part['share']:>6.1%}  {part['name']} ({part['kind']})")
 
 
 class Screen(Console):

@@ -84,3 +84,10 @@ def dynamic_update_slice(values: Any, update: Any, indices: Any) -> Any:
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_dynamic_update_slice(input=values, update=update, indices=indices)
+
+
+def parse_xspace(content: bytes) -> Any:
+    """The trace that TensorFlow's profiler wrote, an XSpace."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    return xplane_pb2.XSpace.FromString(content)

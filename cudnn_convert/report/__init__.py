@@ -335,7 +335,8 @@ class Verification:
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
     without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
-    the artifact was not run in chunks, `decoding` where it has no search.
+    the artifact was not run in chunks, `decoding` where it has no search. `data` says which data of the user
+    the feeds are, None where they are not the user's.
     """
 
     passed: bool
@@ -351,6 +352,7 @@ class Verification:
     glue: GlueReport | None = None
     misplaced: tuple[str, ...] = ()
     streaming: StreamReport | None = None
+    data: str | None = None
     decoding: DecodingReport | None = None
 
     def to_json(self) -> str:

@@ -149,6 +149,8 @@ def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:
             rows += [(f"recording: {key}", name(value)) for key, value in proof.recording.items()]
         elif proof.seed is not None:
             rows.append(("seed of the feeds", proof.seed))
+        if proof.data is not None:
+            rows.append(("data", name(proof.data)))
     return tag("div", html.pairs(rows), class_="card")
 
 

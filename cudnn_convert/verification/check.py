@@ -12,6 +12,7 @@ import numpy as np
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
@@ -38,7 +39,8 @@ def verify_artifact(
     """
     beside = prepare_judging(plan.serving, options) if plan.serving else None
     # What was recorded of the source are calls of its own, which begin with its own states.
-    judging = prepare_judging(plan, replace(options, golden=None) if beside else options)
+    own = replace(options, golden=None) if beside else options
+    judging = prepare_judging(plan, own, shared=measure is not None)
     if measure is not None:
         comparison = shards.compare_shards(judging, measure)
         trial = find_dependence(judging, comparison.trial)
@@ -75,6 +77,7 @@ def verify_artifact(
         unproven=verdict.unproven,
         glue=glue,
         streaming=in_chunks,
+        data=None if judging.calls is None else judging.calls.summary,
         decoding=searched,
     )
 
@@ -136,12 +139,17 @@ def _keys_of_states(plan: Plan) -> list[str]:
     return [state.key for state in plan.streaming.states] if plan.streaming else []
 
 
-def prepare_judging(plan: Plan, options: Options) -> Judging:
-    """Collect how an artifact of a plan is judged. Raises UsageError for another plan's recording."""
+def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
+    """Collect how an artifact of a plan is judged, and read the user's feeds, unless shards are `shared` out.
+
+    Raises UsageError for another plan's recording, and for data that cannot be read.
+    """
     judge = choose_judge(plan)
     golden = recordings.open_recording(judge, options.golden) if options.golden else None
     dtype, seed = _choose_dtype(judge, options), choose_seed(options)
-    return Judging(judge, options, golden, dtype, judge.scores(), seed)
+    data = Data.of(options, seed=seed)
+    calls = None if data is None else data.describe() if shared else read_calls(data)
+    return Judging(judge, options, golden, calls, dtype, judge.scores(), seed)
 
 
 def choose_seed(options: Options) -> int:
@@ -206,14 +214,14 @@ def _choose_feeds(
     judging: Judging, source: Source, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
-    judge, plan, options = judging.judge, judging.plan, judging.options
+    judge, plan = judging.judge, judging.plan
     if judging.golden:
         recordings.require_accepted(judge, source, judging.golden)
         return [*judging.golden.feeds]
-    if options.data:
-        feeds = recordings.accept_feeds(judge, source, options.data, without=without)
+    if judging.calls is not None:
+        feeds = recordings.accept_feeds(judge, source, judging.calls, without=without)
     else:
-        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, options.format))
+        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, judging.options.format))
     # What stays in variables shows from the second call on.
     return feeds * 2 if len(feeds) == 1 and any(state.stays for state in plan.states) else feeds
 
@@ -306,7 +314,7 @@ def judge_on_milder_feeds(
     judging, feeds = comparison.judging, comparison.trial.feeds
     if judging.golden or judging.has_bound or judging.plan.states or judging.is_large:
         return [], outputs
-    values = _pool_values(feeds) if judging.options.data else {}
+    values = _pool_values(feeds) if judging.calls is not None else {}
     judged_on: list[dict[str, Array]] = []
     for spread, size in judges.MILDER:
         if all(output.judged for output in outputs) or not all(output.passed for output in outputs):

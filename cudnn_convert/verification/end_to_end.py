@@ -19,6 +19,7 @@ import numpy as np
 
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
+from cudnn_convert.feeds.data import Calls
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
@@ -162,7 +163,7 @@ _DOUBTFUL: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How an artifact is judged: the judge, the user's options, and a recording, if any.
+    """How an artifact is judged: the judge, the user's options, and a recording or feeds, if any.
 
     `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
     each output that is a choice, the tensor that decides it and the axis of the choice.
@@ -171,6 +172,7 @@ class Judging:
     judge: Judge
     options: Options
     golden: Golden | None
+    calls: Calls | None
     dtype: np.dtype[Any]
     scores: Mapping[str, tuple[str, int]]
     seed: int

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
+from cudnn_convert.feeds.data import Calls
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
 from cudnn_convert.graph.node_defs import Graph
@@ -26,7 +27,6 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification import graph_judge, recordings
-from cudnn_convert.weights import npz_archive
 
 
 def facts() -> dict[str, Any]:
@@ -84,14 +84,14 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 
 
 def record_source(
-    plan: Plan, data: recordings.Given, out: Path, *, constants: Sequence[str], trust: bool
+    plan: Plan, calls: Calls, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
-    """Runs the source on the feeds in `data`, writes a recording, returns its `meta`.
+    """Runs the source on the user's calls, writes a recording, returns its `meta`.
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
     plan = graph_judge.with_restored_values(plan)
-    fed = recordings.read_feeds(graph_judge.GraphJudge(plan), data)
+    fed = recordings.read_feeds(graph_judge.GraphJudge(plan), calls)
     restores = restoring(plan)
     graph = runnable(plan, restores)
     if not trust:
@@ -104,11 +104,12 @@ def record_source(
     try:
         answers = _answers(plan, graph, fed, restores)
     except tf.errors.OpError as cause:
-        raise _refuse(plan, data, cause) from cause
+        raise _refuse(plan, calls, cause) from cause
     keys = {name: key for key, name in plan.signature.inputs.items()}
     meta = {
         **facts(),
         "recorder": "cudnn-convert record",
+        "data": calls.summary,
         "source": plan.model.path.name,
         "set": list(constants),
         "state": _STATE,
@@ -223,7 +224,7 @@ def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGr
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 
 
-def _refuse(plan: Plan, data: recordings.Given, cause: Any) -> Exception:
+def _refuse(plan: Plan, calls: Calls, cause: Any) -> Exception:
     text = str(cause)
     if match := _NO_KERNEL.search(text):
         cure = "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"
@@ -232,7 +233,6 @@ def _refuse(plan: Plan, data: recordings.Given, cause: Any) -> Exception:
         return UnsupportedModelError(plan.model.path, [reason])
     first = first_line(cause)
     if isinstance(cause, tf.errors.InvalidArgumentError):
-        where = npz_archive.describe("--data", data)
-        return UsageError(f"{where}: the model does not accept these inputs: {first}")
+        return UsageError(f"{calls.where}: the model does not accept these inputs: {first}")
     reason = f"graph: it does not run on this machine: {first}; record where it does"
     return UnsupportedModelError(plan.model.path, [reason])

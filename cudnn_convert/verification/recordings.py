@@ -14,17 +14,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert import staging
 from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds.data import Calls
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.storage import remote
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
@@ -32,73 +30,37 @@ from cudnn_convert.weights import npz_archive
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-#: A user's feeds: the path of an `.npz`, or arrays by key.
-Given = Path | Mapping[str, Any]
-
-
 def accept_feeds(
-    judge: Judge, source: Source, given: Given, *, without: Collection[str] = ()
+    judge: Judge, source: Source, calls: Calls, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
-    """The given feeds by signature key, with `feed<k>/` before, those `without` left out.
+    """The user's feeds by tensor, those of the keys `without` left out.
 
-    Of a pattern those of all shards, in the order of their names. Raises UsageError.
+    Raises UsageError.
     """
-    shards = [] if isinstance(given, Mapping) else find_shards(given)
-    if shards and shards != [given]:
-        return [feed for shard in shards for feed in accept_feeds(judge, source, shard, without=without)]
-    feeds, where = read_feeds(judge, given, without=without), _describe(given)
+    feeds = read_feeds(judge, calls, without=without)
     try:
         for feed in feeds:
-            judge.require_accepted(source, feed, where=where)
+            judge.require_accepted(source, feed, where=calls.where)
     except UsageError as error:
-        if any(value.dtype.kind == "S" for value in _load(given).values()):
+        if any(value.dtype.kind == "S" for feed in calls.feeds for value in feed.values()):
             raise UsageError(f"{error}; {_CUT_OFF}") from error
         raise
     return feeds
 
 
-def find_shards(path: Path) -> list[Path]:
-    """The files that a path of feeds stands for, sorted: those that match a pattern, else itself.
-
-    They may lie in a store. Raises UsageError for a pattern that nothing matches, AccessError.
-    """
-    if not has_magic(str(path)) or path.exists():
-        return [path]
-    is_remote = remote.address_of(path) is not None
-    listed = [] if is_remote else glob(str(path), recursive=True)  # noqa: PTH207 - as a shell
-    shards = remote.match(path) if is_remote else [*map(Path, sorted(listed))]
-    if not shards:
-        raise UsageError(f"{_describe(path)}: expected a pattern of .npz files, found nothing")
-    return shards
-
-
-def _describe(given: Given) -> str:
-    """Where a mistake in a user's feeds is; of a store its address."""
-    return npz_archive.describe("--data", given if isinstance(given, Mapping) else remote.name_of(given))
-
-
-def _load(given: Given) -> dict[str, Array]:
-    """The arrays of a user's feeds. Raises UsageError, AccessError."""
-    if isinstance(given, Mapping):
-        return npz_archive.load_user_arrays(given, flag="--data", strings=True)
-    with staging.local_copy(given) as local:
-        return npz_archive.load_user_arrays(local, flag="--data", strings=True)
-
-
-def read_feeds(judge: Judge, given: Given, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
-    """Read the feeds of `accept_feeds` as the source takes them, without a run.
+def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
+    """The feeds of `accept_feeds` as the source takes them, without a run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where, plan = _describe(given), judge.plan
-    calls = npz_archive.calls(_load(given), where=where)
+    where, plan = calls.where, judge.plan
     keys, streaming = {*plan.signature.inputs}, plan.streaming
     free = {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}
-    for call in calls:
+    for call in calls.feeds:
         if not keys - free <= call.keys() - left_out <= keys:
             raise UsageError(f"{where}: expected the keys {sorted(keys - free)}, found {sorted(call)}")
-    fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls)
+    fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls.feeds)
     return [feed | begin_states(plan, feed) for feed in fed]
 
 

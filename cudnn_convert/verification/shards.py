@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -20,6 +20,7 @@ import numpy as np
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds.data import Calls, Data, read_calls
 from cudnn_convert.model import Array
 from cudnn_convert.verification import compare, end_to_end, recordings
 from cudnn_convert.verification.end_to_end import Comparison, Judging, Terms, Trial
@@ -61,6 +62,16 @@ def _require_apart(judging: Judging) -> None:
         raise UsageError(f"--jobs: {what}; leave it out")
 
 
+def _data_of(judging: Judging) -> Data:
+    data = Data.of(judging.options, seed=judging.seed)
+    assert data is not None
+    return data
+
+
+def _read_shard(judging: Judging, shard: Path) -> Calls:
+    return read_calls(replace(_data_of(judging), pattern=shard))
+
+
 def measure_shard(
     judging: Judging, runner: runners.Runner, shard: Path, terms: Terms | None = None
 ) -> Partial:
@@ -70,7 +81,7 @@ def measure_shard(
     UsageError for feeds that the source does not take.
     """
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = recordings.accept_feeds(judging.judge, source, shard)
+        feeds = recordings.accept_feeds(judging.judge, source, _read_shard(judging, shard))
         source.restart()
         exact, sizes = [], []
         for feed in feeds:
@@ -119,8 +130,7 @@ def _range(values: Array) -> tuple[float, float] | None:
 def compare_shards(judging: Judging, measure: Measure) -> Comparison:
     """Have each shard of the user's feeds compared, and join what was found."""
     _require_apart(judging)
-    assert isinstance(judging.options.data, Path)
-    shards = recordings.find_shards(judging.options.data)
+    shards = _data_of(judging).match_shards()
     partials = [*measure(shards, None)]
     feeds = _Feeds(judging, shards, [len(partial.feeds) for partial in partials])
     sizes = [size for partial in partials for size in partial.sizes]
@@ -162,7 +172,8 @@ class _Feeds(_Lazy[dict[str, Array]]):
     def make(self, number: int) -> dict[str, Array]:
         shard = bisect_right(self._ends, number)
         if self._kept[0] != shard:
-            self._kept = shard, recordings.read_feeds(self._judging.judge, self._shards[shard])
+            calls = _read_shard(self._judging, self._shards[shard])
+            self._kept = shard, recordings.read_feeds(self._judging.judge, calls)
         return self._kept[1][number - (self._ends[shard - 1] if shard else 0)]
 
 

@@ -188,6 +188,18 @@ def _take_array(value: Any, where: str, *, strings: bool) -> Array:
     return encoded.reshape(array.shape)
 
 
+def load_array(path: Path, *, flag: str) -> Array:
+    """Load the array of a user's `.npy`. Raises UsageError for anything but a plain array."""
+    try:
+        with path.open("rb") as stream:
+            shape, _, dtype = _HEADERS[npy.read_magic(stream)](stream)
+            _require_plain(shape, dtype, path.stat().st_size - stream.tell())
+            stream.seek(0)
+            return np.asarray(npy.read_array(stream, allow_pickle=False))
+    except (OSError, ValueError, *_DAMAGED) as cause:
+        raise UsageError(f"{flag} {path}: expected a plain array as .npy, found none") from cause
+
+
 def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     """Whether a cast from `given` to `wanted` loses values, or mixes text and numbers."""
     if given == wanted or {given.kind, wanted.kind} <= set("OSU"):

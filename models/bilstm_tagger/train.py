@@ -89,20 +89,53 @@ def entities(words):
     return tags
 
 
+def example(**features):
+    """A record of lists of whole numbers."""
+    made = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path, random):
+    """Writes the sentences of all steps, in their order, as records."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for step in range(STEPS):
+            for ids, labels in zip(*sentences(random, ROWS, 8 + step % 3 * 6)):  # noqa: B905 - Python 3.7
+                writer.write(example(ids=ids, labels=labels))
+
+
+def read(path):
+    """A dataset of batches: batched first, then parsed at once, prefetched last.
+
+    The records are random already; others are shuffled before they are batched.
+    """
+    numbers = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)  # padded to the longest
+
+    def parse(records):
+        parsed = tf.io.parse_example(records, {"ids": numbers, "labels": numbers})
+        return tf.cast(parsed["ids"], tf.int32), tf.cast(parsed["labels"], tf.int32)
+
+    return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
 def train(folder, use_gpu):
     """Trains a network, saves it as `folder`/model.ckpt and gives its share of right tags in new text."""
-    random = np.random.RandomState(1)
+    random, records = np.random.RandomState(1), str(Path(folder) / "train.tfrecord")
+    write(records, random)
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         network = build(use_gpu)
         saver = tf.train.Saver()  # before the optimizer is there: the weights alone
         update = tf.train.AdamOptimizer(RATE).minimize(network.loss)
+        batch = tf.compat.v1.data.make_one_shot_iterator(read(records)).get_next()
         # One thread each: the sums come in the same order, and the weights are the same in every run.
         threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.Session(config=threads) as session:
             session.run(tf.global_variables_initializer())
             for step in range(STEPS):
-                ids, labels = sentences(random, ROWS, 8 + step % 3 * 6)
+                ids, labels = session.run(batch)
                 _, loss = session.run([update, network.loss], {network.ids: ids, network.labels: labels})
                 if step % 100 == 0:
                     tf.logging.info("step %d: loss %.3f", step, loss)

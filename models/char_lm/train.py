@@ -45,6 +45,52 @@ def recurrent(use_gpu, **options):
     return layers.LSTM(UNITS, recurrent_activation="sigmoid", **options)
 
 
+def example(**features):
+    """A record of lists of whole numbers."""
+    made = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path):
+    """Writes parts of STEPS characters as records: those of ROWS rows that go on side by side, then the next.
+
+    Each has the characters and those that follow them.
+    """
+    _, text = read()
+    length = (len(text) - 1) // (ROWS * STEPS) * STEPS
+    given, wanted = text[: ROWS * length].reshape(ROWS, -1), text[1 : ROWS * length + 1].reshape(ROWS, -1)
+    with tf.io.TFRecordWriter(path) as writer:
+        for start in range(0, length, STEPS):
+            for row in range(ROWS):
+                part = slice(start, start + STEPS)
+                writer.write(example(given=given[row, part], wanted=wanted[row, part]))
+
+
+def batches(path):
+    """Yields the batches of an epoch: batched first, then parsed at once, prefetched last.
+
+    The layers remember from batch to batch, so that nothing is shuffled.
+    """
+    part = tf.io.FixedLenFeature([STEPS], tf.int64)
+
+    def parse(records):
+        parsed = tf.io.parse_example(records, {"given": part, "wanted": part})
+        return tf.cast(parsed["given"], tf.int32), tf.cast(parsed["wanted"], tf.int32)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        dataset = tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+        batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        while True:
+            try:
+                found = session.run(batch)
+            except tf.errors.OutOfRangeError:
+                return
+            yield found
+
+
 def train(folder, use_gpu):
     """Trains on ROWS parts of the text side by side; gives the share of right guesses in the last round.
 
@@ -57,15 +103,12 @@ def train(folder, use_gpu):
     tf.set_random_seed(1)
     model = build(ROWS, use_gpu)
     model.compile(tf.keras.optimizers.Adam(RATE), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    _, text = read()
-    length = (len(text) - 1) // (ROWS * STEPS) * STEPS
-    given, wanted = text[: ROWS * length].reshape(ROWS, -1), text[1 : ROWS * length + 1].reshape(ROWS, -1)
+    records = str(Path(folder) / "train.tfrecord")
+    write(records)
+    parts = list(batches(records))
     for epoch in range(EPOCHS):
         model.reset_states()
-        found = [
-            model.train_on_batch(given[:, start : start + STEPS], wanted[:, start : start + STEPS, None])
-            for start in range(0, length, STEPS)
-        ]
+        found = [model.train_on_batch(given, wanted[..., None]) for given, wanted in parts]
         loss, accuracy = np.mean(found, axis=0)
         if epoch % 10 == 9:
             tf.logging.info("epoch %d: loss %.3f, right guesses: %.1f %%", epoch + 1, loss, 100 * accuracy)

@@ -74,19 +74,60 @@ def spoken(random, frames):
     return found[:frames]
 
 
+def example(**features):
+    """A record of lists of numbers."""
+    kinds = {name: np.asarray(values).dtype.kind for name, values in features.items()}
+    made = {
+        name: tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if kinds[name] == "f"
+        else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path, random):
+    """Writes the speech of all steps, in their order, as records."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for _ in range(STEPS):
+            for features, length, phones in zip(*speech(random, ROWS, 40)):  # noqa: B905 - Python 3.7
+                writer.write(example(features=features.ravel(), length=[length], phones=phones))
+
+
+def read(path):
+    """A dataset of batches: batched first, then parsed at once, prefetched last.
+
+    The records are random already; others are shuffled before they are batched.
+    """
+    wanted = {
+        "features": tf.io.FixedLenSequenceFeature([FEATURES], tf.float32, allow_missing=True),
+        "length": tf.io.FixedLenFeature([], tf.int64),
+        "phones": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
+    }
+
+    def parse(records):
+        parsed = tf.io.parse_example(records, wanted)
+        whole = [tf.cast(parsed[name], tf.int32) for name in ("length", "phones")]
+        return (parsed["features"], *whole)
+
+    return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
 def train(folder, use_gpu):
     """Trains a network, saves it as `folder`/model.ckpt and gives its share of right frames in new speech."""
-    random = np.random.RandomState(1)
+    random, records = np.random.RandomState(1), str(Path(folder) / "train.tfrecord")
+    write(records, random)
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         network = build(use_gpu)
         saver = tf.train.Saver()
+        batch = tf.compat.v1.data.make_one_shot_iterator(read(records)).get_next()
         # One thread each: the sums come in the same order, and the weights are the same in every run.
         threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.Session(config=threads) as session:
             session.run(tf.global_variables_initializer())
             for step in range(STEPS):
-                features, lengths, phones = speech(random, ROWS, 40)
+                features, lengths, phones = session.run(batch)
                 feed = {network.features: features, network.lengths: lengths, network.phones: phones}
                 _, loss = session.run([network.train, network.loss], feed)
                 if step % 100 == 0:

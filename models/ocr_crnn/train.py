@@ -113,20 +113,60 @@ def sparse(labels):
     return tf.SparseTensorValue(places, labels[labels >= 0], labels.shape)
 
 
+def example(**features):
+    """A record of lists of numbers."""
+    kinds = {name: np.asarray(values).dtype.kind for name, values in features.items()}
+    made = {
+        name: tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if kinds[name] == "f"
+        else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path, random):
+    """Writes the lines of all steps, in their order, as records; an image column by column."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for step in range(STEPS):
+            for image, labels in zip(*lines(random, ROWS, 3 + step % 3 * 2)):  # noqa: B905 - Python 3.7
+                writer.write(example(columns=image[..., 0].T.ravel(), labels=labels))
+
+
+def read(path):
+    """A dataset of batches: batched first, then parsed at once, prefetched last.
+
+    The records are random already; others are shuffled before they are batched.
+    """
+    wanted = {
+        "columns": tf.io.FixedLenSequenceFeature([HEIGHT], tf.float32, allow_missing=True),
+        "labels": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
+    }
+
+    def parse(records):
+        parsed = tf.io.parse_example(records, wanted)
+        images = tf.transpose(parsed["columns"], [0, 2, 1])[..., None]
+        return images, tf.cast(parsed["labels"], tf.int32)
+
+    return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
 def train(folder, use_gpu):
     """Trains a network, saves it as `folder`/model.ckpt and gives the share of new lines without mistake."""
-    random = np.random.RandomState(1)
+    random, records = np.random.RandomState(1), str(Path(folder) / "train.tfrecord")
+    write(records, random)
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         network = build(use_gpu)
         saver = tf.train.Saver()  # before the optimizer is there: the weights alone
         update = tf.train.AdamOptimizer(RATE).minimize(network.loss)
+        batch = tf.compat.v1.data.make_one_shot_iterator(read(records)).get_next()
         # One thread each: the sums come in the same order, and the weights are the same in every run.
         threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.Session(config=threads) as session:
             session.run(tf.global_variables_initializer())
             for step in range(STEPS):
-                images, labels = lines(random, ROWS, 3 + step % 3 * 2)
+                images, labels = session.run(batch)
                 feed = {network.images: images, network.labels: sparse(labels)}
                 _, loss = session.run([update, network.loss], feed)
                 if step % 100 == 0:

@@ -130,19 +130,53 @@ def numbers(random, held_out):
     return random.choice(kept, ROWS if not held_out else 500, p=many / many.sum(), replace=not held_out)
 
 
+def example(**features):
+    """A record of lists of whole numbers."""
+    made = {
+        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        for name, values in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
+
+
+def write(path, random):
+    """Writes the numbers of all steps, in their order, as records."""
+    with tf.io.TFRecordWriter(path) as writer:
+        for _ in range(STEPS):
+            for source, target in zip(*examples(numbers(random, held_out=False))):  # noqa: B905 - Python 3.7
+                writer.write(example(source=source, target=target))
+
+
+def read(path):
+    """A dataset of batches: batched first, then parsed at once, prefetched last.
+
+    The records are random already; others are shuffled before they are batched.
+    """
+    names = ("source", "target")
+    wanted = {name: tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True) for name in names}
+
+    def parse(records):
+        parsed = tf.io.parse_example(records, wanted)
+        return tuple(tf.cast(parsed[name], tf.int32) for name in names)
+
+    return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
 def train(folder, use_gpu):
     """Trains a network, saves it as `folder`/model.ckpt and gives the share of right digits in new ones."""
-    random = np.random.RandomState(1)
+    random, records = np.random.RandomState(1), str(Path(folder) / "train.tfrecord")
+    write(records, random)
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         network = build(use_gpu)
         saver = tf.train.Saver()
+        batch = tf.compat.v1.data.make_one_shot_iterator(read(records)).get_next()
         # One thread each: the sums come in the same order, and the weights are the same in every run.
         threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
         with tf.Session(config=threads) as session:
             session.run(tf.global_variables_initializer())
             for step in range(STEPS):
-                source, target = examples(numbers(random, held_out=False))
+                source, target = session.run(batch)
                 feed = {network.source: source, network.target: target}
                 _, loss = session.run([network.train, network.loss], feed)
                 if step % 100 == 0:

@@ -5,6 +5,7 @@
     python scripts/bench --conversions [--large --scratch FOLDER]
     python scripts/bench --repaired           # repaired SavedModels against Keras' own
     python scripts/bench --decoding           # a beam search against what a user would write
+    python scripts/bench --inputs             # orders of an input pipeline over records
     python scripts/bench --page               # the page of the stored results, nothing measured
 
 With --write the results go to scripts/bench/results.json, a section for each kind, and docs/performance.md is
@@ -36,6 +37,8 @@ RESULTS: Final = Path(__file__).with_name("results.json")
 _PAIRS: Final = 200
 #: Rounds of searches that take half a minute each.
 _SEARCHES: Final = 3
+#: Rounds of input pipelines.
+_FEEDINGS: Final = 15
 #: Where memory lies differs from process to process, and with it the speed of one implementation or another.
 _PROCESSES: Final = 3
 
@@ -77,6 +80,9 @@ def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "repaired", {"rows": children.measured("repaired", threads=1, pairs=pairs, quick=given.quick)}
     elif given.decoding:
         yield "decoding", decoding_section(quick=given.quick)
+    elif given.inputs:
+        rounds_of_inputs = 2 if given.quick else _FEEDINGS
+        yield "inputs", children.measured("inputs", threads=2, rounds=rounds_of_inputs, quick=given.quick)
     elif not given.page:
         yield "speed", speed(given)
 
@@ -95,6 +101,9 @@ def show(found: Mapping[str, Any]) -> bool:
     if section := found.get("decoding"):
         print(f"\n{listing.decoding(section).plain()}")
         print(f"\n{listing.setups(section['setups']).plain()}")
+    if section := found.get("inputs"):
+        for table in listing.inputs(section):
+            print(f"\n{table.plain()}")
     judged = performance_page.verdicts(found)
     print(f"\n{performance_page.told(judged).plain()}")
     return all(one.met is not False for one in judged)
@@ -125,6 +134,7 @@ def _flags() -> argparse.ArgumentParser:
     kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
     kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
     kind.add_argument("--decoding", action="store_true", help="a beam search against what a user would write")
+    kind.add_argument("--inputs", action="store_true", help="orders of an input pipeline over records")
     kind.add_argument("--page", action="store_true", help="write the page of the stored results")
     parser.add_argument("--cells", type=_of(CELLS), default=CELLS, help="lstm,gru")
     parser.add_argument("--shapes", type=_of([one.name for one in (*SHAPES, *QUICK)]), default=[])

@@ -13,14 +13,17 @@ from typing import Any, Final
 
 from contender import JIT, ONNX, ONNX_INT8, SESSION
 from kept import Timing
-from ratios import Ratio, ratio, summary
 from roster import OURS, own
 from shapes import counted
+
+from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
 
 #: How many times faster than TensorFlow 1's cells, by cell and shape.
 FASTER: Final = MappingProxyType(
     {("lstm", "u1"): 2.0, ("lstm", "u6"): 3.0, ("lstm", "u2"): 1.4, ("gru", "u1"): 1.6, ("gru", "u6"): 1.8}
 )
+#: How many times as fast batches of 512 records are when they are parsed at once.
+BATCHED: Final = 3.0
 NOWHERE_BELOW: Final = 0.95
 #: Our time over that of the best form of TensorFlow.
 NEAR_BEST: Final = 1.05
@@ -148,6 +151,14 @@ def of_repaired(rows: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
 
 def _row(row: Mapping[str, Any]) -> str:
     return f"{row['cell']}, {row['units']} units, batch {row['batch']}"
+
+
+def of_inputs(section: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Batches are parsed at once, which is faster the more records a batch has."""
+    seconds = section["batches"]["512"]
+    found = ratio(seconds["parse_then_batch"], seconds["batch_then_parse"])
+    goal = "records of packed bits: batch, then parse at least 3x as fast as parse, then batch, at 512"
+    yield Verdict(goal, str(found), found.median >= BATCHED)
 
 
 def of_decoding(section: Mapping[str, Any]) -> Iterator[Verdict]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from contender import SESSION
-from ratios import Ratio, ratio, spread, summary
+
+from cudnn_convert.benchmark.ratios import Ratio, ratio, spread, summary
 
 #: A list without names or further lists: it stands on one line.
 _NUMBERS: Final = re.compile(r"\[\s+([^\[\]{}\"]*?)\s+\]")

@@ -8,9 +8,10 @@ from typing import Any
 
 import roster
 from kept import Timing
-from ratios import ratio, summary
 from roster import OURS
 from shapes import QUICK, SHAPES, counted
+
+from cudnn_convert.benchmark.ratios import ratio, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,47 @@ def setups(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
             ]
         )
     return Table("Set-up", ["", "`beam_search`", "unrolled", "share"], rows)
+
+
+#: What each pipeline is, in the order of the table.
+_PIPELINES = {
+    "parse_then_batch": "parse each record, then batch",
+    "parallel_parse_then_batch": "the same, in parallel",
+    "parse_batch_decode": "parse batches, unpack each record",
+    "batch_then_parse": "batch, then parse and unpack at once",
+    "parallel_batch_then_parse": "the same, in parallel",
+}
+
+
+def inputs(section: Mapping[str, Any]) -> Iterator[Table]:
+    """Records a second over those of the usual order, by batch; large records, and prefetching."""
+    batches = section["batches"]
+    heads = ["", *(f"batch {batch}" for batch in batches)]
+    rows = []
+    for name, words in _PIPELINES.items():
+        row = [Cell(words)]
+        for batch, seconds in batches.items():
+            times = ratio(seconds["parse_then_batch"], seconds[name])
+            each = section["records"][batch] / summary(seconds[name]).median
+            row.append(Cell(f"{times.median:.2f}", f"{times.low:.2f}-{times.high:.2f}, {each:,.0f} a second"))
+        rows.append(row)
+    yield Table("Records a second, over parsing each record before batching", heads, rows)
+    large = ratio(section["large"]["parse_then_batch"], section["large"]["batch_then_parse"])
+    last = ratio(section["prefetch"]["without"], section["prefetch"]["last"])
+    yield Table(
+        "Where the order matters less",
+        ["", "times as fast"],
+        [
+            [
+                Cell("batch before parsing, records of 64 KiB"),
+                Cell(f"{large.median:.2f}", f"{large.low:.2f}-{large.high:.2f}"),
+            ],
+            [
+                Cell("prefetch last, a consumer as slow as the pipeline"),
+                Cell(f"{last.median:.2f}", f"{last.low:.2f}-{last.high:.2f}"),
+            ],
+        ],
+    )
 
 
 def ordered(timings: Sequence[Timing]) -> list[Timing]:

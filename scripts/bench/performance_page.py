@@ -13,9 +13,10 @@ from charts import chart
 from goals import Verdict
 from kept import Timing, timings
 from listing import Cell, Table
-from ratios import CONFIDENCE
 from roster import own, words
 from shapes import QUICK, SHAPES
+
+from cudnn_convert.benchmark.ratios import CONFIDENCE
 
 NAME: Final = "performance.md"
 _PLOTS: Final = MappingProxyType(
@@ -65,6 +66,13 @@ and its first call, of a model so small that computing takes no time. The machin
 compare ratios, which are of calls beside each other."""
 
 
+_INPUTS: Final = """\
+Records of {bits:,} packed bits and a label, read from one file by `tf.data` with two threads and unpacked to
+a byte a bit; [Feeding a model](feeding.md) has the pipelines. All are in one process and run in turns, each
+to the end of its records. Ratios are of runs beside each other: the machine was shared with other work.
+TensorFlow 2 makes `map` parallel and prefetches by itself; both are off but where they are named."""
+
+
 def written(sections: Mapping[str, Any]) -> dict[str, str]:
     """The page and its plots, by file name, of the sections that were measured."""
     found = [_INTRODUCTION, *_judged(sections)]
@@ -93,6 +101,13 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
             listing.decoding(decoding).markdown(),
             listing.setups(decoding["setups"]).markdown(),
         ]
+    if inputs := sections.get("inputs"):
+        found += [
+            "## Feeding a model",
+            _INPUTS.format(**inputs),
+            _about(inputs["taken"]),
+            *(f"### {table.title}\n\n{table.markdown()}" for table in listing.inputs(inputs)),
+        ]
     return {NAME: "\n\n".join(found) + "\n", **plots}
 
 
@@ -107,6 +122,8 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
         found += goals.of_repaired(repaired["rows"])
     if decoding := sections.get("decoding"):
         found += goals.of_decoding(decoding)
+    if inputs := sections.get("inputs"):
+        found += goals.of_inputs(inputs)
     return found
 
 

@@ -16,6 +16,7 @@ from cudnn_convert import pipeline
 from cudnn_convert.artifacts import runners
 from cudnn_convert.cli import terminal
 from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
@@ -134,7 +135,7 @@ def _recording(path: Path) -> None:
 
 
 def _data(path: Path) -> None:
-    recordings.read_feeds(_judge(origins.SOURCE), path)
+    recordings.read_feeds(_judge(origins.SOURCE), read_calls(Data(path)))
 
 
 @cache

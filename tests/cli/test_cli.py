@@ -333,7 +333,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an input twice": (["--inputs=x,h0,h0"], "--inputs: expected each tensor once, found h0:0 twice"),
     "too few inputs": (["--inputs=x"], "--inputs: the outputs also need h0:0; add them, or bind them"),
     "no such opset": (["--format=onnx", "--opset=99"], "--opset: expected 11 to 18, found 99"),
-    "no data": (["--data=nowhere.npz"], "--data nowhere.npz: expected an .npz of plain arrays, found none"),
+    "no data": (
+        ["--data=nowhere.npz"],
+        "--data nowhere.npz: expected a file, or a pattern of files, found none",
+    ),
     "negative tolerance": (["--atol=-1"], "--atol: expected a number of at least 0, found -1.0"),
     "negative seed": (["--seed=-1"], "--seed: expected a whole number from 0 to 2^63 - 1, found -1"),
     "nan tolerance": (["--rtol=nan"], "--rtol: expected a number of at least 0, found nan"),

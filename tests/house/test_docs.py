@@ -88,6 +88,8 @@ FILES: dict[str, dict[str, str]] = {
     },
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
+    "docs/feeding.md": {"model.ckpt": MODEL},
+    "docs/benchmark.md": {"model.ckpt": MODEL},
     "docs/adding-a-format.md": {
         "main/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
         "main/golden.npz": f"{TF1}/build_prefix/golden.npz",
@@ -116,6 +118,8 @@ SLOW = {
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
+    "docs/feeding.md": ("cudnn_convert/feeds/",),
+    "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
 #: Languages of blocks that nothing here runs.
 UNRUN = ("html", "js", "text")

@@ -53,24 +53,28 @@ ALLOWED = {
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
     "staging": "errors formats context storage options read artifacts",
+    "feeds": "errors context storage model options weights read.tensorbundle staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification": "errors private formats context storage model options weights reference report graph "
-    "graph.passes recurrences plan artifacts staging verification.pieces",
+    "verification": "errors private formats context model options weights reference report graph "
+    "graph.passes recurrences plan artifacts staging feeds verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
     "keras.config read read.dialects read.tensorbundle plan targets staging",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts staging verification weight_map",
+    "targets artifacts staging feeds verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
     "batch": "version errors formats context storage process options report read staging pipeline",
+    "benchmark": "errors private formats context storage process model options weights report feeds plan "
+    "artifacts pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
-    "pipeline batch",
+    "pipeline batch benchmark",
     "__main__": "cli",
-    "__init__": "version errors context options calls report artifacts recurrences inspection pipeline",
+    "__init__": "version errors context options calls report artifacts recurrences inspection pipeline "
+    "benchmark",
 }
 
 #: The page that shows the table of rooms, and the lines around it.

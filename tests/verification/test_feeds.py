@@ -14,6 +14,7 @@ from support.graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, reso
 from support.keras3_samples import exported
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.graph.index import Index
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.from_graph import plan_graph
@@ -164,7 +165,7 @@ def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> li
         np.savez(path, **data)
     made = planned(build or (lambda: rnn(placeholder("x"))))
     with graph_judge.open_source(made) as judge:
-        return recordings.accept_feeds(graph_judge.GraphJudge(made), judge, path)
+        return recordings.accept_feeds(graph_judge.GraphJudge(made), judge, read_calls(Data(path)))
 
 
 def test_given_feeds_are_taken_in_the_models_dtype(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ NO_ARRAYS = "expected an .npz of plain arrays, found none"
         pytest.param(pickle.dumps(Bomb()), NO_ARRAYS, id="pickle"),
         pytest.param(b"", NO_ARRAYS, id="empty"),
         pytest.param(b"PK\x03\x04 and no more", NO_ARRAYS, id="cut-off"),
-        pytest.param(None, NO_ARRAYS, id="no-file"),
+        pytest.param(None, "expected a file, or a pattern of files, found none", id="no-file"),
     ],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, data: Any, message: str) -> None:

@@ -1,0 +1,363 @@
+"""`profile(callable, feeds)`: where the time of a pipeline goes, Python included, in a sentence.
+
+Calls are timed as they are, with the runtimes' calls noted; TensorFlow's own profiler runs over some of them.
+Where Python takes much, the same calls run once more under Python's profiler, which only names the function:
+its shares would be wrong, for it slows Python and nothing else.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import site
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.benchmark import traces
+from cudnn_convert.benchmark.models import Opening
+from cudnn_convert.benchmark.traces import Span, Step, Work
+from cudnn_convert.errors import UsageError, first_line
+from cudnn_convert.formats import FORMATS, part_file
+
+#: Calls of each feed before anything is measured.
+_WARM: Final = 2
+#: Calls that are profiled, by default.
+STEPS: Final = 5
+#: From which share on something is what the time goes to.
+_MUCH: Final = 0.5
+_SOME: Final = 0.3
+#: The calls of runtimes that are noted, where these are imported: module, class, method.
+_RUNTIME_CALLS: Final = (
+    ("onnxruntime", "InferenceSession", "run"),
+    ("tensorflow.python.client.session", "BaseSession", "run"),
+    ("tensorflow.lite.python.interpreter", "Interpreter", "invoke"),
+    ("tensorflow.lite.python.interpreter", "SignatureRunner", "__call__"),
+)
+#: Rows of a kind that are kept.
+_ROWS: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What takes a share of a call: `share` of its time, `us` microseconds of each call.
+
+    `kind` is `python`, `recurrence`, `loop`, `other`, `waiting` or `runtime`: the work of a runtime of which
+    no more is known. The shares of all parts are 1 in all.
+    """
+
+    kind: str
+    name: str
+    share: float
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where the time of `calls` calls of `wall_us` microseconds each went.
+
+    `ops` are the same by op, `sentences` what to say of it, the most important first. `trace` is the folder
+    of the runtime's own profile, which TensorBoard reads where TensorFlow made it; None where none was kept.
+    """
+
+    calls: int
+    wall_us: float
+    parts: tuple[Part, ...]
+    ops: tuple[Part, ...]
+    sentences: tuple[str, ...]
+    trace: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Where the time goes, and what could be done."""
+        return self.sentences[0]
+
+    def share(self, kind: str) -> float:
+        """The share of all parts of a kind."""
+        return sum(part.share for part in self.parts if part.kind == kind)
+
+
+def profile(
+    call: Callable[[Any], Any], feeds: Iterable[Any], *, steps: int = STEPS, folder: Path | None = None
+) -> Profile:
+    """Profile `call(feed)` for the feeds in turn, `steps` calls in all after some that are not measured.
+
+    With `folder` the trace of TensorFlow's profiler is kept there. Raises UsageError where there is no feed,
+    or where a profiler of TensorFlow runs already.
+    """
+    given = [*feeds]
+    if not given or steps < 1:
+        raise UsageError(f"profile: expected at least one feed and step, found {len(given)} and {steps}")
+    for feed in given:
+        for _ in range(_WARM):
+            call(feed)
+    chosen = [given[k % len(given)] for k in range(steps)]
+    timed = _time_calls(call, chosen)
+    work: Work | None = None
+    if "tensorflow" in sys.modules:
+        traced, work = _trace_tensorflow(call, chosen, folder)
+        timed = _join_steps(timed, traced)
+    return _summarise(timed, work, lambda: _find_function(call, chosen), folder)
+
+
+def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps: int) -> Profile:
+    """Profile a model that is open; its runtime's own profile goes to a folder."""
+    if FORMATS[opening.form].module != "onnx":
+        return profile(opening.run, feeds, steps=steps, folder=folder)
+    from cudnn_convert.artifacts import onnx
+
+    part = opening.interface.part
+    file = str(part_file(opening.path, part.name))
+    run = onnx.as_runner(onnx.open_session(file), opening.path, part)
+    for feed in feeds:
+        for _ in range(_WARM):
+            run(feed)
+    chosen = [feeds[k % len(feeds)] for k in range(steps)]
+    timed = _time_calls(run, chosen)
+    session = onnx.open_session(file, trace=folder / "onnxruntime")
+    traced = onnx.as_runner(session, opening.path, part)
+    for feed in chosen:
+        traced(feed)
+    work = traces.read_onnx_runtime(Path(session.end_profiling()))
+    return _summarise(timed, work, lambda: _find_function(run, chosen), folder)
+
+
+def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[Step]:
+    """Time each call, and note when in it a runtime was called."""
+    steps = []
+    spans: list[Span] = []
+    with _note_runtimes(spans):
+        for feed in feeds:
+            spans.clear()
+            start = time.perf_counter()
+            call(feed)
+            end = time.perf_counter()
+            inside = traces.join_spans(spans)
+            runtime = tuple(((a - start) * 1e6, (b - start) * 1e6) for a, b in inside)
+            steps.append(Step((end - start) * 1e6, runtime))
+    return steps
+
+
+@contextmanager
+def _note_runtimes(spans: list[Span]) -> Iterator[None]:
+    """Add the span of each call of a runtime to `spans` within the context."""
+    with ExitStack() as stack:
+        for module, name, method in _RUNTIME_CALLS:
+            if (kind := getattr(sys.modules.get(module), name, None)) is not None:
+                stack.enter_context(_replace_method(kind, method, spans))
+        yield
+
+
+@contextmanager
+def _replace_method(kind: Any, method: str, spans: list[Span]) -> Iterator[None]:
+    own = method in vars(kind)
+    original = getattr(kind, method)
+
+    @wraps(original)
+    def note(*given: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return original(*given, **named)
+        finally:
+            spans.append((start, time.perf_counter()))
+
+    setattr(kind, method, note)
+    try:
+        yield
+    finally:
+        if own:
+            setattr(kind, method, original)
+        else:
+            delattr(kind, method)
+
+
+def _trace_tensorflow(
+    call: Callable[[Any], Any], feeds: Sequence[Any], folder: Path | None
+) -> tuple[list[Step], Work]:
+    """The calls under TensorFlow's profiler, and what it saw."""
+    import tensorflow as tf
+
+    profiler = tf.profiler.experimental
+    options = profiler.ProfilerOptions(host_tracer_level=3, python_tracer_level=0, device_tracer_level=0)
+    with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as scratch:
+        where = Path(scratch) if folder is None else folder
+        try:
+            profiler.start(str(where), options)
+        except tf.errors.OpError as cause:
+            raise UsageError(
+                f"profile: expected no other profiler of TensorFlow, found: {first_line(cause)}"
+            ) from cause
+        try:
+            for number, feed in enumerate(feeds):
+                with profiler.Trace(traces.STEP, step_num=number):
+                    call(feed)
+        finally:
+            profiler.stop()
+        return traces.read_tensorflow(where)
+
+
+def _join_steps(timed: Sequence[Step], traced: Sequence[Step]) -> list[Step]:
+    """The calls as they were timed, with the shares of the runtime that the trace saw where that is more.
+
+    A trace knows TensorFlow alone, and its functions; other runtimes were noted.
+    """
+    joined = []
+    for step, other in zip(timed, traced, strict=False):
+        scale = step.wall / other.wall if other.wall else 1.0
+        seen = [(begin * scale, end * scale) for begin, end in other.runtime]
+        joined.append(Step(step.wall, tuple(traces.join_spans([*step.runtime, *seen]))))
+    return joined
+
+
+def _summarise(
+    steps: Sequence[Step], work: Work | None, find: Callable[[], str | None], folder: Path | None
+) -> Profile:
+    wall = sum(step.wall for step in steps)
+    pieces = {"pre-processing": 0.0, "between calls of the runtime": 0.0, "post-processing": 0.0}
+    runtime = 0.0
+    for step in steps:
+        before, between, after = _split_python(step)
+        for name, value in zip(pieces, (before, between, after), strict=True):
+            pieces[name] += value
+        runtime += sum(end - begin for begin, end in step.runtime)
+    if not runtime:
+        pieces = {"the callable": wall}
+    parts = [_part("python", name, value, wall, len(steps)) for name, value in pieces.items() if value > 0]
+    inside, ops = _share_runtime(runtime, work, wall, len(steps))
+    parts += inside
+    python = sum(part.share for part in parts if part.kind == "python")
+    function = find() if python >= _SOME else None
+    sentences = tuple(_explain(parts, ops, function)) or (_UNREMARKABLE,)
+    trace = None if folder is None else str(folder)
+    ordered = tuple(sorted(parts, key=lambda part: -part.share))
+    return Profile(len(steps), wall / len(steps), ordered, tuple(ops), sentences, trace)
+
+
+def _split_python(step: Step) -> tuple[float, float, float]:
+    """Microseconds before the first call of a runtime, between, and after the last."""
+    if not step.runtime:
+        return step.wall, 0.0, 0.0
+    first, last = step.runtime[0][0], step.runtime[-1][1]
+    inside = sum(end - begin for begin, end in step.runtime)
+    return max(first, 0.0), max(last - first - inside, 0.0), max(step.wall - last, 0.0)
+
+
+def _part(kind: str, name: str, value: float, wall: float, calls: int) -> Part:
+    return Part(kind, name, value / wall if wall else 0.0, value / calls)
+
+
+def _share_runtime(
+    runtime: float, work: Work | None, wall: float, calls: int
+) -> tuple[list[Part], list[Part]]:
+    """The runtime's time by recurrence, loop, other ops and waiting; and by op.
+
+    Threads work at once: the time in which any worked is divided as the work of all threads is.
+    """
+    if work is None or not work.total or not runtime:
+        return [_part("runtime", "the runtime", runtime, wall, calls)] if runtime else [], []
+    busy = min(work.busy, runtime)
+    scale = busy / work.total
+    rows = [
+        *(("recurrence", name, value) for name, value in work.recurrences.items()),
+        *(("loop", name, value) for name, value in work.loops.items()),
+        ("loop", "small ops in loops", work.small_in_loops),
+    ]
+    rest = work.total - sum(value for _, _, value in rows)
+    rows.append(("other", "other ops", rest))
+    parts = [_part(kind, name, value * scale, wall, calls) for kind, name, value in rows if value > 0]
+    if runtime > busy:
+        parts.append(
+            _part("waiting", "handing work to threads, and waiting for them", runtime - busy, wall, calls)
+        )
+    small = {"small ops in loops": work.small_in_loops, "small ops": work.small}
+    ops = [
+        _part("op", name, value * scale, wall, calls)
+        for name, value in {**work.ops, **small}.items()
+        if value > 0
+    ]
+    return parts, sorted(ops, key=lambda part: -part.share)[:_ROWS]
+
+
+_UNREMARKABLE: Final = "no part takes half of the time"
+
+
+def _explain(parts: Sequence[Part], ops: Sequence[Part], function: str | None) -> Iterator[str]:
+    """Sentences on what takes much of the time, and what could be done; the most important first.
+
+    The recurrence is judged among all work: who waits may wait for other processes of a busy machine.
+    """
+
+    def of(*kinds: str) -> list[Part]:
+        return sorted((part for part in parts if part.kind in kinds), key=lambda part: -part.share)
+
+    python, steps, waiting = of("python"), of("recurrence", "loop"), _sum(of("waiting"))
+    if (share := _sum(python)) >= _MUCH:
+        where = f", most of it in {function}" if function else ""
+        cure = "work on whole arrays at once, or do it while the next call runs"
+        yield f"{python[0].name} in Python takes {share:.0%}{where}; {cure}"
+    work = 1 - waiting
+    if steps and (share := _sum(steps) / work) >= _MUCH:
+        cure = "its steps follow one another: put more rows in a call, or compare another format"
+        yield f"the recurrence takes {share:.0%} of the work, most of it {steps[0].name}; {cure}"
+    elif ops and (share := ops[0].share / work) >= _MUCH:
+        yield f"{ops[0].name} takes {share:.0%} of the work"
+    if waiting >= _MUCH:
+        cure = "give the runtime fewer threads, put more rows in a call, or leave the machine alone"
+        yield f"handing work to threads and waiting takes {waiting:.0%}; {cure}"
+    if (share := _sum(of("runtime"))) >= _MUCH:
+        yield f"the runtime takes {share:.0%}; it does not say what of"
+
+
+def _sum(parts: Sequence[Part]) -> float:
+    return sum(part.share for part in parts)
+
+
+def _find_function(call: Callable[[Any], Any], feeds: Sequence[Any]) -> str | None:
+    """The user's function that takes most of the time in Python, what it calls of libraries included."""
+    profiler = cProfile.Profile()
+    try:
+        profiler.enable()
+    except ValueError:  # another profiler is active
+        return None
+    try:
+        for feed in feeds:
+            call(feed)
+    finally:
+        profiler.disable()
+    stats: dict[Any, Any] = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+    own: dict[Any, float] = {}
+    for key, (_, _, inner, _, callers) in stats.items():
+        if _is_of_user(key):
+            own[key] = own.get(key, 0.0) + inner
+        elif not _is_of_runtime(key):
+            for caller, (_, _, _, whole) in callers.items():
+                if _is_of_user(caller):
+                    own[caller] = own.get(caller, 0.0) + whole
+    if not own:
+        return None
+    file, line, name = max(own, key=lambda key: own[key])
+    return f"{name} ({Path(file).name}:{line})"
+
+
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    | {*site.getsitepackages()}
+    | {str(Path(__file__).parents[1])}
+)
+_RUNTIMES: Final = ("tensorflow", "onnxruntime", "keras", "tf_keras")
+
+
+def _is_of_user(key: tuple[str, int, str]) -> bool:
+    return not key[0].startswith(("<", "~", *_LIBRARIES))
+
+
+def _is_of_runtime(key: tuple[str, int, str]) -> bool:
+    file, _, name = key
+    return any(f"/{each}/" in file.replace("\\", "/") or f"{each}." in name for each in _RUNTIMES)

@@ -1,0 +1,372 @@
+"""The parent: rounds of all models in turns, and the results.
+
+For each number of threads every model gets a process. In a round each of them makes its calls, one process
+after another, so that what else happens on the machine happens to all; ratios are taken round by round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import IO, Any, Final
+
+from cudnn_convert import process
+from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
+from cudnn_convert.context import Limits, report_progress
+from cudnn_convert.errors import CudnnConvertError, UsageError
+from cudnn_convert.options import Options
+
+#: Takes the module path and the arguments of `worker.serve`. The current folder is no place of modules.
+_BOOT: Final = (
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); "
+    "from cudnn_convert.benchmark import worker; worker.serve(int(sys.argv[2]), sys.argv[3])"
+)
+#: Of random inputs, unless the user chooses another: that of proofs.
+SEED: Final = 20240229
+#: Calls that are profiled.
+_PROFILED: Final = 5
+#: One thread is faster than several where it is so by this factor at least.
+FIGHTING: Final = 1.15
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A model at one size and number of threads.
+
+    Times are microseconds of a call: the median of all rounds' medians with its bounds, the 99th percentile
+    of all calls. `per_second` counts examples. `first_call_us` is that of the first call of this shape.
+    `ratio` is how many times as fast as the model compared with it is, with its bounds; None, with a reason
+    in `incomparable`, where their answers do not agree. `batch` and `steps` are None where the data or the
+    model has its own.
+    """
+
+    model: str
+    format: str
+    batch: int | None
+    steps: int | None
+    threads: int
+    median_us: float
+    median_low_us: float
+    median_high_us: float
+    p99_us: float
+    per_second: float | None
+    first_call_us: float
+    load_s: float
+    peak_mb: float | None
+    ratio: float | None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    incomparable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All rows, the model that ratios are to, and a profile of each model for each number of threads."""
+
+    against: str
+    results: tuple[Row, ...]
+    notes: tuple[str, ...]
+    machine: Mapping[str, Any]
+    profiles: tuple[Mapping[str, Any], ...] = ()
+
+    def to_json(self) -> str:
+        """The JSON that `--json` prints."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, allow_nan=False)
+
+
+#: What marks a report's JSON as one of a benchmark.
+FORMAT: Final = "cudnn_convert benchmark"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is measured: models, sizes and numbers of threads, in so many rounds.
+
+    `steps` is empty where `options` name data. `profile` is a folder for the profiles, or None.
+    """
+
+    models: Sequence[Path]
+    against: Path
+    batches: Sequence[int]
+    steps: Sequence[int]
+    threads: Sequence[int]
+    rounds: int
+    time_first: bool
+    seed: int
+    options: Options
+    atol: float
+    rtol: float
+    profile: Path | None = None
+
+
+class _WorkerError(CudnnConvertError):
+    """What a worker refused, with the exit code of the single command."""
+
+    def __init__(self, message: str, code: int) -> None:
+        self.exit_code = code  # type: ignore[misc]
+        super().__init__(message)
+
+
+class _Process:
+    """A worker process; each request waits for its answer."""
+
+    def __init__(self, model: Path, limits: Limits, until: float) -> None:
+        self.model, self._limits, self._until = model, limits, until
+        with ExitStack() as stack:
+            scratch = stack.enter_context(process.scratch_folder())
+            self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            path = "\n".join(entry or str(Path.cwd()) for entry in sys.path)
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._native,
+                env={**os.environ, "PYTHONUTF8": "1"},
+                start_new_session=True,  # a terminal tells the parent alone to stop
+            )
+            self._stack = stack.pop_all()
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """The answer to a request. Raises CudnnConvertError for a refusal, a crash, or time that is over."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        line = b""
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
+            self._process.stdin.flush()
+            left = max(0.0, self._until - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
+                raise CudnnConvertError(f"{self.model}: {process.explain_time(self._limits)}")
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            pass
+        if not line:
+            code = self._process.wait()
+            raise CudnnConvertError(f"{self.model}: {process.explain_crash(code, self._native)}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise _WorkerError(answer["error"], answer["exit_code"])
+        return answer
+
+    def end(self) -> None:
+        """End the process at once, and remove its temporary files."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._stack.close()
+
+
+def run_benchmark(call: Call) -> Result:
+    """Measure models. Raises the errors of `cudnn_convert.errors`; one that does not run ends all."""
+    models = [call.against, *(model for model in call.models if model != call.against)]
+    here = count_cores()
+    if too_many := [count for count in call.threads if count > here]:
+        raise UsageError(
+            f"--threads: expected at most {here}, the cores of this process, found {max(too_many)}"
+        )
+    rows: list[Row] = []
+    notes: list[str] = []
+    profiles: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as folder:
+        for threads in call.threads:
+            with _processes(models, call.options) as workers:
+                bench = _Bench(call, threads, workers, Path(folder), notes)
+                rows += bench.measure()
+                profiles += bench.profile()
+    ordered = sorted(
+        rows, key=lambda row: call.models.index(Path(row.model)) if Path(row.model) in call.models else -1
+    )
+    _compare_threads(profiles, rows)
+    machine = {"cores": here, "processor": _processor(), "rounds": call.rounds}
+    return Result(str(call.against), tuple(ordered), tuple(dict.fromkeys(notes)), machine, tuple(profiles))
+
+
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        import platform
+
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "unknown")
+
+
+@contextmanager
+def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_Process]]:
+    """A process for each model within the context."""
+    limits = Limits.of(options.limit)
+    until = time.monotonic() + limits.seconds
+    with ExitStack() as stack:
+        workers = []
+        for model in models:
+            worker = _Process(model, limits, until)
+            stack.callback(worker.end)
+            workers.append(worker)
+        yield workers
+
+
+class _Bench:
+    """All measurements with one number of threads; the first process is of the model compared with."""
+
+    def __init__(
+        self, call: Call, threads: int, workers: Sequence[_Process], folder: Path, notes: list[str]
+    ) -> None:
+        self._call, self._threads, self._workers, self._folder, self._notes = (
+            call,
+            threads,
+            workers,
+            folder,
+            notes,
+        )
+        given = {
+            name: value for name, value in asdict(call.options).items() if value != getattr(Options(), name)
+        }
+        options = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        report_progress("loading")
+        self._opened = [
+            worker.ask("open", model=str(worker.model), options=options, threads=threads)
+            for worker in workers
+        ]
+
+    def measure(self) -> Iterator[Row]:
+        """The rows of all sizes."""
+        sizes = [*product(self._call.batches or (0,), self._call.steps or (0,))]
+        if self._call.steps and not self._opened[0]["has_steps"]:
+            self._notes.append(f"{self._call.against}: its steps are fixed, so --steps changes nothing")
+            sizes = [(batch, 0) for batch in dict.fromkeys(batch for batch, _ in sizes)]
+        for batch, steps in sizes:
+            yield from self._measure(batch, steps)
+
+    def _measure(self, batch: int, steps: int) -> Iterator[Row]:
+        feeds, shown = self._prepare(batch, steps)
+        names = [self._folder / f"answers{k}.npz" for k in range(len(self._workers))]
+        begun = [
+            worker.ask("begin", feeds=str(feeds), answers=str(name))
+            for worker, name in zip(self._workers, names, strict=True)
+        ]
+        reasons = self._disagreements(names)
+        times: list[list[list[float]]] = [[] for _ in self._workers]
+        for number in range(self._call.rounds):
+            report_progress("measuring", number, self._call.rounds)
+            for worker, begin, of in zip(self._workers, begun, times, strict=True):
+                of.append(worker.ask("measure", calls=begin["calls"])["us"])
+        base = [median(each) for each in times[0]]
+        for worker, opened, begin, of, reason in zip(
+            self._workers, self._opened, begun, times, reasons, strict=True
+        ):
+            medians = [median(each) for each in of]
+            middle = summary(medians)
+            calls = sorted(each for some in of for each in some)
+            compared: Ratio | None = None if reason else ratio(base, medians)
+            yield Row(
+                model=str(worker.model),
+                format=opened["format"],
+                batch=batch or shown,
+                steps=steps or None,
+                threads=self._threads,
+                median_us=round(middle.median, 2),
+                median_low_us=round(middle.low, 2),
+                median_high_us=round(middle.high, 2),
+                p99_us=round(calls[min(len(calls) - 1, int(0.99 * len(calls)))], 2),
+                per_second=round((batch or shown or 0) / middle.median * 1e6, 1) or None,
+                first_call_us=round(begin["first_call_us"], 2),
+                load_s=round(opened["load_s"], 4),
+                peak_mb=(peak := worker.ask("peak")["peak_mb"]) and round(peak, 1),
+                ratio=None if compared is None else round(compared.median, 4),
+                ratio_low=None if compared is None else round(compared.low, 4),
+                ratio_high=None if compared is None else round(compared.high, 4),
+                incomparable=reason or "",
+            )
+
+    def _prepare(self, batch: int, steps: int) -> tuple[Path, int | None]:
+        """A file of feeds of these sizes, and the batch of the user's where none was asked for."""
+        out, first = self._folder / "feeds.npz", self._workers[0]
+        if self._call.options.data is not None:
+            answer = first.ask("read", batch=batch, seed=self._call.seed, out=str(out))
+            self._notes.append(f"data: {answer['data']}")
+            return out, next((shape[0] for shape in answer["shapes"].values() if shape), None)
+        answer = first.ask(
+            "draw",
+            batch=batch,
+            steps=steps or 1,
+            time_first=self._call.time_first,
+            seed=self._call.seed,
+            out=str(out),
+        )
+        self._notes.append(f"inputs: {answer['axes']} (--layout says which axis is first)")
+        return out, None
+
+    def _disagreements(self, names: Sequence[Path]) -> list[str | None]:
+        """Why each model's answers do not agree with the first's; None where they do."""
+        from cudnn_convert.benchmark import answers
+
+        return answers.compare_files(names, atol=self._call.atol, rtol=self._call.rtol)
+
+    def profile(self) -> Iterator[dict[str, Any]]:
+        """A profile of each model, on the sizes that were measured last."""
+        if self._call.profile is None:
+            return
+        for number, (worker, opened) in enumerate(zip(self._workers, self._opened, strict=True)):
+            report_progress("profiling", number, len(self._workers))
+            where = self._call.profile / f"{number}_{worker.model.stem}_{self._threads}"
+            where.mkdir(parents=True, exist_ok=True)
+            answer = worker.ask("profile", folder=str(where), steps=_PROFILED)
+            yield {
+                "model": str(worker.model),
+                "format": opened["format"],
+                "threads": self._threads,
+                "folder": str(where),
+                **answer,
+            }
+
+
+def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Row]) -> None:
+    """Say first that threads fight where fewer of them are faster, in the sentences of profiles."""
+    for each in profiles:
+        last = {row.threads: row.median_us for row in rows if row.model == each["model"]}
+        if sentence := explain_threads(last, each["threads"]):
+            each["sentences"] = [sentence, *each["sentences"]]
+
+
+def explain_threads(median_us: Mapping[int, float], threads: int) -> str | None:
+    """The sentence where fewer threads are faster than `threads`; None where they are not."""
+    fewer = {count: value for count, value in median_us.items() if count < threads}
+    if threads not in median_us or not fewer:
+        return None
+    best = min(fewer, key=lambda count: fewer[count])
+    times = median_us[threads] / fewer[best]
+    if times < FIGHTING:
+        return None
+    word = "one is" if best == 1 else f"{best} are"
+    return f"threads fight: {word} {times:.1f}x as fast as {threads}; give the runtime {best}"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is a report of this tool, of a benchmark or another."""
+    from cudnn_convert.report import files
+
+    if files.is_ours(path):
+        return True
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and record.get("format") == FORMAT

@@ -1,0 +1,11 @@
+"""Feeds from a user's data: recordings of arrays, records, tables.
+
+* data    : What `--data` names: whole calls in arrays, or examples that are drawn and batched.
+* features: What `--features` says: which feature of an example becomes which input, and how.
+* records : TFRecord files: where each record begins, what is in it, and what is wrong with it.
+* tables  : Rows of CSV and Parquet files, as examples of the same form as records.
+* pipeline: From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
+
+May import: errors, context, model, options, weights, read.tensorbundle.
+Entry: `data.read_calls` gives the arrays of each call by input key.
+"""

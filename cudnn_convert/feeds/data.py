@@ -1,0 +1,303 @@
+"""What `--data` names: whole calls in arrays, or examples that are drawn and batched.
+
+An `.npz` has the arrays of a call, or of several as `feed<k>/KEY`; files `.npy` have one each, and are named
+by their keys. With `--batch` or `--limit-examples` the first axis of these arrays lists examples. Records and
+tables always have examples. Nothing in any of them is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from glob import glob, has_magic
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import context, staging
+from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds import features as feature_specs
+from cudnn_convert.feeds import records, tables
+from cudnn_convert.feeds.features import Feature
+from cudnn_convert.feeds.records import Location
+from cudnn_convert.model import Array
+from cudnn_convert.options import Options
+from cudnn_convert.storage import remote
+from cudnn_convert.weights import npz_archive
+
+FLAG: Final = "--data"
+#: Examples of a call, and in all, unless the user chooses others.
+BATCH: Final = 32
+EXAMPLES: Final = 64
+#: Examples that are drawn from, at most: the first ones, as many as also fit the memory.
+_KNOWN: Final = 10_000
+#: Records that are looked at to say what a file has.
+_SEEN: Final = 32
+_KINDS: Final = {
+    ".npz": "npz",
+    ".npy": "npy",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".tfrecord": "records",
+    ".tfrecords": "records",
+}
+_HEADS: Final = {b"PK\x03\x04": "npz", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The user's data: a path, a pattern or arrays by key, and how examples become calls."""
+
+    pattern: Path | Mapping[str, Any]
+    features: Sequence[str] = ()
+    batch: int | None = None
+    limit: int | None = None
+    seed: int = 0
+
+    @classmethod
+    def of(cls, options: Options, *, seed: int) -> Data | None:
+        """The data that options name; None where they name none."""
+        if options.data is None:
+            return None
+        return cls(options.data, options.features, options.batch, options.limit_examples, seed)
+
+    def __str__(self) -> str:
+        return FLAG if isinstance(self.pattern, Mapping) else f"{FLAG} {self.name}"
+
+    @property
+    def name(self) -> str:
+        """The data as a report names it."""
+        return "the given arrays" if isinstance(self.pattern, Mapping) else remote.name_of(self.pattern)
+
+    def match(self) -> list[Path]:
+        """The files that it names, in order of their names; they may lie in a store. Raises AccessError."""
+        if isinstance(self.pattern, Mapping):
+            return []
+        text = str(self.pattern)
+        if remote.address_of(self.pattern):
+            return remote.match(self.pattern) if has_magic(text) else [self.pattern]
+        # A name may have the characters of a pattern.
+        names = [text] if self.pattern.is_file() else sorted(glob(text, recursive=True))  # noqa: PTH207
+        return [Path(name) for name in names if Path(name).is_file()]
+
+    def match_shards(self) -> list[Path]:
+        """The files of calls that may be run apart from each other.
+
+        Raises UsageError for other data, AccessError.
+        """
+        files = self.match()
+        if not files or isinstance(self.pattern, Mapping):
+            raise UsageError(f"{self}: expected a pattern of .npz files, found nothing")
+        if self.batch or self.limit or {*map(_find_kind, files)} != {"npz"}:
+            raise UsageError(f"{self}: --jobs: expected calls in .npz files, found examples; leave it out")
+        return files
+
+    def describe(self) -> Calls:
+        """The calls of data whose files are read elsewhere."""
+        return Calls(str(self), [], self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The arrays of each call by key; `where` names the data in messages.
+
+    `summary` is what a report says of it: its name, and what was drawn where examples are left.
+    """
+
+    where: str
+    feeds: list[dict[str, Array]]
+    summary: str
+
+
+def read_calls(data: Data) -> Calls:
+    """The calls of a user's data. Raises UsageError, MissingDependencyError."""
+    if isinstance(data.pattern, Mapping):
+        return _read_arrays(data, [], "npz")
+    files = data.match()
+    if not files:
+        raise UsageError(f"{data}: expected a file, or a pattern of files, found none")
+    with ExitStack() as stack:
+        return _read_files(data, [stack.enter_context(staging.local_copy(file)) for file in files])
+
+
+def _read_files(data: Data, files: Sequence[Path]) -> Calls:
+    kinds = {file: _find_kind(file) for file in files}
+    if len(listed := sorted({*kinds.values()})) > 1:
+        raise UsageError(f"{data}: expected files of one kind, found {', '.join(listed)}")
+    (kind,) = listed
+    try:
+        if kind in ("npz", "npy"):
+            return _read_arrays(data, files, kind)
+        return _read_examples(data, files, kind)
+    except OSError as cause:
+        raise UsageError(f"{data}: cannot read {cause.filename}: {cause.strerror or cause}") from cause
+
+
+def _find_kind(path: Path) -> str:
+    """The kind of a file: by its suffix, else by its first bytes, else `npz`, whose reader refuses it."""
+    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
+    if suffixes and suffixes[-1] in _KINDS:
+        return _KINDS[suffixes[-1]]
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(8)
+    except OSError:
+        return "npz"
+    known = (kind for begin, kind in _HEADS.items() if head.startswith(begin))
+    return next(known, "records" if records.is_records(path) else "npz")
+
+
+def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> Calls:
+    if data.features:
+        actual = f"{files[0]}, which has types" if files else data.name
+        raise UsageError(f"--features: expected records or tables, found {actual}; leave it out")
+    if isinstance(data.pattern, Mapping):
+        arrays = npz_archive.load_user_arrays(data.pattern, flag=FLAG, strings=True)
+        feeds = npz_archive.calls(arrays, where=FLAG)
+    elif kind == "npy":
+        arrays = {file.stem: npz_archive.load_array(file, flag=FLAG) for file in files}
+        feeds = [arrays]
+    else:
+        feeds = [
+            call
+            for file in files
+            for call in npz_archive.calls(
+                npz_archive.load_user_arrays(file, flag=FLAG, strings=True), where=f"{FLAG} {file}"
+            )
+        ]
+    if data.batch is None and data.limit is None:
+        return Calls(str(data), feeds, data.name)
+    rows = _join_rows(feeds, data)
+    count = len(next(iter(rows.values()), ()))
+    return _draw(
+        data,
+        count,
+        known=count,
+        batches=lambda drawing, draw: (
+            {key: value[numbers] for key, value in rows.items()} for numbers in draw(drawing)
+        ),
+    )
+
+
+def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Array]:
+    """All calls as one, along the first axis. Raises UsageError where that does not list examples."""
+    keys = feeds[0].keys()
+    for call in feeds:
+        sizes = {key: value.shape[0] if value.ndim else None for key, value in call.items()}
+        if call.keys() != keys or len({*sizes.values()}) > 1 or None in sizes.values():
+            actual = ", ".join(f"{key} {[*value.shape]}" for key, value in call.items())
+            raise UsageError(
+                f"{data}: expected arrays whose first axis lists the same examples, found {actual}"
+            )
+    try:
+        return {key: np.concatenate([call[key] for call in feeds]) for key in keys}
+    except ValueError as cause:
+        raise UsageError(f"{data}: expected calls of one shape but for their rows, found several") from cause
+
+
+def _draw(data: Data, count: int, *, known: int, batches: Callable[..., Iterator[dict[str, Array]]]) -> Calls:
+    """Draw examples: those of one call stay in their order, more are shuffled."""
+    from cudnn_convert.feeds import pipeline
+
+    size, limit = data.batch or BATCH, data.limit or EXAMPLES
+    taken = min(known, limit)
+    if not taken:
+        raise UsageError(f"{data}: expected at least one example, found none")
+    is_one = taken == known and taken <= size
+    drawing = pipeline.Drawing(known, taken, size, None if is_one else data.seed)
+    feeds = [*batches(drawing, pipeline.draw_numbers)]
+    if taken == count:
+        return Calls(str(data), feeds, data.name)
+    of = f"{count:,}" if count >= 0 else f"more than {known:,}"
+    what = f"{taken:,} of {of} examples, in {len(feeds)} calls of at most {size}"
+    return Calls(str(data), feeds, f"{data.name}: {what} (--limit-examples, --batch)")
+
+
+def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
+    features = feature_specs.parse_features(data.features)
+    if kind == "records":
+        return _read_records(data, files, features)
+    if not features:
+        raise UsageError(
+            f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
+        )
+    reader = tables.READERS[kind]
+    rows = chain.from_iterable(reader(file, features, flag=FLAG) for file in files)
+    most = max(_KNOWN, data.limit or 0)
+    known = [*islice(rows, most)]
+    count = len(known) if next(rows, None) is None else -1
+
+    def batches(drawing: Any, _: Any) -> Iterator[dict[str, Array]]:
+        import tensorflow as tf
+
+        from cudnn_convert.feeds import pipeline
+
+        with tf.init_scope():
+            examples = tf.data.Dataset.from_tensor_slices([example for _, example in known])
+        return pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0], flag=FLAG)
+
+    return _draw(data, count, known=len(known), batches=batches)
+
+
+def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feature]) -> Calls:
+    places, is_whole = _find_places(data, files)
+    if not features and places:
+        raise _ask_for_features(data, places)
+
+    def batches(drawing: Any, _: Any) -> Iterator[dict[str, Array]]:
+        from cudnn_convert.feeds import pipeline
+
+        examples = pipeline.read_records(places)
+        try:
+            yield from pipeline.batch_examples(
+                examples, drawing, features, lambda k: str(places[k]), flag=FLAG
+            )
+        except UsageError:
+            # Bytes that do not fit their checksum are named before what they are read as.
+            for file in dict.fromkeys(record.path for record in places):
+                for _ in records.scan(file, flag=FLAG, values=True):
+                    pass
+            raise
+
+    return _draw(data, len(places) if is_whole else -1, known=len(places), batches=batches)
+
+
+def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Location], bool]:
+    """Where the records are that examples are drawn from, and whether these are all.
+
+    Where there are more, files are taken in an order of their own, so that the first do not stand for all.
+    """
+    for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
+        places: list[Location] = []
+        size, most = 0, max(_KNOWN, data.limit or 0)
+        for record in chain.from_iterable(records.scan(file, flag=FLAG) for file in ordered):
+            if len(places) == most or (places and size + record.length > context.current().expanded):
+                break
+            places.append(record)
+            size += record.length
+        else:
+            return places, True
+        if len(files) == 1:
+            break
+    return places, False
+
+
+def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
+    from cudnn_convert.feeds import pipeline
+
+    seen = pipeline.read_records(places).take(_SEEN)
+    examples = [each.numpy() for each in seen]
+    fault = records.find_fault(examples[0], {})
+    if fault:
+        return UsageError(f"{FLAG} {places[0]}: {fault}")
+    import tensorflow as tf
+
+    has = records.describe(tf.train.Example.FromString(examples[0]))
+    suggested = records.suggest(examples)
+    cure = f"; give --features '{suggested}', with the model's keys" if suggested else ""
+    return UsageError(
+        f"{data}: expected --features for the features of records, found none; the first has {has}{cure}"
+    )

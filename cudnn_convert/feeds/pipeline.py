@@ -1,0 +1,218 @@
+"""From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
+
+A batch is made before it is parsed: one call of `tf.io.parse_example` for many examples costs a fraction of
+one call for each. Where a batch is refused, its records are looked at one by one for the one that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import UsageError, first_line
+from cudnn_convert.feeds import records
+from cudnn_convert.feeds.features import BITS, Feature
+from cudnn_convert.feeds.records import Location
+from cudnn_convert.model import Array
+
+#: After an input's key: the steps of each example.
+_STEPS: Final = "/steps"
+_PARSED: Final = {"float": tf.float32, "int64": tf.int64, "bytes": tf.string}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Which examples make the batches: `taken` of `known`, shuffled by `seed` where it is given."""
+
+    known: int
+    taken: int
+    batch: int
+    seed: int | None
+
+
+def batch_examples(
+    examples: Any,
+    drawing: Drawing,
+    features: Mapping[str, Feature],
+    locate: Callable[[int], str],
+    *,
+    flag: str,
+) -> Iterator[dict[str, Array]]:
+    """Yield the arrays of each batch by input key.
+
+    `examples` is a dataset of serialized Examples, `locate` says where the one of a number is. Raises
+    UsageError for the first example that is damaged or does not fit its features.
+    """
+    with tf.init_scope():  # the caller may be building a graph
+        drawn = _draw(examples, drawing)
+        parsed = drawn.map(
+            tf.autograph.experimental.do_not_convert(
+                lambda numbers, serialized: (numbers, _parse(serialized, features))
+            ),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        ).prefetch(tf.data.AUTOTUNE)
+        try:
+            for numbers, values in parsed:
+                arrays = {key: value.numpy() for key, value in values.items()}
+                # TensorFlow takes an example that lacks a feature for one without values.
+                if _has_empty(arrays) and (reason := _explain(drawn, features, locate, {*numbers.numpy()})):
+                    raise UsageError(f"{flag} {reason}")
+                yield {key: _finish(arrays[key], feature, flag) for key, feature in features.items()}
+        except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
+            if reason := _explain(drawn, features, locate):
+                raise UsageError(f"{flag} {reason}") from cause
+            raise UsageError(
+                f"{flag}: expected examples of these features, found: {first_line(cause)}"
+            ) from cause
+
+
+def _draw(examples: Any, drawing: Drawing) -> Any:
+    """A dataset of batches of numbers and serialized Examples."""
+    numbered = examples.take(drawing.known).enumerate()
+    if drawing.seed is not None:
+        numbered = numbered.shuffle(drawing.known, drawing.seed, reshuffle_each_iteration=False)
+    return numbered.take(drawing.taken).batch(drawing.batch)
+
+
+def draw_numbers(drawing: Drawing) -> Iterator[Array]:
+    """Yield the numbers of the examples of each batch, the same as of records."""
+    with tf.init_scope():
+        for numbers, _ in _draw(tf.data.Dataset.range(drawing.known), drawing):
+            yield numbers.numpy()
+
+
+def read_records(places: Sequence[Location]) -> Any:
+    """A dataset of the serialized Examples of all files that `places` are in, in this order."""
+    with tf.init_scope():
+        files = [path for path, _ in groupby(places, lambda record: record.path)]
+        whole = None
+        for compressed, paths in groupby(files, records.is_compressed):
+            kind = "GZIP" if compressed else ""
+            part = tf.data.TFRecordDataset([str(path) for path in paths], compression_type=kind)
+            whole = part if whole is None else whole.concatenate(part)
+        return tf.data.Dataset.from_tensor_slices(tf.zeros([0], tf.string)) if whole is None else whole
+
+
+def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
+    """Tensors by input key, and `KEY/steps`: how many steps each example has, where that varies."""
+    wanted: dict[str, Any] = {}
+    for feature in features.values():
+        if feature.length_of is None:
+            wanted[feature.key] = _spec_of(feature)
+    # An input may be made of the feature that another is made of: each feature is parsed once.
+    by_name = {features[key].name: kind for key, kind in wanted.items()}
+    parsed = tf.io.parse_example(serialized, by_name)
+    values: dict[str, Any] = {}
+    for key in wanted:
+        feature = features[key]
+        value = parsed[feature.name]
+        if feature.coding:
+            value, steps = _decode(value, feature)
+        elif feature.is_variable:
+            steps = value.row_lengths() // feature.inner
+            steps = _check_multiple(steps, value.row_lengths(), feature.inner)
+            pad = _pad(feature, value.dtype)
+            value = value.to_tensor(pad)
+        else:
+            steps = None
+        sizes = [-1 if size is None else size for size in feature.shape]
+        if steps is not None:
+            sizes[0] = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
+            values[key + _STEPS] = steps
+        values[key] = tf.reshape(value, tf.stack([tf.size(serialized), *sizes]))
+    for feature in features.values():
+        if feature.length_of is not None:
+            values[feature.key] = values[feature.length_of + _STEPS]
+    return values
+
+
+def _pad(feature: Feature, dtype: Any) -> Any:
+    if dtype == tf.string:
+        return tf.constant(b"")
+    return tf.constant(np.asarray(feature.pad).astype(dtype.as_numpy_dtype))
+
+
+def _spec_of(feature: Feature) -> Any:
+    kind = _PARSED[feature.kind]
+    if feature.coding:
+        return tf.io.FixedLenFeature([], kind)
+    if feature.is_variable:
+        return tf.io.RaggedFeature(kind, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenFeature([feature.inner], kind)
+
+
+def _check_multiple(steps: Any, counts: Any, share: int) -> Any:
+    with tf.control_dependencies([tf.debugging.assert_equal(steps * share, counts)]):
+        return tf.identity(steps)
+
+
+def _decode(strings: Any, feature: Feature) -> tuple[Any, Any]:
+    """The elements of strings of bytes, and how many steps each has; padded where that varies."""
+    sizes, share = tf.cast(tf.strings.length(strings), tf.int64), feature.bytes_per_step
+    steps = _check_multiple(sizes // share, sizes, share)
+    if not feature.is_variable:
+        steps = _check_multiple(steps, tf.ones_like(steps), 1)
+    kind = tf.uint8 if feature.coding == BITS else tf.as_dtype(feature.dtype)
+    raw = tf.uint8 if kind == tf.bool else kind
+    longest = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
+    if feature.is_variable:
+        # A length of 0 is none that the op takes.
+        values = tf.io.decode_raw(strings, raw, fixed_length=tf.maximum(longest, 1) * share)[
+            :, : longest * (share // raw.size)
+        ]
+    else:
+        values = tf.io.decode_raw(strings, raw)
+    if feature.coding == BITS:
+        # The highest bit of a byte is the first; bits after the last one of an example are left out.
+        powers = tf.constant([128, 64, 32, 16, 8, 4, 2, 1], tf.uint8)
+        bits = values[..., None] // powers % 2
+        values = tf.reshape(bits, [tf.size(strings), -1])
+        values = values if feature.is_variable else values[:, : feature.inner]
+    if not feature.is_variable:
+        return values, None
+    inside = tf.sequence_mask(steps * feature.inner, longest * feature.inner)
+    return tf.where(inside, values, _pad(feature, values.dtype)), steps
+
+
+def _has_empty(arrays: Mapping[str, Array]) -> bool:
+    """Whether a feature of any example has no steps."""
+    return any((steps == 0).any() for key, steps in arrays.items() if key.endswith(_STEPS))
+
+
+def _explain(
+    drawn: Any, features: Mapping[str, Feature], locate: Callable[[int], str], among: set[int] | None = None
+) -> str | None:
+    """The first example that is wrong, of those `among`, and what is wrong with it."""
+    try:
+        for numbers, serialized in drawn:
+            for number, each in zip(numbers.numpy(), serialized.numpy(), strict=True):
+                if among is not None and number not in among:
+                    continue
+                if fault := records.find_fault(each, features):
+                    return f"{locate(int(number))}: {fault}"
+    except tf.errors.OpError:
+        return None
+    return None
+
+
+def _finish(value: Array, feature: Feature, flag: str) -> Array:
+    """An input in the type and with the axes that its feature says. Raises UsageError for what is cut off."""
+    if feature.divisor is not None:
+        kind = feature.dtype if feature.dtype.kind == "f" else np.dtype(np.float32)
+        value = (value / np.asarray(feature.divisor, np.float64)).astype(kind)
+    elif feature.dtype.kind in "iub" and value.size and value.dtype != feature.dtype:
+        most = np.iinfo(feature.dtype) if feature.dtype.kind != "b" else np.iinfo(np.uint8)
+        high = 1 if feature.dtype.kind == "b" else most.max
+        if value.min() < most.min or value.max() > high:
+            actual = f"values from {value.min()} to {value.max()}"
+            raise UsageError(
+                f"{flag}: {feature.key}: expected {feature.dtype} as {feature} says, found {actual}"
+            )
+    if feature.divisor is None:
+        value = value.astype(feature.dtype)
+    return np.ascontiguousarray(np.moveaxis(value, 0, feature.axis)) if feature.axis else value

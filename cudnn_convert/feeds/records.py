@@ -1,0 +1,201 @@
+"""TFRecord files: where each record begins, what is in it, and what is wrong with it.
+
+A record is its length as uint64, the masked CRC-32C of the length, the bytes, the masked CRC-32C of these
+(tensorflow v2.21.0 tsl/lib/io/record_writer.h). TensorFlow allocates what a length says before it reads; so
+the lengths of the records that will be read are checked first, and compressed files are expanded once to see
+how large they become.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import context
+from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds.features import Feature
+from cudnn_convert.read.tensorbundle.tables import extend_crc, mask_crc
+
+_GZIP: Final = b"\x1f\x8b"
+_HEAD: Final = struct.Struct("<QI")
+_TAIL: Final = 4
+#: Bytes that are expanded at a time.
+_CHUNK: Final = 1 << 20
+_AGAIN: Final = "write it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a record is: its file, the offset of its head in the expanded bytes, and its length."""
+
+    path: Path
+    offset: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: record at byte {self.offset}"
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file is one of gzip."""
+    with path.open("rb") as stream:
+        return stream.read(len(_GZIP)) == _GZIP
+
+
+def is_records(path: Path) -> bool:
+    """Whether a file begins with a record's head."""
+    try:
+        with gzip.open(path) if is_compressed(path) else path.open("rb") as stream:
+            head = stream.read(_HEAD.size)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return len(head) == _HEAD.size and _is_sound(head)
+
+
+def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
+    """Yield the place of each record of a file; with `values` also check its bytes.
+
+    Raises UsageError for a head that is wrong, a file that ends early, or more bytes than the limits allow.
+    """
+    stored = path.stat().st_size
+    compressed = is_compressed(path)
+    try:
+        with gzip.open(path) if compressed else path.open("rb") as stream:
+            offset = 0
+            while head := stream.read(_HEAD.size):
+                where = f"{flag} {path}: record at byte {offset}"
+                if len(head) < _HEAD.size or not _is_sound(head):
+                    what = "the end of the file" if len(head) < _HEAD.size else "a length that is damaged"
+                    raise UsageError(f"{where}: expected the head of a record, found {what}; {_AGAIN}")
+                length, end = _HEAD.unpack(head)[0], offset + _HEAD.size + _TAIL
+                if not compressed and end + length > stored:
+                    raise _too_short(where, length, stored - end + _TAIL)
+                _check_bytes(stream, length, where, values=values or compressed)
+                if compressed and context.is_bomb(end + length, stored):
+                    raise _explain_bomb(path, stored, flag)
+                yield Location(path, offset, length)
+                offset = end + length
+    except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
+        raise UsageError(
+            f"{flag} {path}: expected a whole file of gzip, found a damaged one; {_AGAIN}"
+        ) from cause
+
+
+def _is_sound(head: bytes) -> bool:
+    return mask_crc(_extend(0, head[:8])) == int.from_bytes(head[8:], "little")
+
+
+def _extend(crc: int, data: bytes) -> int:
+    return extend_crc(crc, np.frombuffer(data, np.uint8))
+
+
+def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
+    """The error of a compressed file that becomes too large, with the limit that it needs."""
+    whole = 0
+    with gzip.open(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            whole += len(chunk)
+    expected = f"at most {context.current().expansion} times its {stored} bytes"
+    return UsageError(f"{flag} {path}: expected {expected}, found {whole}; {context.raising(whole)}")
+
+
+def _too_short(where: str, length: int, there: int) -> UsageError:
+    return UsageError(
+        f"{where}: expected {length + _TAIL} bytes, found {there} to the end of the file; {_AGAIN}"
+    )
+
+
+def _check_bytes(stream: Any, length: int, where: str, *, values: bool) -> None:
+    """Pass over the bytes of a record and their checksum; compare them with `values`."""
+    if not values:
+        stream.seek(length + _TAIL, 1)
+        return
+    left, crc = length, 0
+    while left and (chunk := stream.read(min(left, _CHUNK))):
+        crc, left = _extend(crc, chunk), left - len(chunk)
+    tail = stream.read(_TAIL)
+    if left or len(tail) < _TAIL:
+        raise _too_short(where, length, length - left + len(tail))
+    if int.from_bytes(tail, "little") != mask_crc(crc):
+        raise UsageError(f"{where}: expected bytes of their checksum, found damaged ones; {_AGAIN}")
+
+
+def describe(example: Any) -> str:
+    """What an Example has: each feature with its kind and how many values."""
+    features = example.features.feature
+    names = (f"{name} {_describe_values(features[name])}" for name in sorted(features))
+    return ", ".join(names) or "no features"
+
+
+def _describe_values(feature: Any) -> str:
+    kind = feature.WhichOneof("kind")
+    if kind is None:
+        return "without values"
+    values = getattr(feature, kind).value
+    sizes = f" of {len(values[0])} bytes" if kind == "bytes_list" and len(values) == 1 else ""
+    return f"{kind.removesuffix('_list')}[{len(values)}]{sizes}"
+
+
+def suggest(examples: list[bytes]) -> str:
+    """The value of `--features` that takes all that some examples have; empty where they have nothing."""
+    import tensorflow as tf
+
+    parsed = [tf.train.Example.FromString(each).features.feature for each in examples]
+    items = []
+    for name in sorted({name for features in parsed for name in features}):
+        kinds = {features[name].WhichOneof("kind") for features in parsed if name in features}
+        kind = next(iter(kinds)) if len(kinds) == 1 else None
+        if kind is None or "," in name or "=" in name:
+            continue
+        counts = {_count(features[name], kind) for features in parsed if name in features}
+        size = str(*counts) if len(counts) == 1 and 0 not in counts else "?"
+        of = {"float_list": "float32", "int64_list": "int64", "bytes_list": "bytes:uint8"}[kind]
+        items.append(f"{name}={of}[{size}]")
+    return ",".join(items)
+
+
+def _count(feature: Any, kind: str) -> int:
+    values = getattr(feature, kind).value
+    return len(values[0]) if kind == "bytes_list" and len(values) == 1 else len(values)
+
+
+def find_fault(serialized: bytes, features: Mapping[str, Feature]) -> str | None:
+    """What is wrong with an Example for these features; None where nothing is."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        example = tf.train.Example.FromString(serialized)
+    except DecodeError:
+        return "expected a tf.train.Example, found other bytes"
+    for feature in features.values():
+        if feature.name not in example.features.feature:
+            return f"expected the feature {feature.name}, found {describe(example)}"
+        if fault := _find_fault(example.features.feature[feature.name], feature):
+            return f"feature {feature.name}: {fault}; the record has {describe(example)}"
+    return None
+
+
+def _find_fault(values: Any, feature: Feature) -> str | None:
+    kind = values.WhichOneof("kind")
+    if feature.length_of is not None or (kind is None and feature.is_variable):
+        return None
+    if kind != f"{feature.kind}_list":
+        return f"expected {feature.kind} for {feature}, found {_describe_values(values)}"
+    given = getattr(values, kind).value
+    if feature.coding and len(given) != 1:
+        return f"expected one string for {feature}, found {len(given)}"
+    count = len(given[0]) if feature.coding else len(given)
+    step, unit = (feature.bytes_per_step, "bytes") if feature.coding else (feature.inner, "values")
+    if feature.is_variable and count % step:
+        return f"expected a multiple of {step} {unit} for {feature}, found {count}"
+    if not feature.is_variable and count != step:
+        return f"expected {step} {unit} for {feature}, found {count}"
+    return None

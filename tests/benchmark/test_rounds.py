@@ -1,0 +1,272 @@
+"""Models measured in turns: what is compared, what is said, and what is refused. No test asks for seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support.browser import measure
+from support.command_line import Ended, command
+from support.samples import ROOT
+
+from cudnn_convert.benchmark import answers, models, page
+from cudnn_convert.benchmark.answers import disagreement
+from cudnn_convert.benchmark.models import Sizes
+from cudnn_convert.benchmark.rounds import Result, Row
+
+RNG = np.random.default_rng(2)
+WEIGHTS = RNG.normal(size=(3, 5)).astype(np.float32)
+QUICK = ("--batch", "2,3", "--steps", "4", "--rounds", "6")
+
+
+def dense(path: Path, *, off: float = 0.0, depth: int = 1) -> Path:
+    """An ONNX model of x [?, ?, 3], whose first layer is the same whatever its depth."""
+    first = numpy_helper.from_array(WEIGHTS + np.float32(off), "w")
+    second = numpy_helper.from_array(np.eye(5, dtype=np.float32), "i")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y0"])]
+    nodes += [helper.make_node("MatMul", [f"y{k}", "i"], [f"y{k + 1}"]) for k in range(depth)]
+    nodes += [helper.make_node("Identity", [f"y{depth}"], ["y"])]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None, 3])]
+    gives = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None, 5])]
+    graph = helper.make_graph(nodes, "g", ends, gives, [first, second])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+def benchmark(*words: Any) -> Ended:
+    return command("benchmark", *words)
+
+
+def test_models_are_compared_where_they_answer_alike(tmp_path: Path) -> None:
+    base, deep = dense(tmp_path / "a.onnx"), dense(tmp_path / "deep.onnx", depth=300)
+    other, report = dense(tmp_path / "other.onnx", off=0.05), tmp_path / "b.html"
+    ended = benchmark(deep, other, "--against", base, *QUICK, "--json", "--report", report)
+    assert ended.code == 0, ended.stderr
+    assert "note: inputs: x [batch, steps, 3] (--layout says which axis is first)" in ended.stderr
+    found = json.loads(ended.stdout)
+    assert found == json.loads(report.with_suffix(".json").read_text())
+    rows = found["results"]
+    wanted = "model format batch steps threads median_us p99_us first_call_us load_s peak_mb ratio"
+    assert all({*wanted.split()} <= row.keys() for row in rows)
+    assert [(row["model"], row["batch"]) for row in rows] == [
+        (str(model), batch) for model in (base, deep, other) for batch in (2, 3)
+    ]
+    for row in rows:
+        assert (row["format"], row["steps"], row["threads"]) == ("onnx", 4, 1)
+        assert 0 < row["median_low_us"] <= row["median_us"] <= row["median_high_us"]
+        assert row["p99_us"] >= row["median_us"] and row["load_s"] > 0 and row["first_call_us"] > 0
+        assert row["per_second"] == pytest.approx(row["batch"] / row["median_us"] * 1e6, rel=0.01)
+    assert {row["ratio"] for row in rows if row["model"] == str(base)} == {1}
+    assert all(row["ratio_high"] < 0.5 for row in rows if row["model"] == str(deep)), "300 layers more"
+    assert all(row["ratio"] is None for row in rows if row["model"] == str(other))
+    assert re.fullmatch(r"output y: \d\.\de-0[12] apart", rows[-1]["incomparable"])
+    text = report.read_text()
+    assert "3 models measured" in text and "not comparable" in text and "<script" not in text
+    assert benchmark(base, *QUICK, "--report", report).code == 2, "a report is replaced by --force alone"
+    assert benchmark(base, "--report", base, "--force").code == 2, "never a model"
+
+
+def test_feeds_of_the_user(tmp_path: Path) -> None:
+    base, again = dense(tmp_path / "a.onnx"), dense(tmp_path / "b.onnx")
+    np.savez(tmp_path / "d.npz", x=RNG.normal(size=(7, 4, 3)).astype(np.float32))
+    ended = benchmark(base, again, "--data", tmp_path / "d.npz", "--rounds", "2", "--json", "--quiet")
+    assert ended.code == 0 and not ended.stderr
+    found = json.loads(ended.stdout)
+    assert [(row["batch"], row["steps"]) for row in found["results"]] == [(7, None)] * 2
+    assert found["notes"] == [f"data: {tmp_path / 'd.npz'}"]
+    ended = benchmark(base, "--data", tmp_path / "d.npz", "--steps", "3")
+    assert (ended.code, ended.stderr) == (
+        2, "cudnn-convert: --steps cannot be combined with --data, which has its own; leave one out\n",
+    )  # fmt: skip
+
+
+def test_what_cannot_be_measured(tmp_path: Path) -> None:
+    base = dense(tmp_path / "a.onnx")
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    for words, code, told in (
+        ([base, tmp_path / "broken.onnx"], 1, "broken.onnx: file: expected an ONNX model, found none"),
+        ([base, "--threads", "9999"], 2, "--threads: expected at most "),
+        ([base, "--batch", "0"], 2, "expected whole numbers above 0 apart by commas, found '0'"),
+        ([base, "--rounds", "0"], 2, "--rounds: expected at least 1, found 0"),
+        ([base, "--profile", tmp_path], 2, "expected a new or an empty folder, found another"),
+        ([tmp_path / "no.onnx"], 1, "expected a SavedModel"),
+    ):
+        ended = benchmark(*words, *(() if "--batch" in words else QUICK[:2]))
+        assert ended.code == code, ended.stderr
+        assert told in ended.stderr and len(ended.stderr.splitlines()) == 1, ended.stderr
+
+
+def test_a_profile_of_a_recurrence_in_onnx_runtime(tmp_path: Path) -> None:
+    weights = {
+        "w": RNG.normal(size=(1, 4 * 48, 3)), "r": RNG.normal(size=(1, 4 * 48, 48)) / 9,
+    }  # fmt: skip
+    nodes = [helper.make_node("LSTM", ["x", "w", "r"], ["y"], name="cell", hidden_size=48)]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, None, 3])]
+    gives = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 1, None, 48])]
+    values = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", ends, gives, values)
+    path, folder = tmp_path / "lstm.onnx", tmp_path / "profile"
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    ended = benchmark(
+        path, "--layout", "time", "--batch", "16", "--steps", "300", "--rounds", "2", "--profile", folder
+    )
+    assert ended.code == 0, ended.stderr
+    assert "inputs: x [steps, batch, 3]" in ended.stderr
+    assert f"{path}, 1 thread: the recurrence takes " in ended.stdout, ended.stdout
+    assert "of the work, most of it cell;" in ended.stdout
+    assert [*folder.rglob("onnxruntime*.json")]
+
+
+@pytest.mark.every
+def test_threads_that_fight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tf_keras
+    from support.fighting import Fighting
+
+    from cudnn_convert.benchmark.rounds import count_cores
+
+    if count_cores() < 2:
+        pytest.skip("a machine with one core")
+    path, folder = tmp_path / "model.h5", tmp_path / "profile"
+    tf_keras.Sequential([tf_keras.layers.Input((None, 3)), Fighting()]).save(path)
+    monkeypatch.syspath_prepend(ROOT / "tests")
+    ended = benchmark(
+        path, "--custom-objects", "support.fighting:Fighting", "--batch", "2", "--steps", "3",
+        "--rounds", "3", "--threads", "1,2", "--profile", folder,
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    assert f"{path}, 2 threads: threads fight: one is " in ended.stdout, ended.stdout
+    assert f"{path}, 1 thread: threads fight" not in ended.stdout
+
+
+@pytest.mark.every
+def test_every_runtime_and_a_graph_of_another_tool(tmp_path: Path) -> None:
+    """A tagger's forms beside the same network of TensorFlow's own ops, frozen without provenance."""
+    import tensorflow as tf
+
+    source = ROOT / "models" / "gru_speech" / "model.ckpt"
+    built = {"saved": "savedmodel", "a.onnx": "onnx", "a.tflite": "tflite", "a.pb": "frozen"}
+    for name, form in built.items():
+        made = command(source, tmp_path / name, "--format", form, "--no-verify")
+        assert made.code == 0, made.stderr
+    graph = tf.compat.v1.GraphDef.FromString((tmp_path / "a.pb").read_bytes())
+    for node in graph.node:
+        node.attr.pop("_cudnn_convert", None)
+        for key in [key for key in node.attr if "cudnn_convert" in key]:
+            del node.attr[key]
+    (tmp_path / "foreign.pb").write_bytes(graph.SerializeToString())
+    paths = [tmp_path / name for name in ("foreign.pb", "saved", "a.onnx", "a.tflite")]
+    profiles = tmp_path / "profiles"
+    sizes = ("--batch", "2", "--steps", "5", "--rounds", "2")
+    ended = benchmark(*paths, *sizes)
+    assert ended.code == 1 and "choose with --outputs probabilities:0 | " in ended.stderr
+    ended = benchmark(*paths, *sizes, "--outputs", "probabilities:0", "--json", "--profile", profiles)
+    assert ended.code == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert [row["format"] for row in found["results"]] == ["frozen", "savedmodel", "onnx", "tflite"]
+    assert all(row["ratio"] is not None for row in found["results"]), found
+    assert [profile["format"] for profile in found["profiles"]] == ["frozen", "savedmodel", "onnx", "tflite"]
+    for profile in found["profiles"]:
+        assert sum(part["share"] for part in profile["parts"]) == pytest.approx(1, abs=0.05)
+
+
+def test_the_sizes_of_inputs() -> None:
+    from cudnn_convert.artifacts.runners import Interface, TensorSpec
+    from cudnn_convert.model import SERVING, Part, Signature
+
+    specs = {
+        "x": TensorSpec(np.dtype(np.float32), (None, None, 3)),
+        "n": TensorSpec(np.dtype(np.int32), (None,)),
+        "fixed": TensorSpec(np.dtype(np.float32), (2, None)),
+        "mask": TensorSpec(np.dtype(bool), (None, None)),
+    }
+    interface = Interface(Part(SERVING, Signature.of_names(specs, ["y"])), specs)
+    opening = models.Opening("onnx", Path("m"), interface, None)  # type: ignore[arg-type]
+    for time_first, x in ((False, (4, 9, 3)), (True, (9, 4, 3))):
+        feed, ones = models._draw_feeds(opening, Sizes(4, 9, time_first), 1)
+        assert {key: value.shape for key, value in feed.items()} == {
+            "x": x, "n": (4,), "fixed": (2, 9), "mask": x[:2],
+        }  # fmt: skip
+        assert (feed["n"] == 9).all() and feed["mask"].all() and (ones["n"] == 1).all()
+    assert models.has_steps(interface)
+
+
+def test_answers_are_paired_and_compared(tmp_path: Path) -> None:
+    value = np.array([1.0, np.nan, -2.0], np.float32)
+    close, ids = {"scope_y": value + np.float32(1e-4)}, np.array([1, 2])
+    assert disagreement({"scope/y:0": value}, close, atol=1e-3, rtol=0) is None
+    assert disagreement({"scope/y:0": value}, close, atol=1e-5, rtol=0) == "output scope/y:0: 1.0e-04 apart"
+    assert disagreement({"a": ids}, {"b": ids}, atol=0, rtol=0) is None, "by place"
+    assert disagreement({"a": ids}, {"b": ids + 1}, atol=9, rtol=9) == "output a: other values"
+    assert disagreement({"a": ids}, {"a": ids[None]}, atol=0, rtol=0) == "output a: shapes [2] and [1, 2]"
+    apart = disagreement({"a": ids}, {"b": ids, "c": ids}, atol=0, rtol=0)
+    assert apart == "no output in common: a and b, c"
+    calls = [{"a/b:0": value, "c": np.array([[b"x", b"yz"]])}, {"d": ids}]
+    answers.write_calls(tmp_path / "c.npz", calls)
+    for call, again in zip(calls, answers.read_calls(tmp_path / "c.npz"), strict=True):
+        assert [*call] == [*again]
+        for key, each in call.items():
+            np.testing.assert_array_equal(again[key], each)
+
+
+LONG = "/a/folder" * 12 + "/<b>model</b>.onnx"
+MEASURE = """<script>addEventListener("load", () => {
+  const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
+    one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
+  const bars = document.querySelectorAll("svg rect").length;
+  const told = {scroll: document.documentElement.scrollWidth, wide, bars};
+  parent.document.title = "measured" + JSON.stringify(told) + "measured";
+});</script>"""
+
+
+def result() -> Result:
+    def row(model: str, batch: int, micros: float, ratio: float | None) -> Row:
+        return Row(
+            model, "onnx", batch, 10, 1, micros, micros * 0.9, micros * 1.2, micros * 3, 1e6 / micros, 2e6,
+            0.25,
+            80.0, ratio, ratio, ratio, "" if ratio else "output y: 1.0e-01 apart",
+        )  # fmt: skip
+
+    rows = [
+        row("a.onnx", 1, 50, 1.0),
+        row("a.onnx", 8, 900, 1.0),
+        row(LONG, 1, 2e6, 0.3),
+        row(LONG, 8, 70, None),
+    ]
+    part = {"kind": "loop", "name": LONG, "share": 0.6, "us": 12.0}
+    profile = {
+        "model": LONG,
+        "format": "onnx",
+        "threads": 2,
+        "parts": [part],
+        "ops": [part],
+        "sentences": [LONG],
+    }
+    return Result("a.onnx", tuple(rows), ("a note",), {"cores": 2, "rounds": 3}, (profile,))
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_in_a_browser(width: int, tmp_path: Path) -> None:
+    """In a frame of that width; the page's own policy lets no script run, so it is taken out to measure."""
+    text = re.sub(r"<meta http-equiv=.*?>", "", page.of(result())).replace("<details", "<details open")
+    inner = escape(text.replace("</body>", f"{MEASURE}</body>"))
+    file = tmp_path / "page.html"
+    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
+    file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
+    told = measure(file, tmp_path / "profile")
+    assert told["scroll"] <= width and told["wide"] == [] and told["bars"] == 4
+
+
+def test_a_page_escapes_names() -> None:
+    text = page.of(result())
+    assert "<b>model" not in text and "&lt;b&gt;model&lt;/b&gt;.onnx" in text
+    assert "at most 0.30 times as fast as " in text and "output y: 1.0e-01 apart" in text
