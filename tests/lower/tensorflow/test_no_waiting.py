@@ -13,6 +13,7 @@ import tensorflow as tf
 from support.cases import Case
 from support.samples import ROOT
 
+from cudnn_convert.graph import node_defs
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import SERVING, Mode, Part
@@ -34,6 +35,9 @@ WAYS: Final = {
 def write(case: Case, folder: Path) -> None:
     graph, signature = case.graph()
     outputs = [*signature.outputs.values()]
+    if case.mode is not Mode.LSTM:
+        zero = node_defs.constant("c", np.zeros([], np.float32))
+        graph = node_defs.replace_nodes(graph, {"c": zero})
     lowered = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering="fast")
     bodies = [node for function in lowered.graph.library.function for node in function.node_def]
     loops = [node for node in bodies if node.op in {"While", "StatelessWhile"}]

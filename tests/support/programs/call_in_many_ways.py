@@ -45,7 +45,7 @@ def as_functions() -> None:
     tensors = {key: tf.constant(value) for key, value in given.items()}
 
     def model(**inputs: Any) -> Any:
-        return loaded.signatures["serving_default"](**inputs)["y"]
+        return tf.ensure_shape(loaded.signatures["serving_default"](**inputs)["y"], expected.shape)
 
     check("function", model(**tensors))
     with ThreadPoolExecutor(4) as callers:
