@@ -44,7 +44,7 @@ ALLOWED = {
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
     "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
-    "lower.tensorflow": "errors model weights graph graph.passes recurrences",
+    "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "

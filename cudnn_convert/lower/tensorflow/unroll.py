@@ -51,7 +51,7 @@ def in_python(step: Step) -> Steps:
 class _Traced:
     """A step as nodes.
 
-    `constants` are the names of those among them that all copies share. `inputs` are its placeholders: rows,
+    `constants` are the names of those that all copies share. `inputs` are its placeholders: rows,
     state, then one for each of the tensors `outer`, which it reads from outside. `outputs` are tensors `op:k`.
     """
 
@@ -70,7 +70,8 @@ class _Traced:
         concrete = tf.function(flat, autograph=False).get_concrete_function(*rows, *state)
         definition = concrete.graph.as_graph_def()
         inputs = tuple(split(item.name)[0] for item in concrete.inputs)
-        ends = {item.op.name for item in concrete.outputs}  # the Identity that a function adds to each output
+        # A function adds an Identity to each output.
+        ends = {item.op.name for item in concrete.outputs}
         nodes = tuple(node for node in definition.node if node.name not in {*inputs, *ends})
         constants = frozenset(node.name for node in nodes if node.op == "Const")
         outputs = tuple(item.op.inputs[0].name for item in concrete.outputs)

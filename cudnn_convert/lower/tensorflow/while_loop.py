@@ -65,7 +65,7 @@ def affine(x: Any, matrix: Any, bias: Any) -> Any:
 
     TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum. A fused product of
     one row stays on its thread; one that is not wakes a second thread, which may take longer than a call.
-    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns; the rest measured.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its patterns; the rest is measured.
     """
     return tf.nn.bias_add(x @ matrix, bias)
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from support.cases import Case
 from support.samples import ROOT
 
