@@ -21,11 +21,11 @@ test: lint
 	$(PYTEST) --fast
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
-# what needs a browser, PyTorch or cuDNN's headers.
+# what needs a browser, PyTorch, Ray, a store or cuDNN's headers.
 test-every: lint .venv/every
 	$(PYTEST)
 
-# PyTorch, cuDNN's headers, and a browser where the system has none.
+# PyTorch, cuDNN's headers, Ray, stores and a server of one, and a browser where the system has none.
 .venv/every: .venv/docs
 	$(BIN)/python -m pip install --quiet --editable '.[every]'
 	command -v chromium chromium-browser google-chrome >/dev/null || $(BIN)/python -m playwright install chromium

@@ -4,16 +4,24 @@
     report = convert("model.ckpt", "out/", format="onnx")
 
 The functions take what the command line's flags take, under the same names. They raise
-`CudnnConvertError`s, never print and never exit. TensorFlow is imported by the first call, not before.
+`CudnnConvertError`s whose messages name arguments, never print and never exit. Steps and warnings go to the
+logger `cudnn_convert`. TensorFlow is imported by the first call, not before, and its C++ side then logs
+nothing unless `TF_CPP_MIN_LOG_LEVEL` is set.
+
+Every function takes `progress`, a function of `(step, done, total)`, which the calling thread calls: `done`
+of `total` are 0 where unknown, bytes while writing, calls of models while verifying. What it raises ends
+the call. `data` is the path of an `.npz`, or a mapping from input keys to arrays; the keys `feed0/KEY`,
+`feed1/KEY` are those of several calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cudnn_convert.errors import (
     AccessError,
@@ -31,11 +39,16 @@ from cudnn_convert.errors import (
 from cudnn_convert.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from cudnn_convert.artifacts.call import Answers
+    from cudnn_convert.context import Listener
     from cudnn_convert.inspection.result import Inspection
     from cudnn_convert.options import Options
     from cudnn_convert.recurrences.named_weights import Loaded
     from cudnn_convert.report import Report, Verification
+
+    Data = str | PathLike[str] | Mapping[str, npt.ArrayLike]
 
 __all__ = [
     "AccessError",
@@ -61,8 +74,8 @@ __all__ = [
     "verify",
 ]
 
-#: What a call works on; all else are flags.
-_FILES: Final = frozenset({"source", "out", "artifact"})
+#: What is no option of the work: what a call works on, and what it writes and says beside it.
+_ASIDE: Final = frozenset({"source", "out", "artifact", "report", "card", "progress"})
 #: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
     "Answers": "cudnn_convert.artifacts.call",
@@ -112,7 +125,19 @@ def convert(
     max_error: float | None = None,
     lowering: str = "fast",
     jit: bool = False,
-    data: str | PathLike[str] | None = None,
+    recurrences_only: bool = False,
+    decode: str | None = None,
+    steps: int | None = None,
+    width: int | None = None,
+    end: int | None = None,
+    pad: int = 0,
+    length_penalty: float = 0.0,
+    top_k: int | None = None,
+    temperature: float = 1.0,
+    history: bool = False,
+    token: str | None = None,
+    logits: str | None = None,
+    data: Data | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     seed: int | None = None,
@@ -120,11 +145,15 @@ def convert(
     trust: bool = False,
     force: bool = False,
     force_convert: bool = False,
+    report: str | PathLike[str] | None = None,
+    card: str | PathLike[str] | None = None,
+    progress: Listener | None = None,
 ) -> Report:
     """Converts the model at `source` to `out` and verifies it.
 
     Without `format` the suffix of `out` names it (`model.onnx`), else a SavedModel is written. `inputs` and
-    `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. Raises ReadError,
+    `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. `report` is the file of a report,
+    JSON or a page in `.html` with JSON beside it, `card` that of a model card in Markdown. Raises ReadError,
     UnsupportedModelError or AmbiguousSourceError for the source, UsageError for the call, VerificationError
     where the numbers differ, WriteError for the disk; nothing is then left at `out`. Nor is anything written
     where the source is portable already, unless `force_convert`: `Report.out` is then None.
@@ -133,10 +162,14 @@ def convert(
     TensorFlow, Keras and the process, and puts them back. So models of Keras, graphs with loops and what is
     printed should not be another thread's business meanwhile; processes do not wait for each other.
     """
-    options = _options(locals() | {"format": _format(out, format)})
-    from cudnn_convert import pipeline
+    given = locals()
+    with _call(progress):
+        options = _options(given | {"format": _format(out, format), "lineage": report is not None})
+        from cudnn_convert import pipeline
 
-    return pipeline.convert(Path(source), Path(out), options)
+        files = pipeline.apart(Path(source), options) if report or card else []
+        with _reports(report, card, [*files, (f"OUT {out}", Path(out))], force=force) as keep:
+            return _log_warnings(pipeline.convert(Path(source), Path(out), options, ready=keep))
 
 
 def inspect(
@@ -163,6 +196,7 @@ def inspect(
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
     trust: bool = False,
+    progress: Listener | None = None,
 ) -> Inspection:
     """Describe the source, its recurrences, and the command that converts it.
 
@@ -170,10 +204,12 @@ def inspect(
     command, by default the one that fits the source. What a conversion would refuse is reported in the
     result; raises ReadError and AccessError where the source cannot be read, UsageError for the call.
     """
-    options = _options(locals())
-    from cudnn_convert.inspection import inspect
+    given = locals()
+    with _call(progress):
+        options = _options(given)
+        from cudnn_convert.inspection import inspect
 
-    return inspect.inspect_source(Path(source), options, form=format)
+        return inspect.inspect_source(Path(source), options, form=format)
 
 
 def load(
@@ -194,6 +230,7 @@ def load(
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
     trust: bool = False,
+    progress: Listener | None = None,
 ) -> Loaded:
     """Load the recurrences at `source` with decoded weights as NumPy arrays.
 
@@ -201,17 +238,19 @@ def load(
     without signatures; the rest of the graph is ignored. Imports TensorFlow only for a source with a graph.
     Raises ReadError, AccessError, UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
-    options = _options(locals() | {"format": "npz"})
-    from cudnn_convert import pipeline
+    given = locals()
+    with _call(progress):
+        options = _options(given | {"format": "npz"})
+        from cudnn_convert import pipeline
 
-    return pipeline.load(Path(source), options)
+        return pipeline.load(Path(source), options)
 
 
 def record(
     source: str | PathLike[str],
     out: str | PathLike[str],
     *,
-    data: str | PathLike[str],
+    data: Data,
     inputs: str | Sequence[str] = (),
     outputs: str | Sequence[str] = (),
     set: str | Sequence[str] = (),  # noqa: A002 - the flag's own name
@@ -226,6 +265,7 @@ def record(
     limit: str | Sequence[str] = (),
     trust: bool = False,
     force: bool = False,
+    progress: Listener | None = None,
 ) -> dict[str, Any]:
     """Run the original at `source` on `data` and write its answers to `out`.
 
@@ -233,21 +273,24 @@ def record(
     the recording's description. Raises as `convert`, UnsupportedModelError where this machine lacks a device
     that the source needs.
     """
-    options = _options(locals())
-    from cudnn_convert import pipeline
+    given = locals()
+    with _call(progress):
+        options = _options(given)
+        from cudnn_convert import pipeline
 
-    return pipeline.record(Path(source), Path(out), options)
+        return pipeline.record(Path(source), Path(out), options)
 
 
 def run(
     artifact: str | PathLike[str],
     *,
     signature: str | None = None,
-    data: str | PathLike[str] | None = None,
+    data: Data | None = None,
     seed: int | None = None,
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
     trust: bool = False,
+    progress: Listener | None = None,
 ) -> Answers:
     """Run an artifact, a file or an OUT folder, and return its inputs and outputs as NumPy arrays.
 
@@ -255,10 +298,12 @@ def run(
     UsageError where the signature or `data` does not fit, ReadError where the artifact does not load or run,
     UnsupportedModelError where that would run more than arithmetic and `trust` is not given.
     """
-    options = _options(locals())
-    from cudnn_convert import pipeline
+    given = locals()
+    with _call(progress):
+        options = _options(given)
+        from cudnn_convert import pipeline
 
-    return pipeline.run(Path(artifact), options)
+        return pipeline.run(Path(artifact), options)
 
 
 def verify(
@@ -284,22 +329,65 @@ def verify(
     custom_objects: str | Sequence[str] = (),
     allow_plain: bool = False,
     limit: str | Sequence[str] = (),
-    data: str | PathLike[str] | None = None,
+    data: Data | None = None,
     golden: str | PathLike[str] | None = None,
     atol: float | None = None,
     rtol: float | None = None,
     seed: int | None = None,
     trust: bool = False,
+    force: bool = False,
+    report: str | PathLike[str] | None = None,
+    progress: Listener | None = None,
 ) -> Verification:
     """Compare an artifact, a file or an OUT folder, with its source.
 
     Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. `golden` is a recording
-    of the original, which then gives the inputs and the expected outputs. Raises as `convert`.
+    of the original, which then gives the inputs and the expected outputs. `report` is as in `convert`; with
+    `force` it replaces an older one. Raises as `convert`.
     """
-    options = _options(locals())
-    from cudnn_convert import pipeline
+    given = locals()
+    with _call(progress):
+        options = _options(given | {"lineage": report is not None})
+        from cudnn_convert import pipeline
 
-    return pipeline.verify(Path(source), Path(artifact), options)
+        files = pipeline.apart(Path(source), options, Path(artifact)) if report else []
+        with _reports(report, None, files, force=force) as keep:
+            result = pipeline.verify(Path(source), Path(artifact), options)
+            keep(result)
+            return _log_warnings(result)
+
+
+def _call(progress: Listener | None) -> AbstractContextManager[None]:
+    from cudnn_convert.calls import library_call
+
+    return library_call(progress)
+
+
+def _reports(
+    report: str | PathLike[str] | None,
+    card: str | PathLike[str] | None,
+    apart: Sequence[tuple[str, Path]],
+    *,
+    force: bool,
+) -> AbstractContextManager[Callable[[Any], None]]:
+    """Write the files of a report and a card, if any are asked for."""
+    from cudnn_convert.calls import LOGGER
+    from cudnn_convert.report.files import write_reports
+
+    paths = (None if path is None else Path(path) for path in (report, card))
+    return write_reports(*paths, apart=apart, force=force, warn=LOGGER.warning)
+
+
+_Result = TypeVar("_Result", "Report", "Verification")
+
+
+def _log_warnings(result: _Result) -> _Result:
+    """Log the warnings of a proof."""
+    from cudnn_convert.calls import log_warnings
+
+    proof: Any = getattr(result, "verification", result)
+    log_warnings(() if proof is None else proof.warnings)
+    return result
 
 
 def _format(out: str | PathLike[str], given: str | None) -> str:
@@ -312,4 +400,4 @@ def _options(given: Mapping[str, Any]) -> Options:
     """A call's keywords as the flags of the same names; None means not given."""
     from cudnn_convert.options import Options
 
-    return Options.of({name: value for name, value in given.items() if name not in _FILES})
+    return Options.of({name: value for name, value in given.items() if name not in _ASIDE})

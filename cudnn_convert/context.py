@@ -147,6 +147,8 @@ class Limits:
     expansion: int = 100
     #: Nodes of a graph once its functions are laid flat.
     nodes: int = 1 << 20
+    #: Bytes that are copied here of a source or an artifact that lies in a store.
+    staged: int = 1 << 36
 
     @classmethod
     def of(cls, given: Sequence[str]) -> Limits:
@@ -239,6 +241,11 @@ def listen(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
+def current_listener() -> Listener:
+    """The listener of this thread."""
+    return _LISTENER.get()
+
+
 def report_progress(step: str, done: int = 0, total: int = 0) -> None:
     """Tell the listener of this thread that `done` of `total` of a step is done."""
     _LISTENER.get()(step, done, total)
@@ -263,3 +270,14 @@ def on(artifact: object) -> Iterator[None]:
         yield
     finally:
         mark("")
+
+
+@contextmanager
+def renaming(rename: Callable[[str], str]) -> Iterator[None]:
+    """Within the context, files that are worked on are marked by other names."""
+    mark = _MARKER.get()
+    token = _MARKER.set(lambda path: mark(rename(path)))
+    try:
+        yield
+    finally:
+        _MARKER.reset(token)

@@ -12,7 +12,7 @@ reads goes through `visible` last; JSON escapes by its own rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -81,9 +81,13 @@ class Remedy:
     options: Mapping[str, Any]
     lead: str = ""
 
+    @property
+    def flags(self) -> str:
+        """The flags that set the options, as a shell takes them."""
+        return " ".join(" ".join([flag, *map(_quote, value)]) for flag, *value in flags_of(self.options))
+
     def __str__(self) -> str:
-        flags = (" ".join([flag, *map(_quote, value)]) for flag, *value in flags_of(self.options))
-        return " ".join([self.lead, *flags]).strip()
+        return f"{self.lead} {self.flags}".strip()
 
 
 class Reason(str):
@@ -106,9 +110,26 @@ class CudnnConvertError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def spell(self, how: Callable[[str], str]) -> None:
+        """Write the message and its reasons anew, each line by `how`."""
+        fields = self.__dict__
+        if "reasons" in fields:
+            fields["reasons"] = tuple(_spell(reason, how) for reason in fields["reasons"])
+        if fields.get("advice"):
+            fields["advice"] = how(fields["advice"])
+        self.args = (self._message(how),)
+
+    def _message(self, how: Callable[[str], str]) -> str:
+        return "\n".join(map(how, str(self).split("\n")))
+
     def __reduce__(self) -> tuple[Any, ...]:
         # The default reduce calls the class with `args`, which holds the message, not the fields.
         return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _spell(reason: str, how: Callable[[str], str]) -> str:
+    """A reason spelled anew, with its remedies where it has some."""
+    return Reason(how(reason), *reason.remedies) if isinstance(reason, Reason) else how(reason)
 
 
 def _rebuild(
@@ -162,8 +183,12 @@ class RefusalError(CudnnConvertError):
     def __init__(self, path: object, reasons: Iterable[str]) -> None:
         self.path = str(path)
         self.reasons = tuple(reason if isinstance(reason, Reason) else Reason(reason) for reason in reasons)
+        super().__init__(self._message(str))
+
+    def _message(self, _: Callable[[str], str]) -> str:
+        # The reasons are spelled already, and know their remedies.
         path = visible(self.path)
-        super().__init__("\n".join(f"{path}: {_reason(reason)}" for reason in self.reasons))
+        return "\n".join(f"{path}: {_reason(reason)}" for reason in self.reasons)
 
 
 class UnsupportedModelError(RefusalError):

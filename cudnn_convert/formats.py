@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -87,7 +87,7 @@ _ROWS: Final = {
         "a SavedModel folder, for TensorFlow 1.15 and 2",
         "saved_model",
         pieces="graph_glue",
-        flags=("jit",),
+        flags=("jit", "decode"),
         files=("/saved_model.pb",),
         has_own_record=True,
         keeps_variables=True,
@@ -129,7 +129,7 @@ _ROWS: Final = {
         "model.onnx",
         ".onnx",
         pieces="onnx",
-        flags=("weights_dtype", "quantize"),
+        flags=("weights_dtype", "quantize", "decode"),
         each=True,
         computes_single=True,
         replaces_blocks=True,
@@ -155,6 +155,8 @@ _ROWS: Final = {
         "model.keras",
         ".keras",
         pieces="keras",
+        flags=("recurrences_only",),
+        each=True,
         keeps_variables=True,
         layers=True,
         is_keras3=True,
@@ -191,6 +193,10 @@ _ROWS: Final = {
 }
 #: The formats by the value of `--format`.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(_ROWS)
+#: Formats of layers, where recurrences alone become layers: of a source that has no layers of its own.
+OF_RECURRENCES: Final[Mapping[str, Format]] = MappingProxyType(
+    {"keras": replace(FORMATS["keras"], layers=False, alone=True, states_recurrences=True, takes_states=True)}
+)
 #: The format where neither `--format` nor the suffix of OUT names one.
 DEFAULT: Final = "savedmodel"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,31 @@ class Signature:
         return cls({name: name for name in inputs}, {name: name for name in outputs})
 
 
+#: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.
+Axis = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way from an input or a recurrence to a recurrence or an output, over `ops` ops.
+
+    `source` and `target` are `input KEY`, `output KEY`, or the node of a recurrence.
+    """
+
+    source: str
+    target: str
+    ops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What stands around recurrences: links, the ops that are kept, and those of the source left out."""
+
+    links: tuple[Link, ...]
+    kept: int
+    left_out: int
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One signature of an artifact; `prefix` precedes its keys in the union of several."""
@@ -181,6 +206,50 @@ class StreamState:
     end: str
     depth: int
     width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A search over the steps of a model, which its artifact has beside the model itself.
+
+    `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`. Keys
+    are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
+    `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
+    steps `logits_axis` is gone; None: it has what holds after the last step. `scale` says whether these
+    numbers are `probabilities` or `logits`. `lengths` are inputs that hold the length of each row;
+    `beside` are all other inputs, with the axis of their rows, None where they have none. `signature` has the
+    search's own keys, for tensors of the lowered graph.
+    """
+
+    kind: str
+    steps: int
+    width: int
+    end: int | None
+    pad: int
+    length_penalty: float
+    top_k: int | None
+    temperature: float
+    history: bool
+    token: str
+    token_axis: int
+    logits: str
+    logits_axis: int | None
+    scale: str
+    vocabulary: int
+    lengths: tuple[str, ...]
+    beside: Mapping[str, int | None]
+    states: tuple[StreamState, ...]
+    signature: Signature
+
+    #: The name of its part of an artifact.
+    NAME: ClassVar[str] = "decode"
+    #: What comes before the names of the step's constants, where a search has a file of its own.
+    STEP: ClassVar[str] = "step/"
+
+    @property
+    def part(self) -> Part:
+        """The search as a part of an artifact."""
+        return Part(self.NAME, self.signature)
 
 
 class Tensor(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
@@ -11,17 +11,19 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
-from cudnn_convert.errors import UsageError, flag_of
-from cudnn_convert.formats import DEFAULT, FORMATS
+from cudnn_convert.errors import UsageError, flag_of, flags_of
+from cudnn_convert.formats import DEFAULT, FORMATS, OF_RECURRENCES, Format
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+SEARCHES: Final = ("greedy", "beam", "sample")
 
 _SPEC: Final = "[KEY=]TENSOR[[shape]],..."
 _ALONE: Final = "sources without a graph"
 _KERAS: Final = "sources of Keras"
 _CHECKPOINT: Final = "--format checkpoint"
+_DECODER: Final = "a decoder in the graph"
 
 
 def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
@@ -36,6 +38,10 @@ def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
 
 def _reading(default: Any, description: str, **metadata: Any) -> Any:
     return _flag(default, description, of="source", reading=True, **metadata)
+
+
+def _searching(default: Any, description: str, **metadata: Any) -> Any:
+    return _flag(default, description, of="target", section=_DECODER, reading=True, **metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,28 @@ class Options:
     )
     lowering: str = _flag("fast", "default %(default)s", of="target", choices=LOWERINGS)
     jit: bool = _flag(False, "XLA compiles recurrences, for each shape anew", of="target")
+    recurrences_only: bool = _flag(
+        False, "of a graph with other ops: its recurrences as Keras layers", of="target"
+    )
+    decode: str | None = _searching(None, "search over what a model says of the next token", choices=SEARCHES)
+    steps: int | None = _searching(None, "tokens of a sequence at most", metavar="N")
+    width: int | None = _searching(None, "beams of each row; default 8", metavar="N")
+    end: int | None = _searching(None, "the token that ends a sequence; default none", metavar="TOKEN")
+    pad: int = _searching(0, "what follows the end of a sequence; default 0", metavar="TOKEN")
+    length_penalty: float = _searching(
+        0.0, "ranks by score / ((5 + length) / 6) ** X; default 0", metavar="X"
+    )
+    top_k: int | None = _searching(None, "sample from the N most likely tokens", metavar="N")
+    temperature: float = _searching(1.0, "of samples; default 1", metavar="X")
+    history: bool = _searching(False, "beams: give tokens, parents and scores of each step too")
+    token: str | None = _searching(None, "the input that takes tokens", metavar="TENSOR")
+    logits: str | None = _searching(
+        None, "the output with logits or probabilities of the next token", metavar="TENSOR"
+    )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
-    data: Path | None = _flag(None, "real inputs to compare on, by input key", of="judge", metavar="NPZ")
+    data: Path | Mapping[str, Any] | None = _flag(
+        None, "real inputs to compare on, by input key; a pattern for shards", of="judge", metavar="NPZ"
+    )
     atol: float | None = _flag(None, "absolute tolerance; default by dtype and noise floor", of="judge")
     rtol: float | None = _flag(None, "relative tolerance; default by dtype and noise floor", of="judge")
     seed: int | None = _flag(None, "other random inputs; default the artifact's", of="judge", metavar="N")
@@ -119,6 +145,21 @@ class Options:
     )
 
     @property
+    def form(self) -> Format:
+        """What the format is for this source."""
+        return (OF_RECURRENCES if self.recurrences_only else FORMATS).get(self.format, FORMATS[self.format])
+
+    @property
+    def data_name(self) -> str:
+        """The user's own inputs in words: their file, or arrays of a library call."""
+        return "the given arrays" if isinstance(self.data, Mapping) else str(self.data)
+
+    @property
+    def streams(self) -> bool:
+        """Whether states become inputs and outputs; a search needs them."""
+        return self.states or self.decode is not None
+
+    @property
     def custom_class_names(self) -> frozenset[str]:
         """The names of the classes in `custom_objects`."""
         return frozenset(item.partition(":")[2] for item in self.custom_objects)
@@ -134,7 +175,12 @@ class Options:
             if item.partition("=")[0] in OF_PROCESS:
                 expected = "a limit of reading, for a call has no process of its own"
                 raise UsageError(f"--limit: expected {expected}, found {item!r}")
-        return cls(**values | {name: Path(value) for name, value in values.items() if KINDS[name] is Path})
+        paths = {
+            name: Path(value)
+            for name, value in values.items()
+            if KINDS[name] is Path and not (name == "data" and isinstance(value, Mapping))
+        }
+        return cls(**values | paths)
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -150,9 +196,9 @@ class Options:
             if not (module and colon and name):
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if self.golden is not None and self.data is not None:
-            raise UsageError(
-                f"--golden cannot be combined with --data {self.data}: it has its own inputs; leave one out"
-            )
+            data = "--data" if isinstance(self.data, Mapping) else f"--data {self.data}"
+            raise UsageError(f"--golden cannot be combined with {data}: it has its own inputs; leave one out")
+        self._check_search()
         Limits.of(self.limit)
         if not math.isfinite(self.forget_bias):
             raise UsageError(f"--forget-bias: expected a number, found {self.forget_bias}")
@@ -164,18 +210,60 @@ class Options:
             if bound is not None and not 0 <= bound < math.inf:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
+    def _check_search(self) -> None:
+        """Check the flags of a search against its kind. Raises UsageError."""
+        for option in fields(self):
+            kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
+            if kinds and value != option.default and self.decode not in kinds:
+                expected = f"expected --decode {' or '.join(kinds)}"
+                found = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
+                raise UsageError(f"{flag_of(option.name)}: {expected}, {found}")
+        if self.decode is not None and self.steps is None:
+            raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
+        if self.end is not None and self.end < 0:
+            raise UsageError(f"--end: expected a token, a whole number of at least 0, found {self.end}")
+        if not -(2**31) <= self.pad < 2**31:
+            raise UsageError(f"--pad: expected a whole number of 32 bits, found {self.pad}")
+        if not math.isfinite(self.length_penalty):
+            raise UsageError(f"--length-penalty: expected a number, found {self.length_penalty}")
+        if not 0 < self.temperature < math.inf:
+            raise UsageError(f"--temperature: expected a number above 0, found {self.temperature}")
+
 
 #: The type of each option that is given: a `list` for one that is repeated.
 KINDS: Final[Mapping[str, type]] = {
     option.name: {"Sequence[str]": list, "Path": Path, "int": int, "float": float, "bool": bool, "str": str}[
-        str(option.type).removesuffix(" | None")
+        str(option.type).partition(" | ")[0]
     ]
     for option in fields(Options)
 }
 READING: Final = tuple(option.name for option in fields(Options) if "reading" in option.metadata)
 VOUCHED: Final = tuple(option.name for option in fields(Options) if "vouched" in option.metadata)
-_COUNTS: Final = frozenset({"layers", "units", "directions"})
+_COUNTS: Final = frozenset({"layers", "units", "directions", "steps", "width", "top_k"})
+#: The searches that each option belongs to.
+_KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),
+    **dict.fromkeys(("width", "length_penalty", "history"), ("beam",)),
+    **dict.fromkeys(("top_k", "temperature"), ("sample",)),
+}
 
+
+def list_flags(options: Options, names: Collection[str] = tuple(KINDS)) -> tuple[str, ...]:
+    """Return the flags of those options that differ from their defaults, and `--no-verify`.
+
+    Arrays of a library call have no flag.
+    """
+    given = {name: getattr(options, name) for name in KINDS if name in names and name in _FLAGS}
+    unusual = {
+        name: value
+        for name, value in given.items()
+        if value not in (_FLAGS[name], []) and not isinstance(value, Mapping)
+    }
+    return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
+
+
+#: The defaults of the options that a flag of their name sets.
+_FLAGS: Final = {option.name: option.default for option in fields(Options) if option.metadata}
 
 #: Of a whole number there, and of a seed.
 _BITS: Final = 63

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudnn_convert import context, read, report, storage, targets
+from cudnn_convert import context, read, report, staging, storage, targets
 from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
@@ -23,20 +23,24 @@ from cudnn_convert.errors import (
     UsageError,
     VerificationError,
 )
-from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Model
-from cudnn_convert.options import READING, Options, from_provenance, is_seed, with_limits
-from cudnn_convert.plan import Plan, notes, prepare
+from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
+from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
-from cudnn_convert.report import Report, Subject, Verification, WeightsReport
-from cudnn_convert.verification import check, recordings
-from cudnn_convert.version import __version__
+from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
+from cudnn_convert.verification import check, recordings, shards
+from cudnn_convert.verification.end_to_end import Judging, Terms
+from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import lazy, npz_archive
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
 
+#: As `map`: calls a function with the items of several lists, somewhere, and yields its results in order.
+Share = Callable[..., Iterator[Any]]
 
+
+@staging.with_copies
 @silence()
 @with_limits
 def convert(
@@ -56,11 +60,12 @@ def convert(
         summary = _report_portable(model, source, options)
         ready(summary)
         return summary
-    targets.check_source(model, options)
+    options = targets.settle_layers(model, options)
     plan = targets.with_target_model(prepare.make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
+    plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
-    summary = _report(plan, source, target, options)
+    summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
     text = report.provenance(
         summary,
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
@@ -76,7 +81,7 @@ def convert(
         summary = replace(summary, notes=(*summary.notes, *notes_of_target))
         if options.lineage:
             summary = replace(summary, weights=_weights(plan, artifact, options))
-        if folder and not FORMATS[options.format].has_own_record:
+        if folder and not options.form.has_own_record:
             (fresh / storage.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")
@@ -92,7 +97,7 @@ def convert(
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
     """List the files that a call reads, described and as paths: none may be written."""
     given = {"--data": options.data, "--golden": options.golden, "--architecture": options.architecture}
-    flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
+    flags = [(f"{flag} {path}", path) for flag, path in given.items() if isinstance(path, Path)]
     models = [("the source", source)] + ([("the artifact", artifact)] if artifact is not None else [])
     return [*((f"{what} {path}", file) for what, path in models for file in read.files(path)), *flags]
 
@@ -114,14 +119,31 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
     )
 
 
+def _with_axes(plan: Plan, options: Options) -> Plan:
+    """Name the axes of a plan whose artifact has a graph."""
+    form = options.form
+    if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
+        return plan
+    from cudnn_convert.plan import axes
+
+    return replace(plan, axes=axes.name_axes(plan))
+
+
+def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
+    """Digest the source, and write down with what the artifact is made."""
+    words = ("cudnn-convert", str(source), str(out), *list_flags(options))
+    return Origin(read.digest_files(plan.model.path), list_versions(), words)
+
+
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
-    form = FORMATS[options.format]
-    folder, target = form.target(out, together=plan.model.together)
-    if form.each and len(plan.parts) > 1 and not folder:
-        several = ", ".join(part.name for part in plan.parts)
-        raise UsageError(
-            f"OUT: expected a folder for {several}, found {out.name}; or choose with --signature"
-        )
+    form = options.form
+    searches = [plan.decoder.part] if plan.decoder else []
+    folder, target = form.target(out, together=plan.model.together or bool(searches))
+    parts = [*plan.parts, *searches]
+    if form.each and len(parts) > 1 and not folder:
+        several = ", ".join(part.name for part in parts)
+        other = "name one without suffix and give --format onnx" if searches else "or choose with --signature"
+        raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     return folder, target
 
 
@@ -143,14 +165,20 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 
 
 def verify_plan(
-    plan: Plan, artifact: Path | runners.Runner, options: Options, *, is_copy: bool = False
+    plan: Plan,
+    artifact: Path | runners.Runner,
+    options: Options,
+    *,
+    is_copy: bool = False,
+    measure: shards.Measure | None = None,
 ) -> Verification:
     """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. `measure` compares shards of
+    `--data` in other processes.
     """
     with mute_output():
-        result = check.verify_artifact(plan, artifact, options)
+        result = check.verify_artifact(plan, artifact, options, measure)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
@@ -179,6 +207,8 @@ def _failures(result: Verification) -> Iterator[str]:
     if result.streaming is not None and not result.streaming.passed:
         yield f"streaming: {result.streaming.message}"
     yield from (f"weights of recurrence {line}" for line in result.misplaced)
+    if result.decoding is not None and not result.decoding.passed:
+        yield f"decode: {result.decoding.message}"
     if result.recording:  # its warnings tell whether the artifact alone differs, or the source too
         yield from result.warnings
 
@@ -217,32 +247,89 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         flags=plan.flags,
         verification=None,
         states=report.of_states(plan.streaming),
+        axes=dict(plan.axes),
+        network=network.draw_network(plan),
+        decoder=_search(plan),
     )
+
+
+def _search(plan: Plan) -> report.DecoderReport | None:
+    decoder = plan.decoder
+    if decoder is None:
+        return None
+    token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
+    return report.of_decoder(decoder, token, logits)
 
 
 def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
-    settings = {name: getattr(options, name) for name in (*READING, "lowering", "jit", "weights_dtype")}
+    also = ("lowering", "jit", "weights_dtype", "recurrences_only")
+    settings = {name: getattr(options, name) for name in (*READING, *also)}
     settings |= targets.gate_provenance(options) | {"seed": check.choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
     }
 
 
+@staging.with_copies
 @silence()
 @with_limits
-def verify(source: Path, artifact: Path, options: Options) -> Verification:
-    """Verify an artifact by its provenance, or by the options if it has none."""
+def verify(source: Path, artifact: Path, options: Options, share: Share | None = None) -> Verification:
+    """Verify an artifact by its provenance, or by the options if it has none.
+
+    `share` is a `map` over other processes, among which the shards of `options.data` are shared out.
+    """
     pair = plan_for_artifact(source, artifact, options)
     context.report_progress("verifying")
+    call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
+
+    def measure(files: Sequence[Path], terms: Terms | None) -> Iterator[shards.Partial]:
+        assert share is not None
+        columns = [[value] * len(files) for value in (*call, terms)]
+        for done, partial in enumerate(share(measure_shard, *columns[:3], files, columns[3])):
+            context.report_progress("verifying", done + 1, len(files))
+            yield partial
+
     try:
-        result = verify_plan(pair.plan, pair.path, pair.options, is_copy=pair.is_copy)
+        result = verify_plan(
+            pair.plan, pair.path, pair.options, is_copy=pair.is_copy, measure=measure if share else None
+        )
     except VerificationError as error:
         result = replace(error.report, subject=_subject(pair.plan, source, pair.path, pair.options))
         raise VerificationError(result, *error.reasons) from error
     return replace(result, subject=_subject(pair.plan, source, pair.path, pair.options))
 
 
+@dataclass
+class _Opened:
+    """What the process of a pool keeps of the call whose shards it measures."""
+
+    call: tuple[Path, Path, Options]
+    judging: Judging
+    runner: runners.Runner
+
+
+_opened: list[_Opened] = []
+
+
+@silence()
+@with_limits
+def measure_shard(
+    source: Path, artifact: Path, options: Options, shard: Path, terms: Terms | None
+) -> shards.Partial:
+    """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
+    call = (source, artifact, options)
+    with mute_output():
+        if not _opened or _opened[0].call != call:
+            local = staging.keep_copy(options)
+            pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
+            judging = check.prepare_judging(pair.plan, pair.options)
+            _opened[:] = [_Opened(call, judging, check.open_runner(judging, pair.path))]
+        opened = _opened[0]
+        return shards.measure_shard(opened.judging, opened.runner, shard, terms)
+
+
+@staging.with_copies
 @silence()
 @with_limits
 def map_weights(source: Path, artifact: Path | None, options: Options) -> Subject:
@@ -259,6 +346,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
     return result.as_subject(None)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
@@ -266,6 +354,7 @@ def alone(source: Path, options: Options) -> Plan:
     return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
 
 
+@staging.with_copies
 @with_limits
 def load(source: Path, options: Options) -> Loaded:
     """Decode the weights of a source. Raises the errors of `cudnn_convert.errors`."""
@@ -273,7 +362,19 @@ def load(source: Path, options: Options) -> Loaded:
 
     plan = alone(source, options)
     weights = tuple(named_weights.decode(single) for single in plan.singles)
-    return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes)
+    singles = {single.name: single for single in plan.singles}
+
+    def prove(name: str, model: Any) -> None:
+        """Compare a Keras model with the recurrence of this name. Raises VerificationError."""
+        from cudnn_convert.artifacts.keras import run_recurrence
+
+        states = len(model.inputs) > 1
+        given = replace(options, format="keras", recurrences_only=True, states=states)
+        alone = prepare.join_plans(plan.model, [singles[name]], notes=(), flags=(), graph=plan.graph)
+        layers = prepare.plan_layers(alone, given)
+        verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
+
+    return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes, prove)
 
 
 @dataclass(frozen=True)
@@ -296,10 +397,12 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
     model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
+    if recorded:
+        options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
     if recorded and is_whole:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not (together or FORMATS[form].alone or prepare.stays_whole(model, given)):
+        if not (together or given.form.alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
             taken = {**recorded["inputs"], **recorded.get("begins", {})}
@@ -348,6 +451,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
         return weight_map.trace_weights(plan, options.format, artifact)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
@@ -374,6 +478,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
         return record_source(plan, options.data, fresh, constants=options.set, trust=options.trust)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers:
@@ -391,7 +496,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
         feeds = None
         if options.data is not None:
             arrays = npz_archive.load_user_arrays(options.data, flag="--data", strings=True)
-            feeds = npz_archive.calls(arrays, where=f"--data {options.data}")
+            feeds = npz_archive.calls(arrays, where=npz_archive.describe("--data", options.data))
         with mute_output():
             context.report_progress("running")
             answers = call.call_artifact(

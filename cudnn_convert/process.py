@@ -20,15 +20,18 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
 from typing import IO, Any, Final
 
 from cudnn_convert import storage
 from cudnn_convert.context import Limits, machine_memory
-from cudnn_convert.errors import WriteError
+from cudnn_convert.errors import CudnnConvertError, WriteError
 
 #: The exit code of a command that was told to stop.
 INTERRUPTED: Final = 130
@@ -132,6 +135,36 @@ def scratch_folder() -> Iterator[Path]:
 def use_scratch(folder: Path) -> None:
     """Keep this process's temporary files in a folder."""
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+
+
+@contextmanager
+def open_pool(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Yield a `map` over so many new processes, which end with this one.
+
+    Raises CudnnConvertError where native code ends one.
+    """
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, initializer=_begin, initargs=(os.getpid(),)) as pool:
+
+        def share(function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
+            try:
+                yield from pool.map(function, *columns)
+            except BrokenProcessPool as cause:
+                what = "native code ended a process of --jobs; a file is damaged, or memory ran out"
+                raise CudnnConvertError(f"{what} ({memory_knob()})") from cause
+
+        try:
+            yield share
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _begin(parent: int) -> None:
+    """Begin a process of a pool: it ends with its parent, which alone hears a terminal."""
+    end_with(parent, CudnnConvertError.exit_code)
+    handle_stops(signal.SIG_IGN)
+    silence_native()
 
 
 def memory_knob() -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert import pipeline
+from cudnn_convert.calls import library_call
 from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
@@ -67,14 +68,15 @@ def load_rnn(
     inputs and compared with the float64 reference. Raises as `convert`, including VerificationError.
     """
     reading = {"format": "npz", **{flag: value for flag, value in locals().items() if flag not in _OWN}}
-    options = Options.of(reading)
-    standalone = pipeline.alone(Path(source), options)
-    single = _choose_recurrence(source, standalone.singles, name)
-    module = _module(single, single.batch_major if batch_first is None else batch_first)
-    if verify:
-        plan = join_plans(standalone.model, [single], notes=(), flags=())
-        pipeline.verify_plan(plan, lambda feeds: _run(module, single, feeds), options)
-    return module
+    with library_call():
+        options = Options.of(reading)
+        standalone = pipeline.alone(Path(source), options)
+        single = _choose_recurrence(source, standalone.singles, name)
+        module = _module(single, single.batch_major if batch_first is None else batch_first)
+        if verify:
+            plan = join_plans(standalone.model, [single], notes=(), flags=())
+            pipeline.verify_plan(plan, lambda feeds: _run(module, single, feeds), options)
+        return module
 
 
 def _choose_recurrence(

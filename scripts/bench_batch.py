@@ -1,10 +1,11 @@
 """What a batch costs: its throughput beside one process a model, and the memory of its parent.
 
-    python scripts/bench_batch.py [--rounds 3] [--models 24] [--counts 100 2000]
+    python scripts/bench_batch.py [--rounds 3] [--models 24] [--counts 100 2000] [--engine ray]
 
 Converts samples of `tests/data` by one command a model, one after the other, and by one batch of two jobs;
 both in each round, in turns. Then runs batches whose work does nothing, and prints the most memory that the
-parent had. Prints seconds, CPU seconds and ratios, and what else ran on the machine. Linux.
+parent had; with `--engine ray` as tasks of two CPUs of Ray on this machine. Prints seconds, CPU seconds and
+ratios, and what else ran on the machine. Linux.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ MODELS: Final = (
 )
 #: A batch of sources that say nothing, whose parent tells the most memory that it had, in KiB.
 _TRIVIAL: Final = """
-import resource, sys
+import resource, sys, time
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from cudnn_convert import batch
@@ -46,9 +47,17 @@ from cudnn_convert.batch.pool import LocalPool
 from cudnn_convert.options import Options
 given = batch.Batch(["in"], Path("out"), Options())
 plan = batch.plan_batch(given, lambda words: {{}})
-engine = LocalPool(2, work="support.batch_work:work")
-summary = batch.run_plan(given, plan, engine, lambda result: None)
+began = time.monotonic()
+if {engine!r} == "ray":
+    from cudnn_convert.batch import ray_cluster
+    with ray_cluster.connect(None, 2, work="support.batch_work:work") as engine:
+        began = time.monotonic()
+        summary = batch.run_plan(given, plan, engine, lambda result: None)
+else:
+    engine = LocalPool(2, work="support.batch_work:work")
+    summary = batch.run_plan(given, plan, engine, lambda result: None)
 assert summary.counts == {{"converted": {count}}}, summary
+print({count} / (time.monotonic() - began))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -80,7 +89,7 @@ def measure_throughput(rounds: int, count: int) -> None:
     print(f"throughput of --jobs 2: {statistics.median(ratios):.2f} times that of one process a model")
 
 
-def measure_memory(count: int) -> int:
+def measure_memory(count: int, engine: str = "local") -> int:
     """Print and return the most memory of the parent of a batch of so many models that do nothing, in KiB."""
     with tempfile.TemporaryDirectory() as folder:
         for k in range(count):
@@ -88,15 +97,16 @@ def measure_memory(count: int) -> int:
             source = Path(folder, "in", f"run{k}", "net.pbtxt")
             source.parent.mkdir(parents=True)
             source.write_text(f'node {{ name: "x{k}" op: "Placeholder" }}')
-        program = _TRIVIAL.format(tests=str(ROOT / "tests"), count=count)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        program = _TRIVIAL.format(tests=str(ROOT / "tests"), count=count, engine=engine)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
         call = [sys.executable, "-c", program]
         ended = subprocess.run(
             call, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True
         )
-    most = int(ended.stdout)
-    print(f"parent of {count} models: {most / 1024:.1f} MiB at most", flush=True)
-    return most
+    rate, most = ended.stdout.split()
+    pace = f"{float(rate):.0f} models that do nothing a second"
+    print(f"parent of {count} models, {engine}: {int(most) / 1024:.1f} MiB at most, {pace}", flush=True)
+    return int(most)
 
 
 def main() -> None:
@@ -104,9 +114,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", type=int, default=len(MODELS))
     parser.add_argument("--counts", type=int, nargs="*", default=[100, 2000])
+    parser.add_argument("--engine", choices=("local", "ray"), default="local")
     flags = parser.parse_args()
     if flags.counts:
-        first, *others = (measure_memory(count) for count in flags.counts)
+        first, *others = (measure_memory(count, flags.engine) for count in flags.counts)
         for other in others:
             print(f"the parent has {other / first - 1:+.1%} more memory")
     if flags.rounds:

@@ -52,7 +52,7 @@ def test_a_call_works_under_the_limits_of_its_options() -> None:
 def test_the_library_takes_limits_of_reading() -> None:
     source = fixture("1.15.5-gru_uni_2l").folder
     assert cudnn_convert.inspect(source, limit="nodes=100K").kind
-    with pytest.raises(UsageError, match=r"--limit: expected a limit of reading, .* found 'seconds=5'"):
+    with pytest.raises(UsageError, match=r"^limit: expected a limit of reading, .* found 'seconds=5'"):
         cudnn_convert.inspect(source, limit=["seconds=5"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.artifacts import origin, runners
-from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Array, Part, Signature
 
@@ -32,12 +32,21 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     from cudnn_convert.read import keras_archive
 
     if not trust:
-        keras_archive.require_whole(path)
+        for _, file in runners.files_of(path, ".keras"):
+            keras_archive.require_whole(file)
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runners.Runner]:
     """Open each part as a separate model."""
+    record = None if path.is_dir() else provenance(path)
+    if path.is_dir() or (record and record["options"].get("recurrences_only") is True):
+        return [run_recurrence(_load(part_file(path, part.name, ".keras"), vouched), part) for part in parts]
     return [_open(path, part, vouched) for part in parts]
+
+
+def run_recurrence(model: Any, part: Part) -> Recurrent:
+    """The runner of a recurrence as a model of its own."""
+    return Recurrent(model, _trace(model), [tensor.name for tensor in model.inputs], part)
 
 
 def _open(path: Path, part: Part, vouched: Vouched) -> Layers:
@@ -90,36 +99,70 @@ def interface(model: Any, names: Sequence[str]) -> runners.Interface:
 class Layers:
     """A Keras model called on one batch by name.
 
-    `keys` are the feed keys in the order of the model's inputs.
+    `call` runs `model` on the inputs in the order of `keys`, the keys of feeds.
     """
 
     model: Any
+    call: Any
     keys: Sequence[str]
     part: Part
 
     def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return self._answer(feeds, self.call)
+
+    def call_eagerly(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Call every layer in Python, where the calls of layers can be watched."""
+        return self._answer(feeds, lambda given: _call(self.model, given))
+
+    def _answer(self, feeds: Mapping[str, Array], call: Callable[[Any], Any]) -> dict[str, Array]:
         import tensorflow as tf
 
         given, outputs = [tf.constant(feeds[key]) for key in self.keys], self.part.signature.outputs
-        answers = tf.nest.flatten(self.model(given if len(given) > 1 else given[0], training=False))
+        answers = tf.nest.flatten(call(given))
         if len(answers) != len(outputs):
             raise ValueError(f"{len(answers)} outputs where {len(outputs)} are compared")
         return {key: np.asarray(value) for key, value in zip(outputs, answers, strict=True)}
 
 
+@dataclass(frozen=True, slots=True)
+class Recurrent(Layers):
+    """A recurrence as a model of its own, called with cuDNN's states `[layers*directions, batch, units]`."""
+
+    def _answer(self, feeds: Mapping[str, Array], call: Callable[[Any], Any]) -> dict[str, Array]:
+        given = {key: v.swapaxes(0, 1) if key.startswith("initial_") else v for key, v in feeds.items()}
+        answers = Layers._answer(self, given, call)
+        return {key: v.swapaxes(0, 1) if key.startswith("state_") else v for key, v in answers.items()}
+
+
+def _trace(model: Any) -> Any:
+    """The model as a graph, as its `predict` runs it: a loop in it is many times as fast as one of Python."""
+    import tensorflow as tf
+
+    shapes = [[None if size is None else int(size) for size in tensor.shape] for tensor in model.inputs]
+    specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, model.inputs, strict=True)]
+
+    return tf.function(lambda given: _call(model, given), input_signature=[specs], autograph=False)
+
+
+def _call(model: Any, given: Sequence[Any]) -> Any:
+    return model(given if len(given) > 1 else given[0], training=False)
+
+
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
     """A Keras model, by the `names` of its inputs and the order of its outputs."""
     keys = {name: key for key, name in runners.pair_inputs(path, part.signature.inputs, names).items()}
-    return Layers(model, [keys[name] for name in names], part)
+    return Layers(model, _trace(model), [keys[name] for name in names], part)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """Its weights by their paths in `model.weights.h5`."""
     from cudnn_convert.read import keras_archive
 
-    keras_archive.require_whole(path)
-    with zipfile.ZipFile(path) as archive:
-        yield from datasets(io.BytesIO(archive.read("model.weights.h5")))
+    for before, file in runners.files_of(path, ".keras"):
+        keras_archive.require_whole(file)
+        with zipfile.ZipFile(file) as archive:
+            weights = io.BytesIO(archive.read("model.weights.h5"))
+        yield from ((f"{before}{name}", value) for name, value in datasets(weights))
 
 
 def datasets(file: Any) -> Iterator[tuple[str, Array]]:

@@ -5,13 +5,14 @@
 * results : The results of a batch, a line of JSON each, whole at any moment.
 * jobs    : What is to be done with each model: convert it, or leave it as an earlier run left it.
 * pool    : Runs jobs in worker processes on this machine, with limits of time and memory for each.
+* ray_cluster: Runs jobs as tasks of Ray, on a cluster or on this machine.
 * worker  : The process of a worker: takes one request at a time and answers with an outcome.
 * page    : The page of a batch: a row a model, with a link to the model's own page.
 
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
 results; what it is made of is its own affair.
 
-May import: version, errors, formats, context, storage, process, options, report, read, pipeline.
+May import: version, errors, formats, context, storage, process, options, report, read, staging, pipeline.
 Entry: `plan_batch`, then `run_plan`.
 """
 
@@ -25,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import process, report, storage
+from cudnn_convert import process, storage
 from cudnn_convert.batch import jobs, manifest, page, results, sources
 from cudnn_convert.batch.jobs import Plan
 from cudnn_convert.batch.pool import Engine
@@ -33,6 +34,8 @@ from cudnn_convert.batch.results import Result, Results
 from cudnn_convert.context import report_progress
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.report import files
+from cudnn_convert.storage import remote
 
 __all__ = ["Batch", "Engine", "Plan", "Result", "Summary", "plan_batch", "run_plan"]
 
@@ -80,7 +83,9 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
     """
     if batch.report is not None and batch.report.suffix != _PAGE:
         raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
-    storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
+    remote.check(batch.folder)
+    if not remote.address_of(batch.folder):
+        storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
     if batch.folder.exists() and not batch.folder.is_dir():
         raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
     rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
@@ -116,7 +121,7 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
         outs = {job.out for job in plan.jobs}
         write_page(result for result in lines.again() if result.out in outs)
     ordered = {status: counts[status] for status in results.STATUSES if counts[status]}
-    return Summary(lines.path, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
+    return Summary(lines.name, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
 
 
 def _carry_over(
@@ -146,7 +151,8 @@ def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
 
     A conversion that fails removes the folders that it made: beside others it might remove theirs.
     """
-    paths = [path for job in todo for path in (job.path, job.page) if path is not None]
+    given = (path for job in todo for path in (job.path, job.page) if path is not None)
+    paths = [path for path in given if not remote.address_of(path)]
     folders = {above for path in paths for above in path.parents if not above.exists()}
     with suppress(OSError):  # a conversion that finds no folder says why
         for path in paths:
@@ -168,6 +174,6 @@ def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
     if batch.report is None:
         yield lambda _: None
         return
-    target = storage.Target(batch.report, report.is_ours, force=True)
+    target = storage.Target(batch.report, files.is_ours, force=True)
     with storage.atomic_output(target, folder=False) as fresh:
         yield partial(page.write, fresh, batch.report)

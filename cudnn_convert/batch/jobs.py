@@ -16,12 +16,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import read
+from cudnn_convert import read, staging
 from cudnn_convert.batch import page, results, sources
 from cudnn_convert.batch.results import Result
 from cudnn_convert.context import Limits
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import AccessError, UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.storage import remote
 from cudnn_convert.version import __version__
 
 #: What is done with a job: its work, nothing since its artifact stands, nothing since its outcome stands.
@@ -107,8 +108,8 @@ def make_plan(search: sources.Search, folder: Path, options: Options, report: Pa
     for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
         own = replace(options, **source.options) if source.options else options
         own_page = None if report is None else page.model_page(report, out)
-        size = size_of(source.path)
-        made_of.append(Job(str(source.path), out, folder, own, digest.of(own), size, own_page))
+        size = size_of(source.path) if source.size is None else source.size
+        made_of.append(Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page))
     return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
 
 
@@ -147,26 +148,35 @@ def digest_options(options: Options) -> str:
 def size_of(source: Path) -> int:
     """Bytes of the files of a model, 0 where they cannot be read."""
     size = 0
-    with suppress(OSError):
+    with suppress(OSError, AccessError):
+        if remote.address_of(source):
+            return sum(listed.size for listed in staging.list_model(source).values())
         for file in sources.list_files(source):
             size += file.stat().st_size
     return size
 
 
 def digest_source(source: Path) -> str:
-    """The digest of the names and bytes of a model's files, "" where they cannot be read."""
+    """The digest of the names and bytes of a model's files, "" where they cannot be read.
+
+    Of what lies in a store it is that of names, sizes and the checksums that the store tells.
+    """
     try:
+        if remote.address_of(source):
+            return remote.digest_objects(staging.list_model(source))
         return _digest(sources.list_files(source), source.parent)
-    except OSError:
+    except (OSError, AccessError):
         return ""
 
 
 def digest_path(path: Path) -> str:
     """The digest of a file, or of all below a folder; "" where there is nothing or it cannot be read."""
     try:
+        if remote.address_of(path):
+            return remote.digest_objects(remote.list_below(path))
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         return _digest(files, path)
-    except OSError:
+    except (OSError, AccessError):
         return ""
 
 
@@ -198,9 +208,8 @@ def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
     is_same = digest_source(Path(job.source)) == known.get("source")
     if is_other and not is_same:
         cure = "choose another --out, give both together, or replace it with --force"
-        raise UsageError(
-            f"{job.path}: expected the OUT of {job.source}, found that of {earlier.source}; {cure}"
-        )
+        what = f"expected the OUT of {job.source}, found that of {earlier.source}"
+        raise UsageError(f"{remote.name_of(job.path)}: {what}; {cure}")
     if not (is_alike and is_same) or earlier.exit_code not in _OF_SOURCE:
         return CONVERT
     if earlier.status in (results.CONVERTED, results.SKIPPED):
@@ -212,7 +221,9 @@ def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
 def _is_other(job: Job, earlier: Result) -> bool:
     """Whether a result is of another source than the job's, one that is still there."""
     other = Path(earlier.source)
-    is_moved = os.path.realpath(other) != os.path.realpath(job.source)
+    is_moved = os.path.realpath(other) != os.path.realpath(Path(job.source))
+    if is_moved and remote.address_of(other):
+        return staging.exists(other)
     return is_moved and any(os.path.lexists(file) for file in read.files(other))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from cudnn_convert.batch.sources import Source
 from cudnn_convert.errors import AccessError, UsageError
 from cudnn_convert.options import KINDS
+from cudnn_convert.storage import remote
 
 _FIELDS: Final = ("source", "out", "flags")
 
@@ -31,7 +32,7 @@ def read(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str, Any]]) -
     above, AccessError where the file cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as cause:
         raise UsageError(f"--manifest: {path}: expected text in UTF-8, found other bytes") from cause
     except OSError as cause:
@@ -41,6 +42,21 @@ def read(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str, Any]]) -
     if not sources:
         raise UsageError(f"--manifest: {path}: expected a model a line, found none")
     return sources
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The content of a manifest, here or in a store. Raises OSError, AccessError."""
+    if remote.address_of(path) is None:
+        return path.read_bytes()
+    content = remote.read_bytes(path)
+    if content is None:
+        raise AccessError(remote.name_of(path), "nothing at this address")
+    return content
+
+
+def _beside(path: Path, name: Path) -> Path:
+    """A path from the folder of a manifest; an address stays."""
+    return name if remote.address_of(name) else path.parent / name
 
 
 def _from_json(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -89,10 +105,9 @@ def _source(
         options = read_flags(words)
     except UsageError as cause:
         raise UsageError(f"--manifest: {where}: {cause}") from cause
-    files = {name: path.parent / value for name, value in options.items() if KINDS[name] is Path}
-    return Source(
-        path.parent / source, None if out is None else str(PurePosixPath(out)), {**options, **files}
-    )
+    files = {name: _beside(path, value) for name, value in options.items() if KINDS[name] is Path}
+    own = None if out is None else str(PurePosixPath(out))
+    return Source(_beside(path, Path(source)), own, {**options, **files})
 
 
 def _is_below(out: Any) -> bool:

@@ -35,7 +35,7 @@ _RETIREMENT: Final = 100
 #: Seconds between two looks at the workers: their memory, their time, whether to stop.
 _TICK: Final = 0.05
 #: Bytes that a worker with TensorFlow needs, by which the number of workers is chosen.
-_USUAL: Final = 2 << 30
+USUAL: Final = 2 << 30
 _MIB: Final = 1 << 20
 #: Takes the module path and the arguments of `worker.serve`. The current folder is no place of modules.
 _BOOT: Final = (
@@ -61,36 +61,48 @@ def usual_workers() -> int:
     """How many workers this machine has cores and memory for."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = machine_memory()
-    return cores if memory is None else max(1, min(cores, memory // _USUAL))
+    return cores if memory is None else max(1, min(cores, memory // USUAL))
 
 
 class LocalPool:
     """An engine of `workers` processes; each may allocate its share of the machine's memory.
 
-    `work` is the function that does the work, as `module:name`.
+    `beside` such pools have the machine together. `work` is the function that does the work, as
+    `module:name`.
     """
 
-    def __init__(self, workers: int, *, work: str = worker.CONVERT) -> None:
-        self._count, self._work = workers, work
+    def __init__(self, workers: int, *, beside: int = 1, work: str = worker.CONVERT) -> None:
+        self._count, self._sharers, self._work = workers, workers * beside, work
         memory = machine_memory()
-        self._share = None if memory is None else memory // workers
+        self._share = None if memory is None else memory // self._sharers
         self._events: SimpleQueue[tuple[_Worker, bytes | None]] = SimpleQueue()
         self._workers: list[_Worker] = []
         self._environment: dict[str, str] = {}
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
         """As `Engine.run`: a worker that is told to stop has some seconds to clean up."""
-        waiting = deque(todo)
-        self._environment = _environment(waiting, self._count)
         try:
-            while (waiting or self._busy()) and not is_stopped():
-                self._fill(waiting)
-                yield from self._next()
-            if self._busy():
-                yield from self._stop()
+            yield from self.run_on(todo, is_stopped)
         finally:
-            while self._workers:
-                self._workers.pop().end()
+            self.close()
+
+    def run_on(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+        """As `run`, after which the workers wait for the next call."""
+        waiting = deque(todo)
+        self._environment = _environment(waiting, self._sharers)
+        while (waiting or self._busy()) and not is_stopped():
+            self._fill(waiting)
+            yield from self._next()
+        if self._busy():
+            yield from self._stop()
+
+    def close(self) -> None:
+        """End the workers; of one at work nothing is left beside its OUT."""
+        while self._workers:
+            each = self._workers.pop()
+            each.end()
+            if each.job is not None:
+                remove_left(each.job)
 
     def _busy(self) -> list[_Worker]:
         return [each for each in self._workers if each.job is not None]
@@ -121,7 +133,7 @@ class LocalPool:
         job, result = each.job, each.result(line)
         is_failed = result.status in (results.CRASHED, results.TIMEOUT)
         if is_failed:
-            _remove_left(job)
+            remove_left(job)
         if is_failed or line is None or each.ended == _RETIREMENT:
             self._discard(each)
         if result.status == results.CRASHED and each.ended > 1:
@@ -145,7 +157,7 @@ class LocalPool:
                 if each.job is not None:
                     job, result = each.job, each.result(line)
                     if line is None:
-                        _remove_left(job)
+                        remove_left(job)
                         result = job.end(
                             results.INTERRUPTED,
                             process.INTERRUPTED,
@@ -166,7 +178,7 @@ def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
     return {**threads, **os.environ, **process.thread_settings(size), "PYTHONUTF8": "1"}
 
 
-def _remove_left(job: Job) -> None:
+def remove_left(job: Job) -> None:
     """Remove what a worker that was killed has left beside an OUT or a page."""
     for path in (job.path, job.page):
         if path is not None:

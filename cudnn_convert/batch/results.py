@@ -4,12 +4,17 @@ A line is written by one call of the system and synchronised to the disk as soon
 may be torn where the power went, and is then left out. A run begins with a file of the lines that stand,
 exchanged for the old one in one step. So an OUT has one line, that of the run which came to it last. The file
 is locked while a batch runs.
+
+A store has neither locks nor lines that are added: there the file is written anew, whole, now and then and at
+the end. What was converted after the last time is converted again where a run is killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -18,8 +23,11 @@ from typing import Any, Final
 
 from cudnn_convert import storage
 from cudnn_convert.errors import UsageError, WriteError
+from cudnn_convert.storage import remote
 
 RESULTS: Final = "results.jsonl"
+#: Seconds between two copies of the lines to a store.
+_PUBLISH: Final = 30.0
 
 CONVERTED, PORTABLE, SKIPPED = "converted", "portable", "skipped"
 REFUSED, DIFFERENT, UNPROVEN = "refused", "different", "not proven"
@@ -60,7 +68,7 @@ class Result:
 _FIELDS: Final = frozenset(entry.name for entry in fields(Result))
 
 
-def _parse(path: Path, content: bytes) -> Iterator[Result]:
+def _parse(path: object, content: bytes) -> Iterator[Result]:
     """The results in the content of a file. Raises UsageError where another program wrote it."""
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         try:
@@ -81,23 +89,31 @@ def read(folder: Path) -> dict[str, Result]:
     Raises UsageError where the file is another program's, WriteError where it cannot be read.
     """
     path = folder / RESULTS
+    if remote.address_of(path):
+        return _by_out(remote.name_of(path), remote.read_bytes(path) or b"")
     try:
-        return {result.out: result for result in _parse(path, path.read_bytes())}
+        return _by_out(path, path.read_bytes())
     except FileNotFoundError:
         return {}
     except OSError as cause:
         raise WriteError(path, f"cannot read: {cause.strerror or cause}") from cause
 
 
+def _by_out(path: object, content: bytes) -> dict[str, Result]:
+    return {result.out: result for result in _parse(path, content)}
+
+
 class Results:
     """The results of a running batch; `earlier` are those of runs before, by OUT.
 
-    `is_resumed`: a batch has written to this folder before, as far as it came.
+    `path` is the file, `name` the path or the address where its reader finds it. `is_resumed`: a batch has
+    written to this folder before, as far as it came.
     """
 
     def __init__(self, path: Path, handle: int, *, is_resumed: bool) -> None:
         self.path, self._handle, self.is_resumed = path, handle, is_resumed
         self.earlier: dict[str, Result] = {}
+        self.name, self._published = path, 0.0
 
     def begin(self, standing: list[Result]) -> None:
         """Replace the file by one of the results that stand. Raises WriteError."""
@@ -110,11 +126,20 @@ class Results:
             fresh.replace(self.path)
         os.close(self._handle)
         self._handle = handle
+        self.publish()
 
     def add(self, result: Result) -> None:
         """Write a line. Raises WriteError, after which the file is as it was."""
         with _writing(self.path):
             _write(self._handle, result.to_line())
+        if time.monotonic() > self._published + _PUBLISH:
+            self.publish()
+
+    def publish(self) -> None:
+        """Copy the file to its address, if it has one. Raises WriteError."""
+        if self.name != self.path and self.path.exists():
+            remote.put(self.path, self.name)
+            self._published = time.monotonic()
 
     def again(self) -> Iterator[Result]:
         """Read back all lines."""
@@ -150,6 +175,25 @@ def _write(handle: int, content: bytes) -> None:
 
 @contextmanager
 def open_results(folder: Path) -> Iterator[Results]:
+    """Open the results of a batch, in a folder here or in a store.
+
+    Raises UsageError where the file is another program's, AccessError, and what `_open_here` raises.
+    """
+    if not remote.address_of(folder):
+        with _open_here(folder) as results:
+            yield results
+        return
+    name = folder / RESULTS
+    content = remote.read_bytes(name)
+    earlier = _by_out(remote.name_of(name), content or b"")
+    with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as local, _open_here(Path(local)) as results:
+        results.name, results.earlier, results.is_resumed = name, earlier, content is not None
+        yield results
+        results.publish()
+
+
+@contextmanager
+def _open_here(folder: Path) -> Iterator[Results]:
     """Make the folder of a batch where it is missing, and lock its results.
 
     What was made is removed again where no line was written. Raises UsageError where another batch runs, or

@@ -8,8 +8,9 @@ SavedModel stand for its folder, those of a checkpoint for its prefix, `graph.pb
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from glob import glob, has_magic
@@ -20,6 +21,7 @@ from cudnn_convert import read
 from cudnn_convert.batch.results import RESULTS
 from cudnn_convert.errors import UsageError
 from cudnn_convert.read import checkpoint, paths, saved_model
+from cudnn_convert.storage import remote
 
 #: What TensorFlow writes beside a checkpoint: tensorflow v2.21.0 python/training/basic_session_run_hooks.py
 #: `CheckpointSaverHook`, `tf.io.write_graph(..., "graph.pbtxt")`.
@@ -35,6 +37,8 @@ class Source:
     path: Path
     out: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    #: Bytes of its files where the search knows them.
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,15 @@ def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *,
     notes: list[str] = []
     here = _absolute(apart)
     for word in words:
-        root, models = _resolve(word, here, notes)
+        remote.check(Path(word))
+        if remote.address_of(Path(word)):
+            root, models = _resolve_in_store(Path(word), here, notes)
+        else:
+            root, paths_of_models = _resolve(word, here, notes)
+            models = [Source(path) for path in paths_of_models]
         roots.append(root)
-        for path in models:
-            by_path.setdefault(_absolute(path), Source(path))
+        for model in models:
+            by_path.setdefault(_absolute(model.path), model)
     several = [*by_path.values()]
     for row in rows:
         several.append(row)
@@ -93,6 +102,85 @@ def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]
     if not models:
         raise UsageError(f"{word}: expected a model or a folder with models, found a folder without any")
     return path, models
+
+
+def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, list[Source]]:
+    """As `_resolve`, of an address: what is no model of a name that is known is left out."""
+    if has_magic(str(word)):
+        root = _root_of_pattern(word)
+        matches = {paths.prefix(path) for path in remote.match(word)}
+        every = _search_store(root, remote.list_below(root), apart, None)
+        models = [model for model in every if _belongs(model.path, matches)]
+        listed = len(matches)
+    else:
+        below = remote.list_below(word)
+        if {"saved_model.pb", "saved_model.pbtxt", ""} & below.keys() or not below:
+            return word.parent, [Source(word)]
+        root, listed, models = word, len(below), [*_search_store(word, below, apart, notes)]
+    if not models:
+        what = f"{listed} objects without a model" if listed else "nothing"
+        name = remote.name_of(word)
+        raise UsageError(f"{name}: expected addresses of models, found {what}; check the address")
+    return root, models
+
+
+def _belongs(model: Path, matches: set[Path]) -> bool:
+    """Whether a pattern matches a model, a folder that it is in, or a file in it."""
+    return bool(matches & {model, *model.parents}) or any(path.is_relative_to(model) for path in matches)
+
+
+def _search_store(
+    root: Path, listed: Mapping[str, remote.Object], apart: Path, notes: list[str] | None
+) -> Iterator[Source]:
+    """The models among the objects below an address, recognised by their names.
+
+    Older steps of checkpoints are left out with a note, unless `notes` is None.
+    """
+    folders: dict[str, dict[str, int]] = {}
+    for name, entry in listed.items():
+        above, _, own = name.rpartition("/")
+        is_hidden = any(part.startswith(".") for part in name.split("/"))
+        if not is_hidden and not _absolute(root / name).is_relative_to(apart):
+            folders.setdefault(above, {})[own] = entry.size
+    saved = {
+        above for above, names in folders.items() if {"saved_model.pb", "saved_model.pbtxt"} & names.keys()
+    }
+    inner = tuple(f"{above}/{folder}/".lstrip("/") for above in saved for folder in paths.FOLDERS)
+    for above, names in sorted(folders.items()):
+        folder = root / above
+        if above in saved:
+            within = (sizes for other, sizes in folders.items() if f"{other}/".startswith(f"{above}/"))
+            size = sum(size for sizes in within for size in sizes.values()) if above else None
+            yield Source(folder, size=size)
+        if inner and f"{above}/".startswith(inner):
+            continue
+        yield from _in_folder_of_store(folder, names, notes)
+
+
+def _in_folder_of_store(folder: Path, names: Mapping[str, int], notes: list[str] | None) -> Iterator[Source]:
+    """The models whose objects lie directly in a folder of a store."""
+    sizes: Counter[str] = Counter()
+    for name, size in names.items():
+        if name not in paths.MODEL_FILES:
+            sizes[paths.prefix(Path(name)).name] += size
+    prefixes = {name for name in sizes if f"{name}.index" in names or f"{name}.meta" in names}
+    left_out = {_GRAPH} if prefixes else set()
+    others = (name for name in sizes if PurePath(name).suffix.lower() in _SUFFIXES)
+    candidates = [*prefixes, *(name for name in others if name not in left_out)]
+    older: set[str] = set()
+    if "checkpoint" in names and prefixes and notes is not None:
+        with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as local:
+            Path(local, "checkpoint").write_bytes(remote.read_bytes(folder / "checkpoint") or b"")
+            older = _older_steps(Path(local), candidates)
+            if older:
+                notes.append(_note_of_older(remote.name_of(folder), older, candidates))
+    for name in sorted({*candidates} - older):
+        yield Source(folder / name, size=sizes[name])
+
+
+def _note_of_older(folder: object, older: Collection[str], candidates: Collection[str]) -> str:
+    listed = f"{len(older)} older steps of {len(candidates)} checkpoints"
+    return f"{folder}: {listed} left out; name them, or give a pattern such as '{folder}/*.index'"
 
 
 def _root_of_pattern(pattern: Path) -> Path:
@@ -135,8 +223,7 @@ def _in_folder(folder: Path, files: Sequence[str], notes: list[str]) -> Iterator
     candidates = [*dict.fromkeys(paths.prefix(Path(name)).name for name in names)]
     older = _older_steps(folder, candidates) if "checkpoint" in files else set()
     if older:
-        listed = f"{len(older)} older steps of {len(candidates)} checkpoints"
-        notes.append(f"{folder}: {listed} left out; name them, or give a pattern such as '{folder}/*.index'")
+        notes.append(_note_of_older(folder, older, candidates))
     for name in candidates:
         if name not in older and read.is_model(folder / name):
             yield folder / name

@@ -141,18 +141,11 @@ def _keep_report(
         yield lambda _: None
         return
     from cudnn_convert import pipeline
-    from cudnn_convert.report import prepare_report
+    from cudnn_convert.report.files import write_reports
 
     apart = [*pipeline.apart(source, options), (f"OUT {out}", out)]
-    failed: VerificationError | None = None
-    with prepare_report(Path(request["page"]), apart=apart, force=True) as keep:
-        try:
-            yield keep
-        except VerificationError as error:
-            keep(error.report)
-            failed = error
-    if failed is not None:
-        raise failed
+    with write_reports(Path(request["page"]), apart=apart, force=True) as keep:
+        yield keep
 
 
 def sum_up(proof: Verification | None) -> dict[str, Any] | None:

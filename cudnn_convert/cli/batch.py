@@ -14,10 +14,11 @@ from cudnn_convert.context import listen, report_progress
 from cudnn_convert.errors import UsageError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import KINDS, Options
-from cudnn_convert.process import INTERRUPTED, silence_native
+from cudnn_convert.process import INTERRUPTED, open_pool, silence_native
+from cudnn_convert.storage import remote
 
 if TYPE_CHECKING:
-    from cudnn_convert.batch import Plan, Result
+    from cudnn_convert.batch import Engine, Plan, Result
 
 _GROUPS = ("source", "target", "judge")
 
@@ -36,6 +37,7 @@ def batch(words: Sequence[str], _: Within = directly) -> int:
         "--manifest", type=Path, metavar="FILE", help="models with flags of their own: JSON Lines, or CSV"
     )
     parser.add_argument("--jobs", type=int, metavar="N", help="models at a time; default by cores and memory")
+    add_engine(parser)
     parser.add_argument(
         "--retry", choices=("failed", "refused", "all"), help="what earlier runs did not convert"
     )
@@ -45,9 +47,26 @@ def batch(words: Sequence[str], _: Within = directly) -> int:
     parser.add_argument("--report", type=Path, metavar="FILE", help="write a page: .html, a row a model")
     parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
     flags = parser.parse_args(words)
+    check_engine(flags)
+    return _batch(flags)
+
+
+def add_engine(parser: Parser) -> None:
+    """Add the flags of where the work is done."""
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="where: default here; ray on a cluster"
+    )
+    parser.add_argument(
+        "--ray-address", metavar="ADDRESS", help="of --engine ray; default RAY_ADDRESS, else this machine"
+    )
+
+
+def check_engine(flags: argparse.Namespace) -> None:
+    """Raise UsageError where the flags of an engine do not go together."""
     if flags.jobs is not None and flags.jobs < 1:
         raise UsageError(f"--jobs: expected at least 1, found {flags.jobs}")
-    return _batch(flags)
+    if flags.ray_address and flags.engine != "ray":
+        raise UsageError("--ray-address: expected --engine ray with it, found none; give both, or neither")
 
 
 def _add_conversion(parser: Parser) -> None:
@@ -74,7 +93,6 @@ def _read_flags(words: Sequence[str]) -> dict[str, Any]:
 def _batch(flags: argparse.Namespace) -> int:
     silence_native()
     from cudnn_convert import batch as room
-    from cudnn_convert.batch import pool
     from cudnn_convert.cli import terminal
 
     options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
@@ -87,14 +105,40 @@ def _batch(flags: argparse.Namespace) -> int:
     if flags.dry_run:
         terminal.show_plan(room.preview(call, plan))
         return 0
-    workers = min(flags.jobs or pool.usual_workers(), len(plan.jobs))
-    with _show(flags) as tell:
-        hear = _Listener(plan, tell)
-        summary = room.run_plan(call, plan, pool.LocalPool(workers), hear)
+    with _open_engine(flags, len(plan.jobs)) as engine, _show(flags) as tell:
+        summary = room.run_plan(call, plan, engine, _Listener(plan, tell))
     if not flags.quiet:
         terminal.show_summary(summary)
-    print(visible(str(summary.path)))
+    print(visible(remote.name_of(summary.path)))
     return INTERRUPTED if summary.is_stopped else int(not summary.passed)
+
+
+@contextmanager
+def _open_engine(flags: argparse.Namespace, count: int) -> Iterator[Engine]:
+    if flags.engine == "local":
+        from cudnn_convert.batch import pool
+
+        yield pool.LocalPool(min(flags.jobs or pool.usual_workers(), count))
+        return
+    from cudnn_convert.batch import ray_cluster
+
+    with ray_cluster.connect(flags.ray_address, flags.jobs) as engine:
+        yield engine
+
+
+@contextmanager
+def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any]] | None]:
+    """A `map` over the processes of an engine, None for one process."""
+    if flags.engine == "ray":
+        from cudnn_convert.batch import ray_cluster
+
+        with ray_cluster.connect(flags.ray_address, flags.jobs) as engine:
+            yield engine.share
+    elif flags.jobs in (None, 1):
+        yield None
+    else:
+        with open_pool(flags.jobs) as share:
+            yield share
 
 
 class _Listener:

@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert.cli.batch import batch
+from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share
 from cudnn_convert.cli.parser import (
     PROGRAM,
     SHELLS,
@@ -25,14 +25,15 @@ from cudnn_convert.cli.parser import (
     read_options,
 )
 from cudnn_convert.context import listen
-from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, visible
+from cudnn_convert.errors import UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import choose_format
 from cudnn_convert.process import silence_native
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
-    from cudnn_convert.report import Keep, Verification
+    from cudnn_convert.report import Verification
+    from cudnn_convert.report.files import Keep
 
 #: What `--help` shows of a conversion; `--help-all` shows the other flags too.
 EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
@@ -66,6 +67,9 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument(
         "--force", action="store_true", help="replace an OUT or a report that this tool wrote"
     )
+    parser.add_argument(
+        "--card", type=Path, metavar="FILE", help="write a model card: Markdown, with date and verdict"
+    )
     add_output(parser)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     flags = parser.parse_args(words)
@@ -79,8 +83,8 @@ def _convert(flags: argparse.Namespace) -> int:
     source, out = Path(flags.source), Path(flags.out)
     form = choose_format(out, flags.format)
     options = read_options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
-    read = pipeline.apart(source, options) if flags.report else []
-    with _write_report(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
+    read = pipeline.apart(source, options) if flags.report or flags.card else []
+    with _write_reports(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
         from cudnn_convert.cli import terminal
@@ -161,9 +165,12 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("artifact", metavar="ARTIFACT", help="a file or an OUT folder")
     add_flags(parser, "source", "judge", "golden")
+    parser.add_argument("--jobs", type=int, metavar="N", help="shards of --data at a time; default 1")
+    add_engine(parser)
     parser.add_argument("--force", action="store_true", help="replace an older report")
     add_output(parser)
     flags = parser.parse_args(words)
+    check_engine(flags)
     return within(lambda: _verify(flags), flags)
 
 
@@ -174,8 +181,8 @@ def _verify(flags: argparse.Namespace) -> int:
     options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
-    with _write_report(flags, read) as keep, _show_progress(flags):
-        result = pipeline.verify(source, artifact, options)
+    with _write_reports(flags, read) as keep, _show_progress(flags), open_share(flags) as share:
+        result = pipeline.verify(source, artifact, options, share)
         keep(result)
     if not flags.quiet:
         from cudnn_convert.cli import terminal
@@ -291,40 +298,22 @@ SUBCOMMANDS: Final = {
 
 
 @contextmanager
-def _write_report(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
-    """Yield a function that keeps the report, and write it to `--report` at the end.
+def _write_reports(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
+    """Yield a function that keeps the report, and write what `--report` and `--card` name at the end.
 
-    A failed proof has a report too. An error after the work changes no exit code, since OUT is in place.
+    A failed proof is also printed with `--json`. An error after the work changes no exit code, since OUT is
+    in place.
     """
-    if flags.report is None:
-        with _report_failure(flags, lambda report: None) as keep:
-            yield keep
-        return
-    from cudnn_convert.report import prepare_report
+    from cudnn_convert.report.files import write_reports
 
-    failed: VerificationError | None = None
-    with ExitStack() as stack:
-        keep = stack.enter_context(prepare_report(flags.report, apart=apart, force=flags.force))
-        try:
-            with _report_failure(flags, keep):
-                yield keep
-        except VerificationError as error:
-            failed = error
-        try:
-            stack.close()
-        except CudnnConvertError as error:
-            print(f"cudnn-convert: {error}; all else is done", file=sys.stderr)
-    if failed is not None:
-        raise failed
+    def warn(message: str) -> None:
+        print(visible(f"cudnn-convert: {message}; all else is done"), file=sys.stderr)
 
-
-@contextmanager
-def _report_failure(flags: argparse.Namespace, keep: Keep) -> Iterator[Keep]:
-    """Keep the report of a failed proof where that of a passed one would go."""
+    model_card = getattr(flags, "card", None)
     try:
-        yield keep
+        with write_reports(flags.report, model_card, apart=apart, force=flags.force, warn=warn) as keep:
+            yield keep
     except VerificationError as error:
-        keep(error.report)
         if flags.json:
             print(error.report.to_json())
         raise

@@ -24,7 +24,7 @@ from cudnn_convert.artifacts.call import Answers, measure
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, Found, Held, Inspection
 from cudnn_convert.model import Array
-from cudnn_convert.report import Report, StreamReport, Subject, Verification
+from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, Verification
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
@@ -39,7 +39,7 @@ _WIDE: Final = 10_000
 #: Seconds in which no progress is shown.
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
-_BYTES: Final = "writing"
+_BYTES: Final = frozenset({"writing", "digesting"})
 #: How many values of an output are printed.
 _SHOWN: Final = 4
 
@@ -114,6 +114,9 @@ def show_inspection(inspection: Inspection) -> None:
     if inspection.stream_command is not None:
         console.print("in chunks of steps, with its states as inputs and outputs:")
         console.print(f"  {command(inspection.stream_command)}", style="bold")
+    if inspection.decode_command is not None:
+        console.print("with a search over its next tokens in the graph:")
+        console.print(f"  {command(inspection.decode_command)}", style="bold")
     if not any(each.streams is False for each in inspection.recurrences):  # which the table has
         for reason in inspection.stream_reasons:
             console.print(f"not in chunks of steps: {reason}")
@@ -250,6 +253,8 @@ def verification(result: Verification) -> None:
     console.print(table)
     if result.streaming is not None:
         console.print(_in_chunks(result.streaming))
+    if result.decoding is not None:
+        console.print(describe_search(result.decoding))
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if result.recording:
@@ -265,6 +270,15 @@ def _in_chunks(streamed: StreamReport) -> str:
     worst = f"worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
     return f"in chunks {', '.join(streamed.chunks)}: {verdict} ({streamed.compared} values, {worst}){hidden}"
+
+
+def describe_search(searched: DecodingReport) -> str:
+    """A line on a search that was compared with one in NumPy."""
+    verdict = "equal to a search in NumPy" if searched.passed else "different from a search in NumPy"
+    rows = f"{searched.examples} rows, {searched.compared} tokens, {searched.ended} ends"
+    ties = f", {searched.ties} turned by rounding" if searched.ties else ""
+    worst = f"worst difference of scores {searched.worst:.2e}, {searched.needed:.1%} of tolerance"
+    return f"decode ({searched.kind}): {verdict} on the step's own numbers ({rows}{ties}; {worst})"
 
 
 def _recurrence_table(result: Verification) -> Table:
@@ -380,7 +394,7 @@ class _Amount(progress.ProgressColumn):
     def render(self, task: progress.Task) -> RenderableType:
         if not task.total:
             return Text()
-        unit = decimal if task.description == _BYTES else str
+        unit = decimal if task.description in _BYTES else str
         return Text(f"{unit(int(task.completed))} of {unit(int(task.total))}")
 
 

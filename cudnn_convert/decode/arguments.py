@@ -96,6 +96,16 @@ def keep_shapes(after: Any, before: Any) -> Iterator[Any]:
         yield tf.nest.map_structure(partial(keep_shape, where), new, old)
 
 
+def choose(condition: Any, x: Any, y: Any) -> Any:
+    """`tf.where` of log probabilities, minus infinity among them, in a form that tf2onnx keeps exact.
+
+    Of floats tf2onnx makes `condition * x + (1 - condition) * y`, in which minus infinity becomes NaN, unless
+    one of both is a constant that has an infinity (tf2onnx v1.17.0 tf2onnx/onnx_opset/controlflow.py Select).
+    """
+    never = tf.constant(-math.inf, x.dtype)
+    return tf.maximum(tf.where(condition, x, never), tf.where(condition, never, y))
+
+
 def describe(tensor: Any) -> str:
     """The dtype and shape of a tensor, as `float32 [?, 3]`."""
     if tensor.shape.rank is None:

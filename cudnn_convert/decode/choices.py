@@ -126,7 +126,7 @@ def _decode(rows: Rows, step: Step, steps: Any, choose: Callable[[Any, Any], Any
         chosen = choose(log_probs, number)
         gains = tf.gather(log_probs, chosen, batch_dims=1)[:, 0]
         has_ended = loop.ended > 0
-        scores = tf.where(has_ended, loop.scores, loop.scores + gains)
+        scores = arguments.choose(has_ended, loop.scores, loop.scores + gains)
         goes_on = (scores > rows.never) & ~has_ended
         tokens, ended = tf.cast(chosen[:, 0], rows.tokens.dtype), loop.ended
         if rows.end is not None:

@@ -42,7 +42,9 @@ def viterbi(
             best[:, None] + into, 1
         )  # [n, tag, tag before]: the best, then the lower
         within = (number + 1 < lengths)[:, None]
-        after = tf.where(within, values[:, :, 0] + tf.gather(rows, tf.minimum(number + 1, time - 1)), best)
+        after = arguments.choose(
+            within, values[:, :, 0] + tf.gather(rows, tf.minimum(number + 1, time - 1)), best
+        )
         parents = tf.where(within, before[:, :, 0], itself)
         return number + 1, arguments.keep_shape("scores", after, best), kept.write(number, parents)
 
@@ -57,7 +59,7 @@ def viterbi(
     totals, last = tf.math.top_k(best, 1)
     paths = trace_paths(parents, last)[:, :, 0]
     within = tf.sequence_mask(lengths, time)
-    total = tf.where(lengths > 0, totals[:, 0], tf.constant(0, scores.dtype))
+    total = arguments.choose(lengths > 0, totals[:, 0], tf.constant(0, scores.dtype))
     return Decoded(tf.where(within, tf.transpose(paths), pad), lengths, total)
 
 

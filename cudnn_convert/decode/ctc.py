@@ -49,7 +49,7 @@ def ctc_greedy(log_probs: Any, lengths: Any = None, *, blank: int = -1, pad: int
     count = tf.reduce_sum(tf.cast(is_label, tf.int32), 1)
     sequences = tf.where(tf.sequence_mask(count, time), sequences, pad)
     zero = tf.constant(0, log_probs.dtype)
-    return Decoded(sequences, count, tf.reduce_sum(tf.where(within, values, zero), 1))
+    return Decoded(sequences, count, tf.reduce_sum(arguments.choose(within, values, zero), 1))
 
 
 def ctc_beam(log_probs: Any, lengths: Any = None, *, width: int, blank: int = -1, pad: int = 0) -> CtcBeams:
@@ -91,13 +91,14 @@ def _check(log_probs: Any, lengths: Any, blank: Any, pad: Any) -> tuple[Any, Any
 def _add(x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)), where both may be minus infinity."""
     most = tf.maximum(x, y)
-    finite = tf.where(most > most.dtype.min, most, tf.zeros_like(most))
+    finite = tf.maximum(most, most.dtype.min)
     return finite + tf.math.log(tf.exp(x - finite) + tf.exp(y - finite))
 
 
 def _choose(rows: Any, new: Any, old: Any) -> Any:
     """`new` in the rows `[n]` that are true, elsewhere `old`."""
-    return tf.where(tf.reshape(rows, [-1] + [1] * (old.shape.rank - 1)), new, old)
+    is_new = tf.reshape(rows, [-1] + [1] * (old.shape.rank - 1))
+    return (arguments.choose if old.dtype.is_floating else tf.where)(is_new, new, old)
 
 
 class _Prefixes(NamedTuple):
@@ -151,7 +152,7 @@ class _PrefixSearch:
         blank, label, longer = self.extend(tf.gather(self.log_probs, number), old)
         stays = _add(blank, label)
         classes = self.log_probs.shape[2]
-        totals = tf.where(tf.range(classes) == self.blank, stays[:, :, None], longer)
+        totals = arguments.choose(tf.range(classes) == self.blank, stays[:, :, None], longer)
         flat = tf.reshape(totals, tf.stack([tf.shape(totals)[0], self.width * classes]))
         scores, best = tf.math.top_k(flat, self.width)
         parents, chosen = best // classes, best % classes
@@ -162,7 +163,7 @@ class _PrefixSearch:
             tf.where(is_new, chosen[:, :, None], tf.gather(old.labels, parents, batch_dims=1)),
             lengths + tf.cast(is_longer, tf.int32),
             tf.where(is_longer, self.never, tf.gather(blank, parents, batch_dims=1)),
-            tf.where(is_longer, scores, tf.gather(label, parents, batch_dims=1)),
+            arguments.choose(is_longer, scores, tf.gather(label, parents, batch_dims=1)),
             self.relate(old, parents, chosen, is_longer),
         )
         in_use = number < self.steps
@@ -182,7 +183,7 @@ class _PrefixSearch:
         last = tf.where(old.lengths > 0, last, -1)
         is_last = last[:, :, None] == tf.range(classes)
         # A label that follows itself needs a blank between.
-        longer = tf.where(is_last, old.blank[:, :, None], total[:, :, None]) + log_probs[:, None]
+        longer = arguments.choose(is_last, old.blank[:, :, None], total[:, :, None]) + log_probs[:, None]
         repeated = tf.gather(log_probs, tf.maximum(last, 0), batch_dims=1)
         label = tf.where(old.lengths > 0, old.label + repeated, self.never)
         # [n, shorter, beam]: the beam is the shorter one and a label more, at most one for each beam.

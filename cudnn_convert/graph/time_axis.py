@@ -11,7 +11,8 @@ steps, as `tf.sequence_mask` does, and given to recurrences: a chunk has the res
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice, permutations, product
@@ -27,11 +28,12 @@ from cudnn_convert.graph.stepwise import Steps
 #: Sizes for time: one of them divides no other size of a graph.
 _PRIMES: Final = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
 #: What an unknown size is taken for. Those that are not time can be split into parts, as towers do.
-_TIME, _BATCH, _OTHER = range(3)
-_SIZES: Final = {_BATCH: 120, _OTHER: 240}
+TIME, BATCH, OTHER = range(3)
+_SIZES: Final = {BATCH: 120, OTHER: 240}
 #: The role of each axis of each input; -1 where its size is known.
-_Roles = Mapping[str, tuple[int, ...]]
-#: Most ways to call the unknown sizes of all inputs that are tried.
+Roles = Mapping[str, tuple[int, ...]]
+#: Most ways to call the unknown sizes of all inputs that are sorted, and that are tried.
+_SORTED: Final = 4096
 _TRIES: Final = 64
 
 
@@ -72,17 +74,44 @@ def find_time_axis(
     `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
     to whether it is time-major.
     """
+    fitted = fit_roles(graph, inputs, recurrences)
+    if fitted is None:
+        return None
+    return _Walk(graph, fitted.seen, Steps(fitted.time), fitted.roles, recurrences).judge(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The roles of the inputs' axes that fit the recurrences best, and the graph with sizes for them.
+
+    `time` is the size of the steps. `sure` are the roles of inputs' axes that every recurrence confirms.
+    """
+
+    seen: tf.Graph
+    roles: Roles
+    time: int
+    sure: frozenset[int]
+
+
+def fit_roles(
+    graph: node_defs.Graph,
+    inputs: Mapping[str, Sequence[int]],
+    recurrences: Mapping[str, bool],
+    *,
+    tries: int = _TRIES,
+) -> Fitted | None:
+    """Find which unknown sizes of `inputs` are time and batch; None where they are of unknown rank."""
     shapes = {name: graph.shapes.get_tensor_by_name(name).shape for name in inputs}
     if any(shape.rank is None for shape in shapes.values()):
         return None
-    sizes = {_TIME: _choose_prime(graph.shapes), **_SIZES}
-    best: tuple[int, tf.Graph, _Roles] | None = None
+    sizes = {TIME: _choose_prime(graph.shapes), **_SIZES}
+    best: tuple[int, tf.Graph, Roles] | None = None
     wanted = 2 * len(recurrences)
-    for roles in _assignments(shapes, inputs):
-        seen = _with_sizes(graph, shapes, roles, sizes)
+    for roles in islice(_assignments(shapes, inputs), tries):
+        seen = with_sizes(graph, _size_inputs(shapes, roles, sizes))
         if seen is None:
             continue
-        score = sum(_fit(seen, node, sizes[_TIME], time_major=major) for node, major in recurrences.items())
+        score = sum(_fit(seen, node, sizes[TIME], time_major=major) for node, major in recurrences.items())
         if best is None or score > best[0]:
             best = score, seen, roles
         if score == wanted:
@@ -90,7 +119,21 @@ def find_time_axis(
     if best is None:
         return None
     _, seen, roles = best
-    return _Walk(graph, seen, Steps(sizes[_TIME]), roles, recurrences).judge(outputs)
+    return Fitted(seen, roles, sizes[TIME], _find_sure(seen, recurrences, sizes))
+
+
+def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], sizes: Mapping[int, int]) -> frozenset[int]:
+    """Which of time and batch each recurrence has where it expects it."""
+    sure = {TIME, BATCH}
+    for node, is_time_major in recurrences.items():
+        shape = seen.get_operation_by_name(node).inputs[INPUT].shape
+        axes = (0, 1) if is_time_major else (1, 0)
+        sure &= {
+            role
+            for role, axis in zip((TIME, BATCH), axes, strict=True)
+            if shape.rank == 3 and shape[axis] == sizes[role]
+        }
+    return frozenset(sure)
 
 
 def _choose_prime(seen: tf.Graph) -> int:
@@ -102,11 +145,14 @@ def _choose_prime(seen: tf.Graph) -> int:
 
 def _assignments(
     shapes: Mapping[str, tf.TensorShape], batches: Mapping[str, Sequence[int]]
-) -> Iterator[_Roles]:
-    """Yield the ways to call the axes of all inputs."""
+) -> Iterator[Roles]:
+    """Yield the ways to call the axes of all inputs, those first in which most inputs are as usual."""
     choices = [[*_roles(shape, batches[name])] for name, shape in shapes.items()]
-    for column in islice(product(*choices), _TRIES):
-        yield dict(zip(shapes, column, strict=True))
+    ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
+    if math.prod(map(len, choices)) <= _SORTED:
+        ways = sorted(ways, key=sum)
+    for way in ways:
+        yield {name: each[k] for name, each, k in zip(shapes, choices, way, strict=True)}
 
 
 def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -114,30 +160,36 @@ def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, .
     unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
     known = dict.fromkeys(range(shape.rank), -1)
     if batch:
-        yield tuple({**known, **dict.fromkeys(unknown, _BATCH)}.values())
+        yield tuple({**known, **dict.fromkeys(unknown, BATCH)}.values())
         return
     if len(unknown) < 2:
-        for role in (_BATCH, _TIME) if unknown else (_OTHER,):
+        for role in (BATCH, TIME) if unknown else (OTHER,):
             yield tuple({**known, **dict.fromkeys(unknown, role)}.values())
         return
     for first, second in permutations(unknown, 2):
-        others = dict.fromkeys(unknown, _OTHER)
-        yield tuple({**known, **others, first: _BATCH, second: _TIME}.values())
+        others = dict.fromkeys(unknown, OTHER)
+        yield tuple({**known, **others, first: BATCH, second: TIME}.values())
 
 
-def _with_sizes(
-    graph: node_defs.Graph, shapes: Mapping[str, tf.TensorShape], roles: _Roles, sizes: Mapping[int, int]
-) -> tf.Graph | None:
-    """Import the graph with the sizes of its inputs given; None where TensorFlow refuses them."""
-    changes = {}
-    for name, shape in shapes.items():
-        op = split(name)[0]
-        given = [
+def _size_inputs(
+    shapes: Mapping[str, tf.TensorShape], roles: Roles, sizes: Mapping[int, int]
+) -> dict[str, list[int]]:
+    """The shape of each input where each role has a size."""
+    return {
+        name: [
             sizes[role] if size is None else size
             for size, role in zip(shape.as_list(), roles[name], strict=True)
         ]
-        dtype = graph.shapes.get_tensor_by_name(name).dtype
-        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(given))
+        for name, shape in shapes.items()
+    }
+
+
+def with_sizes(graph: node_defs.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Graph | None:
+    """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them."""
+    changes = {}
+    for name, shape in shapes.items():
+        op, dtype = split(name)[0], graph.shapes.get_tensor_by_name(name).dtype
+        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(shape))
     try:
         return node_defs.import_checked(node_defs.replace_nodes(graph, changes))
     except InvalidModelError:
@@ -152,7 +204,7 @@ def _fit(seen: tf.Graph, node: str, prime: int, *, time_major: bool) -> int:
     time, batch = (shape[0], shape[1]) if time_major else (shape[1], shape[0])
     if time == prime and (batch is None or batch % prime):
         return 2
-    return int(time is None or batch == _SIZES[_BATCH])
+    return int(time is None or batch == _SIZES[BATCH])
 
 
 class _Kind(Enum):
@@ -195,13 +247,13 @@ class _Walk:
         graph: node_defs.Graph,
         seen: tf.Graph,
         steps: Steps,
-        roles: _Roles,
+        roles: Roles,
         recurrences: Mapping[str, bool],
     ) -> None:
         self._index, self._seen, self._steps, self._recurrences = graph.index, seen, steps, recurrences
         self._time, self._rows = (
             {name: role.index(which) for name, role in roles.items() if which in role}
-            for which in (_TIME, _BATCH)
+            for which in (TIME, BATCH)
         )
         self._lengths = frozenset(name for name in self._rows if _holds_lengths(self._index, seen, name))
         self._kinds = dict.fromkeys(self._time, _Kind.STEPS) | dict.fromkeys(self._lengths, _Kind.LENGTHS)
@@ -258,7 +310,7 @@ class _Walk:
     def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
         axis, x = 0 if self._recurrences[op.name] else 1, op.inputs[INPUT]
         if x.shape.rank is not None:
-            is_part = bool(self._rows) and x.shape[1 - axis] not in (None, _SIZES[_BATCH])
+            is_part = bool(self._rows) and x.shape[1 - axis] not in (None, _SIZES[BATCH])
             self._strange += [op.name] if self._steps.axes(x) != [axis] or is_part else []
         is_known = len(kinds) <= LENGTHS or kinds[LENGTHS] is _Kind.LENGTHS
         return "" if is_known else "lengths that are none of the inputs"

@@ -20,11 +20,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError, flags_of
+from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
 from cudnn_convert.model import KerasFile, Model
-from cudnn_convert.options import READING, VOUCHED, Options
+from cudnn_convert.options import READING, VOUCHED, Options, list_flags
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.read import hdf5, paths
 from cudnn_convert.read.tensorbundle import tables
@@ -106,9 +106,7 @@ def command(source: Path, options: Options) -> tuple[str, ...]:
 
 def flags(options: Options) -> tuple[str, ...]:
     """Return the flags on the source that differ from the defaults, and `--no-verify`."""
-    given = {name: getattr(options, name) for name in (*READING, *VOUCHED)}
-    unusual = {name: value for name, value in given.items() if value != _USUAL[name]}
-    return (*map("=".join, flags_of(unusual)), *(() if options.verify else ("--no-verify",)))
+    return list_flags(options, (*READING, *VOUCHED))
 
 
 def _out(source: Path, form: str) -> Path:

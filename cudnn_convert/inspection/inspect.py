@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert import targets
+from cudnn_convert import staging, targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
@@ -165,6 +165,7 @@ def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offer
     return Offered(key, taken, inputs, outputs)
 
 
+@staging.with_copies
 @silence()
 @with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
@@ -182,7 +183,7 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         if options.tag is not None or not tags:
             raise
         return _by_tag(source, options, tags, error.reasons, form)
-    targets.check_source(model, options)
+    options = targets.settle_layers(model, options)
     if model.architecture is not None:
         return keras_model.inspect_keras(source, model, options, form)
     if prepare.is_portable(model, options) and not options.force_convert:

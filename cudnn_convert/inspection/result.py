@@ -87,6 +87,7 @@ class Inspection:
     one of `candidates` must be chosen, or where conversion is impossible; `reasons` say which, as a
     conversion's refusal does. `runs_on_cpu` is None where that depends on a choice. `stream_command` converts
     it with states as inputs and outputs, None where it cannot be run in chunks; `stream_reasons` say why.
+    `decode_command` also searches over its next tokens, None where it is not seen to be a language model.
     """
 
     source: str
@@ -101,6 +102,7 @@ class Inspection:
     notes: tuple[str, ...]
     stream_command: tuple[str, ...] | None = None
     stream_reasons: tuple[str, ...] = ()
+    decode_command: tuple[str, ...] | None = None
 
     def to_json(self) -> str:
         """The JSON object that `inspect --json` prints."""

@@ -22,6 +22,9 @@ from cudnn_convert.model import Architecture, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 
+#: The tokens at most of a search whose command is printed.
+_STEPS: Final = 128
+
 
 def with_streams(
     inspection: Inspection, source: Path, model: Model, tried: Alternatives, options: Options
@@ -29,7 +32,7 @@ def with_streams(
     """The inspection of a source with a graph, with what streams; as it is where a choice is left."""
     if len(tried.plans) != 1 or not tried.plans[0][1].recurrences:
         return inspection
-    from cudnn_convert.plan import streaming
+    from cudnn_convert.plan import decoding, streaming
 
     chosen, plan = tried.plans[0]
     chosen = replace(chosen, format=_format(options.format), states=True)
@@ -40,11 +43,17 @@ def with_streams(
     )
     inspection = replace(inspection, recurrences=recurrences)
     try:
-        prepare.make_plan(model, chosen)
+        streamed = prepare.make_plan(model, chosen)
     except (RefusalError, UsageError, InvalidModelError) as error:
         reasons = getattr(error, "reasons", (str(error),))
         return replace(inspection, stream_reasons=tuple(map(str, reasons)))
-    return replace(inspection, stream_command=alternatives.command(source, chosen))
+    inspection = replace(inspection, stream_command=alternatives.command(source, chosen))
+    searching = replace(chosen, states=False, decode="beam", steps=_STEPS, format=_searchable(chosen.format))
+    try:
+        decoding.plan_decoder(streamed, searching)
+    except (RefusalError, UsageError):
+        return inspection  # which is no language model
+    return replace(inspection, decode_command=alternatives.command(source, searching))
 
 
 def with_weights(inspection: Inspection, source: Path, options: Options) -> Inspection:
@@ -87,6 +96,11 @@ def with_layers(inspection: Inspection, source: Path, model: Architecture, optio
 def _format(form: str) -> str:
     """The format itself if it can have states as inputs and outputs, else the default."""
     return form if FORMATS[form].takes_states else "savedmodel"
+
+
+def _searchable(form: str) -> str:
+    """The format itself if it can have a search, else the default."""
+    return form if "decode" in FORMATS[form].flags else "savedmodel"
 
 
 def _is_wrapped(name: str, entries: Mapping[str, Entry]) -> bool:

@@ -2,9 +2,10 @@
 
 * block_lstm: Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
 * tflite    : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
+* search    : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow: The lowering to TensorFlow ops that have CPU kernels in every build.
 * onnx      : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
-May import: errors, private, model, weights, graph, graph.passes, recurrences, lower.tensorflow.
+May import: errors, private, decode, model, weights, graph, graph.passes, recurrences, lower.tensorflow.
 Entry: `tensorflow.lower.lower`, `onnx.convert.lower`, `tflite.lower_tflite`, each for a whole graph.
 """

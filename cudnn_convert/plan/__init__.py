@@ -6,7 +6,10 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
-* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states`.
+* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
+* decoding      : Plans a search over a streamed model's steps, for `--decode`.
+* network       : The network around the recurrences of a plan: what leads to each, and to what.
+* axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
@@ -19,13 +22,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from cudnn_convert.model import Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.model import Axis, Decoder, Model, Part, Recurrence, Signature, StreamState
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried
+
+
+#: The signature that takes and gives states, where an artifact has another beside it.
+STREAM: Final = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ class Plan:
     one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
     `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
     the plan of the signatures without states that the artifact has too, if the format knows several.
+    `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
+    of inputs and outputs by key, where they are known.
     """
 
     model: Model
@@ -116,5 +125,7 @@ class Plan:
     singles: tuple[Single, ...] = ()
     streaming: Streaming | None = None
     serving: Plan | None = None
+    axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
+    decoder: Decoder | None = None
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None

@@ -22,7 +22,7 @@ from cudnn_convert.errors import (
     UsageError,
 )
 from cudnn_convert.graph import control_flow, ops, recurrent_state, session
-from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.index import INPUT, Index, walk
 from cudnn_convert.graph.node_defs import Graph, prune
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
@@ -311,6 +311,35 @@ def plan_recurrences(
         flags=prepare.describe_choices(graphless.Interface(), signature, weights),
         graph=graph,
     )
+
+
+#: What stands between a recurrence and the ends of a graph that has nothing else.
+_COPIES: Final = frozenset({"Identity", "IdentityN"})
+_ENDS: Final = frozenset({"Placeholder", "PlaceholderWithDefault"})
+
+
+def list_other_ops(model: Model) -> tuple[str, ...]:
+    """Describe ops that feed or read a graph's recurrences, beside placeholders and copies.
+
+    At most one on each side of each recurrence, as `name (op)`.
+    """
+    index = Graph.of(inline_model(model).graph).index
+    others = []
+    for node in parameter_source.recurrences(index):
+        source = index.maker(index.data_inputs(node)[INPUT], _COPIES)
+        others += [] if source.op in _ENDS else [source]
+        others += [reader for reader in _readers(index, node) if reader.op not in _COPIES][:1]
+    return tuple(dict.fromkeys(f"{node.name} ({node.op})" for node in others))
+
+
+def _readers(index: Index, node: Any) -> Iterator[Any]:
+    """The ops that read a node, through copies."""
+
+    def below(name: str) -> Iterator[str]:
+        is_passed = name == node.name or index.nodes[name].op in _COPIES
+        return (reader.name for reader in index.consumers(name)) if is_passed else iter(())
+
+    return (index.nodes[name] for name in walk([node.name], below) if name != node.name)
 
 
 def _extract_needed(model: Model) -> Graph:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph.index import unique
 from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.model import (
     Architecture,
@@ -31,7 +32,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.read import keras_hdf5, read
-from cudnn_convert.recurrences import graphless, weight_copies
+from cudnn_convert.recurrences import graphless, keras_layers, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
 
@@ -56,7 +57,7 @@ def is_portable(model: Model, options: Options) -> bool:
 
         assert model.saved is not None
         return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    form = FORMATS[options.format]
+    form = options.form
     if model.architecture is None or not (form.layers or form.keeps_functions):
         return False
     from cudnn_convert.keras import cpu_layers
@@ -75,9 +76,16 @@ def make_plan(model: Model, options: Options) -> Plan:
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
     _require_layers(model, options)
-    form = FORMATS[options.format]
+    form = options.form
+    is_graphless = model.graph is None and model.architecture is None
+    if options.decode and is_graphless:
+        expected = f"--decode {options.decode}: expected a model with its graph"
+        cure = "give the source that it was trained in, or convert without --decode"
+        raise UsageError(f"{expected}, found {model.kind} {model.path}; {cure}")
     if _needs_no_graph(model, options):
         interface = _interface(options)
+        if options.recurrences_only and interface.layout is None:
+            interface = replace(interface, layout="batch")  # which Keras leaves no choice of
         plan = plan_weights(
             model,
             _describe(options),
@@ -87,22 +95,24 @@ def make_plan(model: Model, options: Options) -> Plan:
             weights=options.weights,
             convention=convention,
         )
+        plan = plan_layers(plan, options) if options.recurrences_only else plan
         return stream_singles(plan) if options.states else plan
-    is_graphless = model.graph is None and model.architecture is None
     if options.states and not (form.takes_states or is_graphless):
         formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
     if form.alone:
         from cudnn_convert.plan import from_graph
 
-        return from_graph.plan_recurrences(
+        plan = from_graph.plan_recurrences(
             ensure_graph(model, options),
             signature=options.signature,
             weights=options.weights,
             convention=convention,
         )
+        plan = plan_layers(plan, options) if options.recurrences_only else plan
+        return stream_singles(plan) if options.states else plan
     from cudnn_convert.graph import session
-    from cudnn_convert.plan import obstacles, streaming
+    from cudnn_convert.plan import decoding, obstacles, streaming
     from cudnn_convert.plan.from_graph import plan_graph
 
     drawn = options.verify and options.data is None and options.golden is None
@@ -116,7 +126,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         convention=convention,
         keeps_variables=form.keeps_variables,
         keeps_examples=form.keeps_strings and not drawn,
-        forgets=options.states and not is_graphless,
+        forgets=options.streams and not is_graphless,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -124,16 +134,64 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
-    if options.states:
-        is_one = form.keeps_signatures
-        plan = (
-            streaming.stream_assembled(plan)
-            if is_graphless
-            else streaming.plan_stream(plan, stateless=is_one)
-        )
+    if options.streams and is_graphless:
+        plan = streaming.stream_assembled(plan)
+    elif options.streams:
+        flag = "--states" if options.decode is None else "--decode"
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, flag=flag)
+        if options.states:
+            plan = replace(plan, flags=(*plan.flags, "--states"))
+    if options.decode is not None:
+        plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
+
+
+def plan_layers(plan: Plan, options: Options) -> Plan:
+    """A plan of recurrences as models of Keras: batch-major, with full rows, states only on demand.
+
+    Raises UnsupportedModelError for what Keras has no layer of, UsageError for flags without effect.
+    """
+    if options.layout == "time":
+        raise UsageError(
+            "--layout: expected batch with --format keras, as its layers are, found time; leave out --layout"
+        )
+    if options.lengths:
+        raise UsageError(
+            "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
+        )
+    reasons = [keras_layers.explain_refusal(single.name, single.recurrence.sizes) for single in plan.singles]
+    if any(reasons):
+        lines = [f"{reason}; take another format" for reason in reasons if reason]
+        raise UnsupportedModelError(plan.model.path, lines)
+    singles, notes, taken = [], list(plan.notes), list[str]()
+    for single in plan.singles:
+        taken.append(unique(keras_layers.name_model(single.name), taken))
+        singles.append(
+            replace(
+                single,
+                name=taken[-1],
+                batch_major=True,
+                states=options.states,
+                recurrence=replace(single.recurrence, lengths=False),
+            )
+        )
+        if single.recurrence.lengths:
+            notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
+    again = {*no_numbers(plan.recurrences)}  # notes that are written anew
+    notes = [note for note in notes if note not in again]
+    return join_plans(plan.model, singles, notes=notes, flags=plan.flags, graph=plan.graph)
+
+
+def list_other_ops(model: Model) -> tuple[str, ...]:
+    """Describe ops that feed or read the recurrences of a graph, beside placeholders.
+
+    Raises UnsupportedModelError where TensorFlow cannot import the graph.
+    """
+    from cudnn_convert.plan import from_graph
+
+    return from_graph.list_other_ops(model)
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:
@@ -155,7 +213,7 @@ def _needs_no_graph(model: Model, options: Options) -> bool:
     """Whether weights without a graph go to a format of recurrences, uncut."""
     cut = options.inputs or options.outputs or options.set
     has_layers = model.graph is not None or model.architecture is not None
-    return not has_layers and FORMATS[options.format].states_recurrences and not cut
+    return not has_layers and options.form.states_recurrences and not cut
 
 
 def _describe(options: Options) -> Described:
@@ -190,8 +248,8 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    cut = options.inputs or options.outputs or options.set or options.signature or options.states
-    return FORMATS[options.format].keeps_functions and model.saved is not None and not cut
+    cut = options.inputs or options.outputs or options.set or options.signature or options.streams
+    return options.form.keeps_functions and model.saved is not None and not cut
 
 
 def _whole(model: Model) -> Model:
@@ -218,10 +276,10 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
-    if options.states:  # which are inputs, and fix no batch
+    if options.streams:  # which are inputs, and fix no batch
         config = layer_tree.without_states(architecture.config)
         model = replace(model, architecture=replace(architecture, config=config))
-    if FORMATS[options.format].layers:
+    if options.form.layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
     return trace.trace_model(model, user_code(options))
 
@@ -229,7 +287,7 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 def user_code(options: Options) -> classes.Vouched:
     """The user's classes and functions, in the form that the format needs."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
-    return brought.for_both() if FORMATS[options.format].is_keras3 else brought
+    return brought.for_both() if options.form.is_keras3 else brought
 
 
 #: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.

@@ -1,4 +1,4 @@
-"""Plans a model that goes on from chunk to chunk of its steps, for `--states`.
+"""Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 
 `plan_stream` takes a plan and gives one in which every recurrence has its initial states as inputs and its
 final states as outputs. It refuses, with all reasons at once, recurrences that cannot go on from their last
@@ -20,11 +20,9 @@ from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import Mode, Part, Recurrence, Signature, StreamState
-from cudnn_convert.plan import Plan, Streaming, name_states
+from cudnn_convert.plan import STREAM, Plan, Streaming, name_states
 from cudnn_convert.plan.requests import NEXT
 
-#: The signature of a SavedModel that takes and gives states.
-STREAM: Final = "stream"
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
 _GENERIC: Final = re.compile(
     r"(Cudnn(RNN|LSTM|GRU)\w*|(Stateful|Stateless)?PartitionedCall|cond|while|body|branch_executed|If|"
@@ -33,17 +31,24 @@ _GENERIC: Final = re.compile(
 _SHOWN: Final = 5
 
 
-def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
-    """Plan `plan` with its recurrences' states as inputs and outputs.
+#: What to do where nothing else helps, by the flag that asked for states.
+_WITHOUT: Final[Mapping[str, str]] = {
+    "--states": "convert without --states",
+    "--decode": "convert without --decode",
+}
+
+
+def plan_stream(plan: Plan, *, stateless: bool, flag: str = "--states") -> Plan:
+    """Plan `plan` with its recurrences' states as inputs and outputs, as `flag` asks for.
 
     `stateless`: the artifact keeps the signatures of `plan` too, which begin with the source's own states.
     Raises UnsupportedModelError with all reasons at once, UsageError without a recurrence.
     """
     if not plan.recurrences:
         raise UsageError(
-            f"{plan.model.path}: --states: expected a cuDNN recurrence, found none; leave it out"
+            f"{plan.model.path}: {flag}: expected a cuDNN recurrence, found none; {_WITHOUT[flag]}"
         )
-    if reasons := [*find_obstacles(plan).values()]:
+    if reasons := [*find_obstacles(plan, flag=flag).values()]:
         raise UnsupportedModelError(plan.model.path, reasons)
     states = _name_states(plan)
     ends = [*plan.signature.outputs.values(), *(state.end for state in states)]
@@ -53,7 +58,7 @@ def plan_stream(plan: Plan, *, stateless: bool) -> Plan:
     axes = dict.fromkeys(inputs.values(), ()) | dict.fromkeys(starts, (1,))
     time_major = {recurrence.node: recurrence.time_major for recurrence in plan.recurrences}
     time = find_time_axis(graph, axes, ends, time_major)
-    if reasons := [*_refuse(plan, graph, time, [*plan.signature.outputs.values()])]:
+    if reasons := [*_refuse(plan, graph, time, flag)]:
         raise UnsupportedModelError(plan.model.path, reasons)
     assert time is not None
     return _with_states(plan, graph, states, inputs, time, stateless=stateless)
@@ -90,7 +95,7 @@ def _with_states(
         signature=signature,
         parts=(Part(STREAM if stateless else plan.parts[0].name, signature),),
         notes=(*plan.notes, *_notes(plan, states, inputs, stateless=stateless)),
-        flags=(*plan.flags, "--states"),
+        flags=plan.flags,
         streaming=_streaming(signature, states, time, begins),
         serving=plan if stateless else None,
     )
@@ -133,15 +138,15 @@ def _streaming(
     )
 
 
-def find_obstacles(plan: Plan) -> dict[str, Reason]:
+def find_obstacles(plan: Plan, *, flag: str = "--states") -> dict[str, Reason]:
     """Why recurrences of a plan cannot go on from their last step: a line by node, for those that cannot."""
     index = plan.graph.index
     certain, frames = control_flow.certain(index), control_flow.frames(index)
-    expected = "--states: expected a recurrence that goes on from its last step"
+    expected = f"{flag}: expected a recurrence that goes on from its last step"
     lines: dict[str, Reason] = {}
     for recurrence in plan.recurrences:
         node, cure = recurrence.node, None
-        what, advice = _find_obstacle(index, recurrence), "convert without --states"
+        what, advice = _find_obstacle(index, recurrence), _WITHOUT[flag]
         if frames.get(node):
             what = "one in a loop, which runs several times in a call"
         elif node not in certain:
@@ -230,13 +235,11 @@ def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
     return names
 
 
-def _refuse(
-    plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, outputs: Sequence[str]
-) -> Iterator[Reason]:
+def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str) -> Iterator[Reason]:
     """A line for each reason why the graph with states cannot run in chunks."""
-    begin = "--states: expected"
+    begin, without = f"{flag}: expected", _WITHOUT[flag]
     if time is None:
-        yield Reason(f"inputs: {begin} sizes of which one may be time, found none; convert without --states")
+        yield Reason(f"inputs: {begin} sizes of which one may be time, found none; {without}")
         return
     index = graph.index
     nodes = [recurrence.node for recurrence in plan.recurrences]
@@ -252,7 +255,7 @@ def _refuse(
         behind = f", before {where}" if op.node in front and where else ""
         yield Reason(
             f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}; "
-            f"{cure or 'convert without --states'}",
+            f"{cure or without}",
             cure,
         )
     if mixing:
@@ -260,13 +263,12 @@ def _refuse(
     for node in time.strange:
         yield Reason(
             f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others; "
-            "convert without --states"
+            f"{without}"
         )
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:
         yield Reason(
-            f"{', '.join(fixed)}: {begin} an input with an open number of steps, found none; convert without "
-            "--states"
+            f"{', '.join(fixed)}: {begin} an input with an open number of steps, found none; {without}"
         )
 
 

@@ -74,6 +74,26 @@ def tf1_layers() -> dict[str, Any]:
     }
 
 
+def legacy_layer() -> Any:
+    """The base class of TensorFlow 1's `tf.layers`: variable scopes, reference variables."""
+    from tf_keras.src.legacy_tf_layers import base
+
+    return base.Layer
+
+
+def legacy_cells() -> Any:
+    """The module of TensorFlow 1's `tf.nn.rnn_cell`, with its `LayerRNNCell`."""
+    from tf_keras.src.layers.rnn import legacy_cells
+
+    return legacy_cells
+
+
+def legacy_namespaces() -> tuple[Any, Any]:
+    """TensorFlow 1's `tf.nn.rnn_cell` and `tf.layers`, which TensorFlow 2 has with tf_keras alone."""
+    legacy = "tf_keras.api._v1.keras.__internal__.legacy"
+    return importlib.import_module(f"{legacy}.rnn_cell"), importlib.import_module(f"{legacy}.layers")
+
+
 @contextmanager
 def trace_as_on_gpu() -> Iterator[None]:
     """Trace Keras 3 models as beside a GPU: with cuDNN ops, gates in cuDNN's order."""

@@ -14,6 +14,11 @@ from tensorflow.python.client import device_lib
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels, meta_graph, op_def_registry, ops
 from tensorflow.python.ops import script_ops
+from tensorflow.python.training.saving import saveable_object
+
+#: The base class of what a `tf.compat.v1.train.Saver` saves beside variables, and of one tensor of it.
+SaveableObject: Any = saveable_object.SaveableObject
+SaveSpec: Any = saveable_object.SaveSpec
 
 _LOOPS: Final = frozenset({"While", "StatelessWhile"})
 

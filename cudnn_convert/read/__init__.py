@@ -19,11 +19,13 @@ Entry: `read`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from cudnn_convert import context
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
@@ -33,6 +35,8 @@ READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def),
 _KINDS: Final = ", ".join(reader.KIND for reader in READERS)
 _NOTHING: Final = "no such file or folder"
 _CHECK: Final = "check the path"
+#: Bytes that are digested at a time.
+_BLOCK: Final = 1 << 20
 
 
 def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
@@ -84,6 +88,39 @@ def files(path: Path) -> list[Path]:
         return paths.of(path)
     except OSError as cause:
         raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def digest_files(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file of the model that was read at `path`, by its name in the model's folder.
+
+    Raises AccessError.
+    """
+    try:
+        files, root = sorted(_list_digested(path)), path if path.is_dir() else path.parent
+        total = sum(file.stat().st_size for file in files)
+        digests: dict[str, str] = {}
+        done = 0
+        for file in files:
+            digest = hashlib.sha256()
+            with file.open("rb") as stream:
+                while block := stream.read(_BLOCK):
+                    digest.update(block)
+                    done += len(block)
+                    context.report_progress("digesting", done, total)
+            digests[file.relative_to(root).as_posix()] = digest.hexdigest()
+        return digests
+    except OSError as cause:
+        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+
+
+def _list_digested(path: Path) -> set[Path]:
+    """The files of a model: of a SavedModel's folder, or of a prefix."""
+    if path.is_dir():
+        named = (path / name for name in paths.MODEL_FILES)
+        inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*"))
+        return {file for file in (*named, *inner) if file.is_file()}
+    # A prefix may be the name of a file too, as of the checkpoints of the first format.
+    return {*([path] if path.is_file() else []), *paths.prefix_files(path)}
 
 
 def require(path: Path) -> None:

@@ -7,6 +7,7 @@
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 * named_weights     : Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
+* keras_layers      : Recurrences as layers of Keras 3: functional models of `LSTM`, `GRU` and `SimpleRNN`.
 
 May import: errors, private, model, weights, graph, graph.passes.
 Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`

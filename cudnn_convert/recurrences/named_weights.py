@@ -11,19 +11,22 @@ both biases and the position of the GRU's reset gate included. Source: pytorch v
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.model import WAYS, Array, Cell, Recurrence
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
+from cudnn_convert.recurrences import keras_layers
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import layouts, npz_archive
 
 #: The metadata key of a file, with the provenance and `describe` of each recurrence.
 KEY: Final = "cudnn_convert"
+_FIELDS: Final = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,41 @@ class Weights:
     layout: str
     weights: Mapping[str, Array]
 
+    def to_keras(self, *, states: bool = False) -> Any:
+        """A functional `keras.Model` (Keras 3) of `LSTM`, `GRU` or `SimpleRNN` layers with these weights.
+
+        `inputs` `[batch, time, input_size]` -> `outputs` `[batch, time, directions*units]`, `state_h` and an
+        LSTM's `state_c` `[batch, layers*directions, units]`; with `states` it takes `initial_h` and
+        `initial_c` too. Unlike `Loaded.to_keras` it compares nothing. Raises UnsupportedModelError for a
+        projection, which Keras has no layer of.
+        """
+        sizes = Sizes(
+            Mode(self.mode),
+            self.layers,
+            self.directions,
+            self.units,
+            self.input_size,
+            self.skip_input,
+            self.projection,
+        )
+        if reason := keras_layers.explain_refusal(self.name, sizes):
+            raise UnsupportedModelError(self.name, [reason])
+        dtype = next(iter(self.weights.values())).dtype
+        return keras_layers.build_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
+
+    def _cells(self, sizes: Sizes) -> Iterator[list[Cell]]:
+        for number in range(self.layers):
+            layer = []
+            for direction in WAYS[: self.directions]:
+                prefix = f"layer_{number}/{direction}/"
+                parts = {
+                    field: self.weights[prefix + field] for field in _FIELDS if prefix + field in self.weights
+                }
+                # A skipped input is added to every gate as it is.
+                skipped = np.stack([np.eye(self.units, dtype=parts["bias"].dtype)] * len(self.gates))
+                layer.append(Cell(sizes.mode, **{"kernel": skipped, **parts}))
+            yield layer
+
     def describe(self) -> dict[str, Any]:
         """All fields except the arrays, for JSON."""
         description = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
@@ -66,12 +104,35 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The recurrences of a source; `notes` are the choices made without a flag."""
+    """The recurrences of a source; `notes` are the choices made without a flag.
+
+    `prove` compares Keras models by recurrence with the float64 reference; None where nothing can.
+    """
 
     source: str
     kind: str
     recurrences: tuple[Weights, ...]
     notes: tuple[str, ...]
+    prove: Callable[[str, Any], None] | None = field(default=None, repr=False, compare=False)
+
+    def to_keras(self, name: str | None = None, *, states: bool = False, verify: bool = True) -> Any:
+        """The recurrence `name`, or the only one, as a functional model of Keras 3; see `Weights.to_keras`.
+
+        Unless `verify` is False, the model is run on random inputs and compared with the float64 reference.
+        Raises UsageError for another name, or none where there are several, UnsupportedModelError for a
+        projection, VerificationError where the numbers differ.
+        """
+        named = {weights.name: weights for weights in self.recurrences}
+        if name is None and len(named) == 1:
+            (name,) = named
+        if name not in named:
+            raise UsageError(
+                f"{self.source}: name: expected one of {', '.join(named)}, found {name or 'none'}"
+            )
+        model = named[name].to_keras(states=states)
+        if verify and self.prove is not None:
+            self.prove(name, model)
+        return model
 
 
 def decode(single: Single) -> Weights:
@@ -101,7 +162,7 @@ def decode(single: Single) -> Weights:
 
 
 def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
-    for key in ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "projection"):
+    for key in _FIELDS:
         value = getattr(cell, key)
         if value is not None and not (skipped and key == "kernel"):
             yield key, value.astype(np.float32) if value.dtype.name == "bfloat16" else value

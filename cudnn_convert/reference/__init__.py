@@ -15,6 +15,7 @@ python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurre
 
 * steps  : One step of one layer and direction: cell type, activations, gates.
 * sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
+* search : What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
 
 May import: nothing.

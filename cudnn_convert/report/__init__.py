@@ -1,26 +1,26 @@
 """Reports of conversions and verifications, the same for library and `--json`.
 
-* html: HTML from Python values: the style sheet, escaped elements, tables and plots.
-* page: A report as one self-contained page of HTML: no script, no font, no address.
+* html : HTML from Python values: the style sheet, escaped elements, tables and plots.
+* draw : The network around recurrences as a picture, from its inputs to its outputs.
+* page : A report as one self-contained page of HTML: no script, no font, no address.
+* card : A model card in Markdown: where an artifact comes from, and its verdict on a date.
+* files: Writes reports beside OUT: JSON, a page, a model card.
 
-May import: errors, model, storage.
-Entry: `Report` and `Verification`, the values; `prepare_report` writes one as JSON or as a page.
+May import: version, errors, model, storage.
+Entry: `Report` and `Verification`, the values; `files.write_reports` writes them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path, PurePath
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import PurePath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
-from cudnn_convert import storage
-from cudnn_convert.errors import WriteError
-from cudnn_convert.model import CanonicalEvidence, Recurrence
+from cudnn_convert.model import Axis, CanonicalEvidence, Network, Recurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +246,51 @@ class StreamReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodingReport:
+    """The comparison of an artifact's search with one in NumPy, on the numbers of the artifact's own step.
+
+    `examples` were searched, of which `judged` hang on no rounding; of the others `ties` had another answer.
+    `ended` counts sequences that chose the end, `compared` the tokens of all. `worst` is the largest
+    difference of a score, `needed` its share of the tolerance. `message` describes the first difference.
+    """
+
+    passed: bool
+    kind: str
+    examples: int
+    judged: int
+    ties: int
+    ended: int
+    compared: int
+    worst: float
+    needed: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderReport:
+    """A search that the artifact has beside the model: its rules, and what it takes and gives.
+
+    `token` and `logits` are the source's tensors, `scale` says whether the latter has `logits` or
+    `probabilities`.
+    """
+
+    kind: str
+    steps: int
+    width: int
+    end: int | None
+    pad: int
+    length_penalty: float
+    top_k: int | None
+    temperature: float
+    token: str
+    logits: str
+    scale: str
+    vocabulary: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StateReport:
     """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys."""
 
@@ -272,6 +317,7 @@ class Subject:
     notes: tuple[str, ...]
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
+    network: Network | None = None
 
     def to_json(self) -> str:
         """The JSON object that `map --json` gives."""
@@ -289,7 +335,7 @@ class Verification:
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
     without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
-    the artifact was not run in chunks.
+    the artifact was not run in chunks, `decoding` where it has no search.
     """
 
     passed: bool
@@ -305,10 +351,27 @@ class Verification:
     glue: GlueReport | None = None
     misplaced: tuple[str, ...] = ()
     streaming: StreamReport | None = None
+    decoding: DecodingReport | None = None
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
         return _json(self)
+
+    def _repr_html_(self) -> str:
+        return _fragment(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an artifact comes from: the SHA-256 of the source's files, versions, and the command line.
+
+    `versions` are those of the packages that made and proved it; `command` has the words that convert the
+    source once more, of a library call too.
+    """
+
+    files: dict[str, str]
+    versions: dict[str, str]
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +379,9 @@ class Report:
     """A conversion. `inputs` and `outputs` map signature keys to tensors of the source.
 
     `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
-    already and nothing was written.
+    already and nothing was written; `origin` is then None too. `axes` has for keys of inputs and outputs the
+    name, the size or None of each axis, as far as they are known; `decoder` is a search over the model. A
+    notebook shows it as a short page.
     """
 
     source: str
@@ -331,15 +396,28 @@ class Report:
     verification: Verification | None
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
+    network: Network | None = None
+    origin: Origin | None = None
+    axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
+    decoder: DecoderReport | None = None
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""
-        names = {field.name for field in fields(Subject)} - {"artifact"}
+        names = {entry.name for entry in fields(Subject)} - {"artifact"}
         return Subject(artifact=artifact, **{name: getattr(self, name) for name in names})
 
     def to_json(self) -> str:
         """The report as the JSON object that `--json` and `--report` give."""
         return _json(self)
+
+    def _repr_html_(self) -> str:
+        return _fragment(self)
+
+
+def _fragment(result: Report | Verification) -> str:
+    from cudnn_convert.report import page
+
+    return page.fragment(result)
 
 
 def _json(value: Any) -> str:
@@ -377,6 +455,18 @@ def of_states(streaming: Any) -> tuple[StateReport, ...]:
     return tuple(StateReport(state.node, state.kind, state.key, state.next_key) for state in states)
 
 
+def of_decoder(decoder: Any, token: str, logits: str) -> DecoderReport:
+    """The report of a `model.Decoder`; `token` and `logits` are the source's tensors."""
+    names = ("kind", "steps", "width", "end", "pad", "length_penalty", "top_k", "temperature", "scale")
+    return DecoderReport(
+        **{name: getattr(decoder, name) for name in (*names, "vocabulary")},
+        token=token,
+        logits=logits,
+        inputs=tuple(decoder.signature.inputs),
+        outputs=tuple(decoder.signature.outputs),
+    )
+
+
 def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
     """A provenance that also says where the artifact computes which layers: `piece`, `node`, `layer`."""
     return json.dumps(json.loads(text) | {"pieces": [*pieces]}, indent=2) if pieces else text
@@ -389,75 +479,28 @@ def provenance(
     options: dict[str, Any],
     begins: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """An artifact's origin as JSON: enough to verify it again, without date or time.
+    """An artifact's origin as JSON: enough to verify it again, without date, verdict or folders.
 
     `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact. `begins` are inputs of the
     source that states took the place of.
     """
     streaming = {"states": [asdict(state) for state in report.states], "begins": dict(begins)}
+    digests = {"sha256": report.origin.files} if report.origin else {}
+    versions = {"versions": report.origin.versions} if report.origin else {}
     return json.dumps(
         {
             "cudnn_convert": options["version"],
-            "source": {"name": PurePath(report.source).name, "kind": report.kind},
+            **versions,
+            "source": {"name": PurePath(report.source).name, "kind": report.kind, **digests},
             "format": report.format,
             "inputs": report.inputs,
             "outputs": report.outputs,
             "tensors": tensors,
+            **({"axes": report.axes} if report.axes else {}),
             "recurrences": [asdict(recurrence) for recurrence in report.recurrences],
             **(streaming if report.states else {}),
             "notes": list(report.notes),
             "options": {name: value for name, value in options.items() if name != "version"},
         },
         indent=2,
-    )
-
-
-#: By which a page is known as one of this tool's.
-MARK: Final = '<meta name="generator" content="cudnn-convert">'
-_PAGE: Final = ".html"
-#: Bytes of a page that hold its head's first lines.
-_HEAD: Final = 1000
-Keep = Callable[[Report | Verification], None]
-
-
-@contextmanager
-def prepare_report(path: Path, *, apart: Sequence[tuple[str, Path]] = (), force: bool) -> Iterator[Keep]:
-    """Yields a function that keeps a report, and puts the report's files in place.
-
-    The files are JSON and, where `path` ends in .html, a page. Of the files `apart` none is touched; with
-    `force` a report that is there is replaced. Raises UsageError and WriteError before anything is done. An
-    exception in the body leaves all as it was.
-    """
-    from cudnn_convert.report import page
-
-    paths = [path, path.with_suffix(".json")] if path.suffix == _PAGE else [path]
-    targets = [storage.Target(file, is_ours, apart, force) for file in paths]
-    for target in targets:
-        storage.refuse(target)
-    with ExitStack() as stack:
-        fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
-
-        def keep(report: Report | Verification) -> None:
-            for file, written in zip(paths, fresh, strict=True):
-                try:
-                    text = page.of(report) if file.suffix == _PAGE else report.to_json()
-                    written.write_text(text + "\n", encoding="utf-8")
-                except OSError as cause:
-                    raise WriteError(file, f"cannot write the report: {cause.strerror}") from cause
-
-        yield keep
-
-
-def is_ours(path: Path) -> bool:
-    """Whether a file is a report of this tool, by what is in it."""
-    try:
-        if path.suffix == _PAGE:
-            with path.open("rb") as stream:
-                return MARK.encode() in stream.read(_HEAD)
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return False
-    kinds = (Report, Verification)
-    return isinstance(record, dict) and any(
-        record.keys() >= {field.name for field in fields(kind)} for kind in kinds
     )

@@ -76,6 +76,12 @@ svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fi
 .curve{fill:none;stroke:var(--mark);stroke-width:1.75;stroke-linejoin:round}
 .dot,.bar{fill:var(--mark)}
 .over{fill:var(--bad)}
+figure.wide{max-width:560px}
+.network text.named{fill:var(--ink);font-weight:600}
+.network text.count{paint-order:stroke;stroke:var(--card);stroke-width:3px}
+.box-of{fill:var(--tint,var(--page));stroke:var(--tone,var(--line));stroke-width:1}
+.way{fill:none;stroke:var(--soft);stroke-width:1.1}
+.head{fill:var(--soft)}
 ul{margin:0;padding-left:20px}
 li{margin:4px 0;overflow-wrap:anywhere}
 details{margin:12px 0 0}
@@ -90,6 +96,14 @@ th,td{padding:6px 8px}td code{max-width:15rem}}
 
 SHEET: Final = (
     f":root{{color-scheme:light dark;{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}{_RULES}"
+)
+
+#: The class of what a notebook shows, and the style sheet for it alone: rules in a rule (CSS Nesting).
+SCOPE: Final = "cudnn-convert"
+SCOPED: Final = (
+    f".{SCOPE}{{color-scheme:light dark;{_LIGHT};background:var(--page);color:var(--ink);"
+    f"font:14px/1.5 system-ui,sans-serif;padding:12px;max-width:1120px;"
+    f"@media (prefers-color-scheme:dark){{{_DARK}}}{_RULES}}}"
 )
 
 #: What stands where a value has no meaning.
@@ -126,8 +140,8 @@ def join(parts: Iterable[Any], between: str = "") -> Markup:
 
 
 def name(value: Any) -> Markup:
-    """A name from a file: in a fixed width, and broken anywhere if it must."""
-    return tag("code", value)
+    """A name from a file: in a fixed width, broken behind a slash, and anywhere if it must."""
+    return tag("code", Markup(text(value).replace("/", "/<wbr>")))
 
 
 def number(value: float | int | None, form: str = ".2e") -> Markup:
@@ -231,7 +245,7 @@ def plot_distribution(histogram: Distribution) -> Markup:
                 )
             )  # fmt: skip
     values = sorted({0, most // 2, most})
-    levels = [(_FLOOR - (_FLOOR - _TOP) * value / most, f"{value:,}") for value in values]
+    levels = [(_FLOOR - (_FLOOR - _TOP) * value / most, shorten_count(value)) for value in values]
     whole = [k for k in range(first, last + 2) if (histogram.first + k * histogram.width) % 1 == 0]
     every = -(-len(whole) // 8)
     edges = [(x(k), _power(round(histogram.first + k * histogram.width))) for k in whole[::-1][::every]]
@@ -260,6 +274,15 @@ def _plot(
     turned = tag("text", unit_up, x="0", y="0", text_anchor="middle", transform=position)
     box = f"0 0 {WIDTH} {HEIGHT}"
     return tag("svg", *parts, turned, *marks, viewBox=box, role="img", aria_label=label)
+
+
+def shorten_count(value: int) -> str:
+    """A count in at most four characters, which have room beside an axis: 999, 1.2k, 12k, 3.4M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= size:
+            share = value / size
+            return f"{share:.1f}{unit}" if share < 9.95 else f"{share:.0f}{unit}"
+    return str(value)
 
 
 def _power(exponent: int) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cudnn_convert import report
-from cudnn_convert.report import Report, Subject, Verification, html
+from cudnn_convert.report import Report, Subject, Verification, draw, html
+from cudnn_convert.report.files import MARK
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -19,15 +20,23 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 def of(result: Report | Verification) -> str:
     """The page of a conversion or of a verification, as text of HTML."""
-    proof: Verification | None
-    subject: Subject | None
-    if isinstance(result, Report):
-        proof, subject = result.verification, result.as_subject(result.out or "none")
-        copied = result.out is not None
-    else:
-        proof, subject, copied = result, result.subject, True
+    proof, subject, copied = _take_apart(result)
     title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
-    return document(title, *_list_sections(proof, subject, copied=copied))
+    return document(title, *_list_sections(proof, subject, copied))
+
+
+def _take_apart(result: Report | Verification) -> tuple[Verification | None, Subject | None, bool]:
+    """The proof, the two sides, and whether anything was written."""
+    if isinstance(result, Report):
+        return result.verification, result.as_subject(result.out or "none"), result.out is not None
+    return result, result.subject, True
+
+
+def fragment(result: Report | Verification) -> str:
+    """The result for a notebook: verdict, recurrences and outputs, with a style that stays inside it."""
+    parts = list(_list_sections(*_take_apart(result)))
+    style = Markup(f"<style>{html.SCOPED}</style>")
+    return tag("div", style, *parts, class_=html.SCOPE).text
 
 
 def document(title: str, *sections: Markup) -> str:
@@ -36,7 +45,7 @@ def document(title: str, *sections: Markup) -> str:
     head = join(
         [
             Markup('<meta charset="utf-8">'),
-            Markup(report.MARK),
+            Markup(MARK),
             tag("title", title),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
@@ -58,10 +67,12 @@ def _word(proof: Verification | None, *, copied: bool) -> str:
     return "Equal" if proof.end_to_end == "equal" else "Recurrences equal, end to end not judged"
 
 
-def _list_sections(proof: Verification | None, subject: Subject | None, *, copied: bool) -> Iterator[Markup]:
+def _list_sections(proof: Verification | None, subject: Subject | None, copied: bool) -> Iterator[Markup]:
     yield _header(proof, copied=copied)
     if subject is not None:
         yield _comparison_card(proof, subject)
+    if subject is not None and subject.network is not None and subject.recurrences:
+        yield section("The network around its recurrences", draw.network(subject, proof))
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
@@ -96,6 +107,7 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
         lines += verdict_lines(proof)
         lines += [f"Weights of {line}." for line in proof.misplaced]
         lines += [_describe_chunks(proof.streaming)] if proof.streaming else []
+        lines += [_describe_search(proof.decoding)] if proof.decoding else []
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
@@ -109,6 +121,17 @@ def _describe_chunks(streamed: report.StreamReport) -> str:
     share = f"{streamed.needed:.1%} of the tolerance at most"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
     return f"Sequences in chunks {kinds} are equal to the whole ({share}){hidden}."
+
+
+def _describe_search(searched: report.DecodingReport) -> str:
+    """A sentence on a search that was compared with one in NumPy."""
+    if not searched.passed:
+        return f"The search ({searched.kind}) is not equal: {searched.message}."
+    ties = f"; rounding turned {searched.ties} rows" if searched.ties else ""
+    return (
+        f"The search ({searched.kind}) finds what one in NumPy finds on the step's own numbers: "
+        f"{searched.compared} tokens of {searched.examples} rows, {searched.ended} ends{ties}."
+    )
 
 
 def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:

@@ -1,5 +1,7 @@
 """Writes OUT atomically: under a temporary name beside it, then by a rename.
 
+* remote: Objects in stores, by fsspec: lists, fetches, puts and removes them.
+
 A run writes to a folder beside OUT, and locks a file in it until it ends. The next run removes folders whose
 lock is free: their runs died. Where the system has no such locks, no folder is removed.
 
@@ -170,9 +172,8 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
     """
     refuse(target)
     out = _real(target.path) if target.path.name in ("", "..") else target.path
-    if out.exists() and folder != out.is_dir():
-        kinds = ("a folder", "a file") if folder else ("a file", "a folder")
-        raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
+    if out.exists():
+        require_kind(out, folder=folder, is_folder=out.is_dir())
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
         with ExitStack() as stack:
@@ -188,6 +189,13 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
     finally:
         if not out.exists():
             _remove_empty(missing)
+
+
+def require_kind(out: object, *, folder: bool, is_folder: bool) -> None:
+    """Raise UsageError where a folder would replace a file, or a file a folder."""
+    if folder != is_folder:
+        kinds = ("a folder", "a file") if folder else ("a file", "a folder")
+        raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
 
 
 def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
@@ -255,11 +263,17 @@ def _refuse(target: Target) -> None:
             raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
-    if not target.is_ours(out):
-        kind = "folder" if out.is_dir() else "file"
+    refuse_existing(
+        out, "folder" if out.is_dir() else "file", is_ours=target.is_ours(out), force=target.force
+    )
+
+
+def refuse_existing(out: object, kind: str, *, is_ours: bool, force: bool) -> None:
+    """Raise UsageError for an OUT that exists, unless this tool wrote it and it may be replaced."""
+    if not is_ours:
         actual = f"a {kind} that this tool did not write"
         raise UsageError(f"{out}: expected a new path, found {actual}; {_ELSE}")
-    if not target.force:
+    if not force:
         cure = f"{_ELSE}, or replace it with --force"
         raise UsageError(f"{out}: expected a new path, found what this tool wrote before; {cure}")
 

@@ -34,7 +34,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.keras.config import classes
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import OutputReport, Verification
 
 
@@ -79,7 +79,7 @@ def failure_message(result: Verification, options: Options) -> str:
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
     actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
-    expected = f"no error above {options.max_error:g} on {options.data}"
+    expected = f"no error above {options.max_error:g} on {options.data_name}"
     leave = "leave out --quantize and --max-error"
     # A larger bound does not help an output of integers or strings that differs.
     cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
@@ -109,7 +109,7 @@ def note(result: Verification, options: Options) -> str:
         if worst is None
         else f"largest error {figures[worst]:.2e} in output {worst}"
     )
-    return f"{options.quantize}: {message}, on {options.data}; --max-error {options.max_error:g}"
+    return f"{options.quantize}: {message}, on {options.data_name}; --max-error {options.max_error:g}"
 
 
 def add_errors(text: str, result: Verification) -> str:
@@ -131,7 +131,7 @@ class Target(Protocol):
 
 
 def _target(options: Options) -> Target:
-    return cast(Target, import_module(f"cudnn_convert.targets.{FORMATS[options.format].module}"))
+    return cast(Target, import_module(f"cudnn_convert.targets.{options.form.module}"))
 
 
 def _formats_with(option: str) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
 
     Raises UnsupportedModelError.
     """
-    form = FORMATS[options.format]
+    form = options.form
     if not form.layers:
         return plan
     from cudnn_convert.keras import cpu_layers, translate
@@ -177,21 +177,41 @@ def check_options(options: Options) -> None:
         raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")
     chosen = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
     flags = [flag for flag, value in chosen.items() if value]
-    form = FORMATS[options.format]
+    form = options.form
     if flags and (form.layers or form.alone):
         raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
 
 
-def check_source(model: Model, options: Options) -> None:
-    """Check that a source for a format of layers has layers. Raises UsageError."""
-    if FORMATS[options.format].layers and model.architecture is None:
+def settle_layers(model: Model, options: Options) -> Options:
+    """The options of a source; where a format of layers finds none, of its recurrences alone.
+
+    Raises UsageError where the user must say so, or where it has layers or the format needs them.
+    """
+    form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
+    if model.architecture is not None:
+        if options.recurrences_only:
+            raise UsageError(
+                f"--recurrences-only: expected a source without Keras layers, {actual}; leave out "
+                "--recurrences-only"
+            )
+        return options
+    if not form.layers or options.recurrences_only:
+        return options
+    lead = f"--format {options.format}: expected"
+    if not form.is_keras3:
         others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
-        actual = f"found {model.kind} {model.path}"
         cure = "give --architecture, or " if model.keras else ""
+        raise UsageError(f"{lead} the layers of a Keras model, {actual}; {cure}choose {others}")
+    if model.keras:
+        advice = "give --architecture, or --recurrences-only to take its recurrences alone"
+        raise UsageError(f"{lead} the layers of a Keras model, {actual}; {advice}")
+    if model.graph is not None and (beside := prepare.list_other_ops(model)):
+        advice = "give --recurrences-only to leave the rest of the graph out"
+        others = ", ".join(beside)
         raise UsageError(
-            f"--format {options.format}: expected the layers of a Keras model, {actual}; "
-            f"{cure}choose {others}"
+            f"{lead} recurrences alone, which become layers, found {others} beside them; {advice}"
         )
+    return replace(options, recurrences_only=True)
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:

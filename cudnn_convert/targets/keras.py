@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.formats import KERAS_PROVENANCE
+from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras import build_keras3, translate
 from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
+from cudnn_convert.recurrences import keras_layers
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _DATE: Final = "1980-01-01@00:00:00"
@@ -27,11 +28,19 @@ _DATE: Final = "1980-01-01@00:00:00"
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
     """Notes on what Keras 3 cannot represent."""
-    return notes(plan.target_model)
+    return () if options.recurrences_only else notes(plan.target_model)
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a plan's Keras model, with CPU layers, to the file `path`."""
+    """Write a plan's Keras model, with CPU layers, to the file `path`; of recurrences one file each."""
+    if options.recurrences_only:
+        for single in plan.singles:
+            recurrence = single.recurrence
+            model = keras_layers.build_model(
+                single.name, recurrence.sizes, recurrence.cells, recurrence.dtype, states=single.states
+            )
+            _save_model(model, part_file(path, single.name, ".keras"), provenance)
+        return ()
     write(path, plan.model.path, plan.target_model, provenance=provenance)
     return ()
 
@@ -66,16 +75,23 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     """
     model, brought = modern.model, modern.vouched
     is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
+    if is_whole:
+        _save_model(build_keras3.build_model(source, modern), path, provenance)
+        return
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / "model.keras"
-        if is_whole:
-            build_keras3.build_model(source, modern).save(saved)
-        else:
-            brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
-            unconnected = build_keras3.build_unconnected(
-                source, model, classes.by_all_names(brought, model.config)
-            )
-            _save(unconnected, modern.config, saved)
+        brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
+        unconnected = build_keras3.build_unconnected(
+            source, model, classes.by_all_names(brought, model.config)
+        )
+        _save(unconnected, modern.config, saved)
+        _rewrite(saved, path, provenance)
+
+
+def _save_model(model: Any, path: Path, provenance: str) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        saved = Path(folder) / "model.keras"
+        model.save(saved)
         _rewrite(saved, path, provenance)
 
 

@@ -63,6 +63,12 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             notes += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
         text = report.with_pieces(provenance, finished.pieces)
         write(finished.model, finished.weights, file, provenance=text)
+        if plan.decoder:
+            from cudnn_convert.lower.onnx import search
+
+            searching = search.lower_search(plan.decoder, finished, opset=options.opset)
+            beside = part_file(path, plan.decoder.part.name)
+            write(searching.model, searching.weights, beside, provenance=provenance)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
         raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")
@@ -81,7 +87,9 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
     graph = session.freeze_variables(detached, plan.model.variables, ends)
     for part in plan.parts:
-        yield convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
+        finished = convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
+        finish.name_axes(finished.model, plan.axes)
+        yield finished
 
 
 def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:

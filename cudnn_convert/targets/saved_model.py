@@ -33,7 +33,7 @@ from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.index import AnyGraph, GraphDef, reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
-from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
+from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
@@ -54,14 +54,21 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
         return ()
     lowered = lower_plan(plan, options)
+    graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.parts]
+    if plan.decoder:
+        from cudnn_convert.lower import search
+
+        graph = search.add_search(graph, plan.decoder, plan.signature)
+        parts.append(plan.decoder.part)
     write(
         path,
-        lowered.graph,
-        [*(plan.serving.parts if plan.serving else ()), *plan.parts],
+        graph,
+        parts,
         lowered.variables,
         provenance=provenance,
         initializers=plan.initializers,
         files=source.assets,
+        axes=plan.axes,
     )
     return ()
 
@@ -94,12 +101,14 @@ def write(
     provenance: str,
     initializers: Sequence[str] = (),
     files: Mapping[str, Path] = MappingProxyType({}),
+    axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
 ) -> None:
     """Write `saved_model.pb`, `variables/`, `assets/`, `assets.extra/` into the empty `folder`.
 
     Each part becomes a signature of its name; a single part is also `serving_default`.
     `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
-    `graph` that fill its tables, `files` the assets by the tensors that hold their names.
+    `graph` that fill its tables, `files` the assets by the tensors that hold their names, `axes` those of
+    inputs and outputs by key.
     """
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
@@ -114,7 +123,7 @@ def write(
         bundle.add_variables(meta, ops, variables)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
-        describe(meta.signature_def[part.name], part.signature, seen)
+        describe(meta.signature_def[part.name], part.signature, seen, axes)
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     add(meta, folder, initializers, files)
@@ -159,8 +168,13 @@ def _rename(name: str, renamed: Mapping[str, str]) -> str:
     return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
 
 
-def describe(proto: Any, signature: Signature, seen: tf.Graph) -> None:
-    """Fill a SignatureDef with the dtypes and shapes of the imported graph `seen`."""
+def describe(
+    proto: Any,
+    signature: Signature,
+    seen: tf.Graph,
+    axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
+) -> None:
+    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and the names of `axes`."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():
@@ -168,6 +182,20 @@ def describe(proto: Any, signature: Signature, seen: tf.Graph) -> None:
             infos[key].name = tensor(name)
             infos[key].dtype = tensor_info.dtype.base_dtype.as_datatype_enum
             infos[key].tensor_shape.CopyFrom(tensor_info.shape.as_proto())
+            if key in axes:
+                _name_axes(infos[key].tensor_shape, axes[key])
+
+
+def _name_axes(shape: Any, axes: Sequence[Axis]) -> None:
+    """Name the dimensions of a TensorShapeProto in place; one of unknown rank gets its rank."""
+    if shape.unknown_rank:
+        shape.unknown_rank = False
+        shape.dim.extend(tf.TensorShape([None] * len(axes)).as_proto().dim)
+    for dimension, axis in zip(shape.dim, axes, strict=True):
+        if isinstance(axis, str):
+            dimension.name = axis
+        elif axis is not None:
+            dimension.size = axis
 
 
 _PROTOS: Final = ("saved_model.pb", "saved_model.pbtxt")

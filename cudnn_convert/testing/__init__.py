@@ -108,9 +108,9 @@ def write_report(result: Verification, path: Path) -> str:
 
     Raises UsageError where another file is there, WriteError.
     """
-    from cudnn_convert.report import prepare_report
+    from cudnn_convert.report.files import write_reports
 
-    with prepare_report(path, force=True) as keep:
+    with write_reports(path, force=True) as keep:
         keep(result)
     return f"report: {path}"
 

@@ -16,8 +16,8 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
-from cudnn_convert.report import GlueReport, OutputReport, PieceReport, Verification
-from cudnn_convert.verification import compare, end_to_end, judges, recordings, streaming
+from cudnn_convert.report import DecodingReport, GlueReport, OutputReport, PieceReport, Verification
+from cudnn_convert.verification import compare, end_to_end, judges, recordings, shards, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -25,21 +25,28 @@ from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 SEED: Final = 20240229
 
 
-def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Options) -> Verification:
+def verify_artifact(
+    plan: Plan, artifact: Path | runners.Runner, options: Options, measure: shards.Measure | None = None
+) -> Verification:
     """Runs source and artifact on the same feeds, and judges the artifact's answers.
 
     The artifact is a file, or what runs as one. Of the `options`, `format` is the artifact's, and
     `weights_dtype` what its matrices are stored in. A recording, `golden`, brings the feeds, and its answers
     judge in the place of the reference's. `max_error` is the bound of every float of an artifact that is not
-    meant to be equal; its choices may differ where errors of that size in their scores explain it. Raises the
-    errors of `cudnn_convert.errors`.
+    meant to be equal; its choices may differ where errors of that size in their scores explain it. `measure`
+    compares shards of the user's feeds elsewhere. Raises the errors of `cudnn_convert.errors`.
     """
     beside = prepare_judging(plan.serving, options) if plan.serving else None
     # What was recorded of the source are calls of its own, which begin with its own states.
     judging = prepare_judging(plan, replace(options, golden=None) if beside else options)
-    trial = run_source(judging)
-    runner = _open_runner(judging, artifact)
-    comparison = Comparison(judging, trial, run_artifact(judging.plan, runner, trial.feeds))
+    if measure is not None:
+        comparison = shards.compare_shards(judging, measure)
+        trial = find_dependence(judging, comparison.trial)
+        runner = open_runner(judging, artifact)
+    else:
+        trial = run_source(judging)
+        runner = open_runner(judging, artifact)
+        comparison = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
     chunked = streaming.run_in_chunks(comparison, runner)
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
     usual = comparison.reports(noise)
@@ -49,20 +56,54 @@ def verify_artifact(plan: Plan, artifact: Path | runners.Runner, options: Option
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
+    searched = judge_search(comparison, artifact, runner)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
-        verdict.passed and (in_chunks is None or in_chunks.passed),
+        verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
         judging.seed,
-        _shapes(judging.plan, [*trial.feeds, *milder]),
+        (*comparison.shapes_of_feeds(), *_shapes(judging.plan, milder)),
         outputs,
-        (*compare.warnings(outputs), *comparison.disagreements(outputs), *verdict.warnings),
+        (
+            *compare.warnings(outputs),
+            *comparison.disagreements(outputs),
+            *verdict.warnings,
+            *_warn_of_end(searched, plan),
+        ),
         recording=golden.facts if (golden := (beside or judging).golden) else None,
         recurrences=pieces,
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
         streaming=in_chunks,
+        decoding=searched,
     )
+
+
+def judge_search(
+    comparison: Comparison, artifact: Path | runners.Runner, step: runners.Runner
+) -> DecodingReport | None:
+    """Judge the search that an artifact has over its own steps; None where it has none."""
+    judging, plan = comparison.judging, comparison.judging.plan
+    if plan.decoder is None or not isinstance(artifact, Path):
+        return None
+    from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
+
+    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
+    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    if report.passed and FORMATS[form].each:
+        difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
+        report = replace(report, passed=not difference, message=difference)
+    return report
+
+
+def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
+    """A warning where no sequence of a proof chose the end."""
+    end = None if searched is None or plan.decoder is None else plan.decoder.end
+    if searched is not None and end is not None and searched.passed and not searched.ended:
+        yield f"decode: no sequence chose the end {end} on these inputs, so it is not shown"
 
 
 def judge_serving(
@@ -78,10 +119,12 @@ def judge_serving(
         source.restart()
         exact, sizes = [], []
         for feed in feeds:
-            exact.append(_run_judge(judging, source, feed))
+            exact.append(end_to_end.run_judge(judging, source, feed))
             sizes.append([*source.sizes])
     trial = Trial(feeds, exact, sizes)
-    comparison = Comparison(judging, trial, run_artifact(plan, _open_runner(judging, artifact), feeds))
+    comparison = Comparison(
+        judging, trial, end_to_end.run_artifact(plan, open_runner(judging, artifact), feeds)
+    )
     name = plan.parts[0].name
     return tuple(
         replace(output, output=f"{name}/{output.output}")
@@ -140,14 +183,23 @@ def run_source(judging: Judging) -> Trial:
         feeds = _choose_feeds(judging, source)
         source.restart()
         exact, sizes = [], []
-        for feed in _count_feeds(feeds, 0):
-            exact.append(_run_judge(judging, source, feed))
+        for feed in end_to_end.count_feeds(feeds, 0):
+            exact.append(end_to_end.run_judge(judging, source, feed))
             sizes.append([*source.sizes])
-        trial = Trial(feeds, exact, sizes)
-        nodes = [recurrence.node for recurrence in judging.plan.recurrences]
-        if not nodes:
-            return trial
-        return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
+        return _find_dependence(judging, source, Trial(feeds, exact, sizes))
+
+
+def find_dependence(judging: Judging, trial: Trial) -> Trial:
+    """A trial with the outputs that depend on the recurrences of its source."""
+    with judging.judge.open(trust=judging.trust) as source:
+        return _find_dependence(judging, source, trial)
+
+
+def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
+    nodes = [recurrence.node for recurrence in judging.plan.recurrences]
+    if not nodes:
+        return trial
+    return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
 def _choose_feeds(
@@ -172,27 +224,6 @@ def _more_sizes(plan: Plan, form: str) -> Sizes:
     return (*more, judges.FEW) if plan.model.saved is not None else more
 
 
-def _count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """Yields the feeds of one of three turns, and reports progress."""
-    for number, feed in enumerate(feeds, turn * len(feeds)):
-        context.report_progress("verifying", number, 3 * len(feeds))
-        yield feed
-
-
-def _run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
-    """The source's answers to one feed, part by part where state is kept."""
-    plan, wanted = judging.plan, judging.wanted
-    if len(plan.parts) == 1 or not plan.states:
-        return source.run(feed, wanted)
-    ends = {*plan.signature.outputs.values()}
-    answers: dict[str, Array] = {}
-    for part in plan.parts:
-        own = {*part.signature.outputs.values()}
-        names = [name for name in wanted if name in own or name not in ends]
-        answers |= zip(names, source.run(feed, names), strict=True)
-    return [answers[name] for name in wanted]
-
-
 def _find_dependent_outputs(
     judging: Judging, source: Source, trial: Trial, nodes: Sequence[str]
 ) -> frozenset[str]:
@@ -200,11 +231,11 @@ def _find_dependent_outputs(
 
     def answer(number: int) -> list[Array]:
         source.restart()
-        return _run_judge(judging, source, trial.feeds[number])
+        return end_to_end.run_judge(judging, source, trial.feeds[number])
 
     plan, numbers = judging.plan, range(len(trial.feeds))
     # The state that a later call finds depends on those before it.
-    order = [0] if plan.states else sorted(numbers, key=lambda number: _size(trial.feeds[number]))
+    order = [0] if plan.states else sorted(numbers, key=trial.count_values)
     positions = {key: position for position, key in enumerate(plan.signature.outputs)}
     return end_to_end.find_dependent_outputs(source, answer, trial.exact, nodes, positions, feeds=order)
 
@@ -229,29 +260,11 @@ def _size(feed: Mapping[str, Array]) -> int:
     return sum(value.size for value in feed.values())
 
 
-def _open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
+def open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
     if not isinstance(artifact, Path):
         return artifact
     form, vouched = judging.options.format, prepare.user_code(judging.options)
     return runners.open_artifact(form, artifact, judging.plan.parts, vouched)
-
-
-def run_artifact(
-    plan: Plan, runner: runners.Runner, feeds: Sequence[dict[str, Array]]
-) -> list[dict[str, Array]]:
-    """The artifact's answers by key; state it gives is fed to the next call."""
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
-    leaving = [
-        (keys[state.start], ends[state.end], plan.model.variables[state.state.key])
-        for state in plan.states
-        if state.start is not None and state.end is not None
-    ]
-    carried = {start: value.read() for start, _, value in leaving}
-    for feed in _count_feeds(feeds, 1):
-        answers.append(runner(carried | {keys[name]: value for name, value in feed.items()}))
-        carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
-    return answers
 
 
 def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
@@ -263,16 +276,15 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     judging, trial, every = comparison.judging, comparison.trial, (comparison, *others)
     if judging.dtype.name == "float64":
         return [0.0] * len(judging.wanted)
-    count = len(trial.feeds)
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
 
         def evaluate(draw: int, number: int) -> list[Array]:
-            context.report_progress("verifying", 2 * count + number, 3 * count)
+            end_to_end.report_turn(2, number, trial.feeds)
             source.draw.choose(draw)
             if number == 0:
                 source.restart()
             feed = end_to_end.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
-            return _run_judge(judging, source, feed)
+            return end_to_end.run_judge(judging, source, feed)
 
         return end_to_end.largest(
             trial.exact,
@@ -280,6 +292,7 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
             enough=lambda noise: all(each.is_settled(noise) for each in every),
             doubtful=lambda noise: any(each.is_doubtful(noise) for each in every),
             in_order=bool(judging.plan.states),
+            first=comparison.first_gaps,
         )
 
 
@@ -339,9 +352,9 @@ def _compare_on(
         except UnsupportedModelError:
             return None
         source.restart()
-        exact = [_run_judge(judging, source, feed) for feed in feeds]
+        exact = [end_to_end.run_judge(judging, source, feed) for feed in feeds]
         trial = Trial(feeds, exact, [[*source.sizes]])
-    return Comparison(judging, trial, run_artifact(judging.plan, runner, feeds))
+    return Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, feeds))
 
 
 def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
@@ -369,6 +382,7 @@ def ask_pieces(
     from cudnn_convert.verification.pieces import ask
     from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
+    end_to_end.report_turn(3, 0, trial.feeds)
     asked = Artifact(options.format, artifact, plan, runner)
     with context.on(artifact):
         pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)
@@ -380,5 +394,4 @@ def ask_pieces(
 
 
 def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    return tuple({keys[name]: value.shape for name, value in feed.items()} for feed in feeds)
+    return tuple(end_to_end.shapes_of(plan, feed) for feed in feeds)

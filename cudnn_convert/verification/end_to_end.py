@@ -11,12 +11,14 @@ Outputs that do not move when recurrences do say nothing of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import context
+from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
@@ -64,20 +66,22 @@ def largest(
     enough: Callable[[list[float]], bool],
     doubtful: Callable[[list[float]], bool],
     in_order: bool = False,
+    first: Sequence[list[float]] | None = None,
 ) -> list[float]:
     """For each wanted tensor the largest difference that rounding makes over all feeds and evaluations.
 
-    `exact` holds the values feed by feed. After the first evaluation `enough` may say that the others, which
-    cost as much, can change no verdict. They are of the feed that was the noisiest, or of all feeds where
-    those are to be taken `in_order`. While a verdict is `doubtful` then, further ones of all feeds are made:
-    a model that is nearly chaotic may amplify the rounding of one in twenty evaluations alone.
+    `exact` holds the values feed by feed, `first` the differences of the first evaluation, if it was made.
+    After it `enough` may say that the others, which cost as much, can change no verdict. They are of the feed
+    that was the noisiest, or of all feeds where those are to be taken `in_order`. While a verdict is
+    `doubtful` then, further ones of all feeds are made: a model that is nearly chaotic may amplify the
+    rounding of one in twenty evaluations alone.
     """
 
     def gaps(draw: int, number: int) -> list[float]:
         rounded = evaluate(draw, number)
         return [difference(value, other) for value, other in zip(exact[number], rounded, strict=True)]
 
-    first = [gaps(0, number) for number in range(len(exact))]
+    first = first or [gaps(0, number) for number in range(len(exact))]
     worst = [max(column) for column in zip(*first, strict=True)]
     if enough(worst):
         return worst
@@ -197,6 +201,55 @@ class Judging:
         return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
 
 
+#: The turns of a proof, in each of which every feed is run: the source, the artifact, the source once more
+#: for its noise, and the recurrences by themselves, which take about as long.
+_TURNS: Final = 4
+
+
+def report_turn(turn: int, number: int, feeds: Sequence[Any]) -> None:
+    """Report that `number` feeds of a turn are done."""
+    context.report_progress("verifying", turn * len(feeds) + number, _TURNS * len(feeds))
+
+
+def count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
+    """Yields the feeds of a turn, and reports progress."""
+    for number, feed in enumerate(feeds):
+        report_turn(turn, number, feeds)
+        yield feed
+
+
+def run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
+    """The source's answers to one feed, part by part where state is kept."""
+    plan, wanted = judging.plan, judging.wanted
+    if len(plan.parts) == 1 or not plan.states:
+        return source.run(feed, wanted)
+    ends = {*plan.signature.outputs.values()}
+    answers: dict[str, Array] = {}
+    for part in plan.parts:
+        own = {*part.signature.outputs.values()}
+        names = [name for name in wanted if name in own or name not in ends]
+        answers |= zip(names, source.run(feed, names), strict=True)
+    return [answers[name] for name in wanted]
+
+
+def run_artifact(
+    plan: Plan, runner: runners.Runner, feeds: Sequence[dict[str, Array]]
+) -> list[dict[str, Array]]:
+    """The artifact's answers by key; state it gives is fed to the next call."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
+    leaving = [
+        (keys[state.start], ends[state.end], plan.model.variables[state.state.key])
+        for state in plan.states
+        if state.start is not None and state.end is not None
+    ]
+    carried = {start: value.read() for start, _, value in leaving}
+    for feed in count_feeds(feeds, 1):
+        answers.append(runner(carried | {keys[name]: value for name, value in feed.items()}))
+        carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
+    return answers
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
     """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
@@ -210,8 +263,24 @@ class Trial:
     sizes: Sequence[Sequence[tuple[int, int]]]
     dependent: frozenset[str] = frozenset()
 
+    def count_values(self, number: int) -> int:
+        """How many values a feed has."""
+        return sum(value.size for value in self.feeds[number].values())
+
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """What outputs are compared by, but for the values: the tolerance of each, and which axis is time.
+
+    `floors` has, for each tensor that decides a choice, the noise within which it may fall otherwise.
+    """
+
+    bounds: Mapping[str, compare.Tolerance]
+    floors: Mapping[str, float]
+    axes: Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A trial beside the artifact's `answers` by key, one a feed."""
 
@@ -220,9 +289,18 @@ class Comparison:
     answers: Sequence[Mapping[str, Array]]
 
     @property
+    def first_gaps(self) -> Sequence[list[float]] | None:
+        """What rounding moves in the first evaluation of the noise, feed by feed, if that was made."""
+        return None
+
+    def shapes_of_feeds(self) -> Sequence[dict[str, tuple[int, ...]]]:
+        """The shapes of the inputs by key, feed by feed."""
+        return [shapes_of(self.judging.plan, feed) for feed in self.trial.feeds]
+
+    @property
     def kinds(self) -> list[np.dtype[Any]]:
         """For each wanted tensor the type whose bound it gets."""
-        return [bound_dtype(value, self.judging.dtype) for value in self.trial.exact[0]]
+        return [bound_dtype(value.dtype, self.judging.dtype) for value in self.trial.exact[0]]
 
     @property
     def expected(self) -> Sequence[Sequence[Array]]:
@@ -246,33 +324,50 @@ class Comparison:
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Each output over all feeds."""
-        bounds, expected, axes = self.bounds(noise), self.expected, self._axes_of_time()
-        single = FORMATS[self.judging.options.format].single
-        outputs = self.judging.plan.signature.outputs
-        differences: list[list[compare.Difference]] = []
-        for values, answers in zip(expected, self.answers, strict=True):
-            by_name = dict(zip(self.judging.wanted, values, strict=True))
-            by_key = {key: by_name[name] for key, name in outputs.items()}
-            slack = self._slack(by_name, answers, noise)
-            differences.append(compare.outputs(answers, by_key, bounds, slack, single=single, axes=axes))
-        merged = (compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
+        terms = self.terms(noise)
+        differences = self.differences(terms)
+        merged = (compare.aggregate(group, terms.bounds) for group in zip(*differences, strict=True))
         return tuple(self._sharp(report) for report in merged)
 
-    def _slack(
-        self, exact: Mapping[str, Array], answers: Mapping[str, Array], noise: Sequence[float]
-    ) -> dict[str, Array]:
-        """Where the scores behind each choice are too close to call."""
+    def terms(self, noise: Sequence[float]) -> Terms:
+        """What the outputs are compared by."""
         judging = self.judging
         least = max(judging.golden.floor if judging.golden else 0.0, judging.options.max_error or 0.0)
         floors = {name: max(floor, least) for name, floor in zip(judging.wanted, noise, strict=True)}
-        outputs = judging.plan.signature.outputs
+        deciding = {name: floors[name] for name, _ in judging.scores.values()}
+        return Terms(self.bounds(noise), deciding, self._axes_of_time())
+
+    def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
+        """Each output of each feed, compared."""
+        single = FORMATS[self.judging.options.format].single
+        outputs = self.judging.plan.signature.outputs
+        differences: list[list[compare.Difference]] = []
+        for values, answers in zip(self.expected, self.answers, strict=True):
+            by_name = dict(zip(self.judging.wanted, values, strict=True))
+            by_key = {key: by_name[name] for key, name in outputs.items()}
+            slack = self._slack(by_name, answers, terms.floors)
+            differences.append(
+                compare.outputs(answers, by_key, terms.bounds, slack, single=single, axes=terms.axes)
+            )
+        return differences
+
+    def _slack(
+        self, exact: Mapping[str, Array], answers: Mapping[str, Array], floors: Mapping[str, float]
+    ) -> dict[str, Array]:
+        """Where the scores behind each choice are too close to call."""
+        outputs = self.judging.plan.signature.outputs
         return {
             key: _too_close(exact[name], axis, answers.get(key), exact[outputs[key]], floors[name])
-            for key, (name, axis) in judging.scores.items()
+            for key, (name, axis) in self.judging.scores.items()
         }
 
+    @property
+    def shapes(self) -> Sequence[Sequence[tuple[int, ...]]]:
+        """The shapes of the wanted tensors, feed by feed."""
+        return [[value.shape for value in values] for values in self.expected]
+
     def _axes_of_time(self) -> dict[str, int | None]:
-        shapes = zip(*([value.shape for value in values] for values in self.expected), strict=True)
+        shapes = zip(*self.shapes, strict=True)
         return {
             key: error_statistics.axis_of_time(of_output, self.trial.sizes)
             for key, of_output in zip(self.judging.plan.signature.outputs, shapes, strict=False)
@@ -339,14 +434,20 @@ class Comparison:
         return list(golden.disagreements(self.trial.exact, self.expected, listed, failed))
 
 
-def bound_dtype(value: Array, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that sets an output's bound: the coarser of `value.dtype` and `dtype`.
+def shapes_of(plan: Plan, feed: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a feed by tensor, by key."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    return {keys[name]: value.shape for name, value in feed.items()}
+
+
+def bound_dtype(given: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that sets an output's bound: the coarser of its own and `dtype`.
 
     Values that are not floats keep their own dtype.
     """
-    if value.dtype.name not in COARSENESS:
-        return value.dtype
-    return max(value.dtype, dtype, key=lambda kind: COARSENESS.index(kind.name))
+    if given.name not in COARSENESS:
+        return given
+    return max(given, dtype, key=lambda kind: COARSENESS.index(kind.name))
 
 
 def spread(values: Array) -> float:

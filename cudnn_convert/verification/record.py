@@ -26,6 +26,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification import graph_judge, recordings
+from cudnn_convert.weights import npz_archive
 
 
 def facts() -> dict[str, Any]:
@@ -83,7 +84,7 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 
 
 def record_source(
-    plan: Plan, data: Path, out: Path, *, constants: Sequence[str], trust: bool
+    plan: Plan, data: recordings.Given, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
     """Runs the source on the feeds in `data`, writes a recording, returns its `meta`.
 
@@ -222,7 +223,7 @@ def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGr
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 
 
-def _refuse(plan: Plan, data: Path, cause: Any) -> Exception:
+def _refuse(plan: Plan, data: recordings.Given, cause: Any) -> Exception:
     text = str(cause)
     if match := _NO_KERNEL.search(text):
         cure = "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"
@@ -231,6 +232,7 @@ def _refuse(plan: Plan, data: Path, cause: Any) -> Exception:
         return UnsupportedModelError(plan.model.path, [reason])
     first = first_line(cause)
     if isinstance(cause, tf.errors.InvalidArgumentError):
-        return UsageError(f"--data {data}: the model does not accept these inputs: {first}")
+        where = npz_archive.describe("--data", data)
+        return UsageError(f"{where}: the model does not accept these inputs: {first}")
     reason = f"graph: it does not run on this machine: {first}; record where it does"
     return UnsupportedModelError(plan.model.path, [reason])

@@ -14,14 +14,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import staging
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
+from cudnn_convert.storage import remote
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
@@ -29,34 +32,66 @@ from cudnn_convert.weights import npz_archive
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
-def accept_feeds(
-    judge: Judge, source: Source, path: Path, *, without: Collection[str] = ()
-) -> list[dict[str, Array]]:
-    """The feeds in an `.npz` by signature key, with `feed<k>/` before, those `without` left out.
+#: A user's feeds: the path of an `.npz`, or arrays by key.
+Given = Path | Mapping[str, Any]
 
-    Raises UsageError.
+
+def accept_feeds(
+    judge: Judge, source: Source, given: Given, *, without: Collection[str] = ()
+) -> list[dict[str, Array]]:
+    """The given feeds by signature key, with `feed<k>/` before, those `without` left out.
+
+    Of a pattern those of all shards, in the order of their names. Raises UsageError.
     """
-    feeds, where = read_feeds(judge, path, without=without), f"--data {path}"
+    shards = [] if isinstance(given, Mapping) else find_shards(given)
+    if shards and shards != [given]:
+        return [feed for shard in shards for feed in accept_feeds(judge, source, shard, without=without)]
+    feeds, where = read_feeds(judge, given, without=without), _describe(given)
     try:
         for feed in feeds:
             judge.require_accepted(source, feed, where=where)
     except UsageError as error:
-        if any(
-            value.dtype.kind == "S"
-            for value in npz_archive.load_user_arrays(path, flag="--data", strings=True).values()
-        ):
+        if any(value.dtype.kind == "S" for value in _load(given).values()):
             raise UsageError(f"{error}; {_CUT_OFF}") from error
         raise
     return feeds
 
 
-def read_feeds(judge: Judge, path: Path, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
+def find_shards(path: Path) -> list[Path]:
+    """The files that a path of feeds stands for, sorted: those that match a pattern, else itself.
+
+    They may lie in a store. Raises UsageError for a pattern that nothing matches, AccessError.
+    """
+    if not has_magic(str(path)) or path.exists():
+        return [path]
+    is_remote = remote.address_of(path) is not None
+    listed = [] if is_remote else glob(str(path), recursive=True)  # noqa: PTH207 - as a shell
+    shards = remote.match(path) if is_remote else [*map(Path, sorted(listed))]
+    if not shards:
+        raise UsageError(f"{_describe(path)}: expected a pattern of .npz files, found nothing")
+    return shards
+
+
+def _describe(given: Given) -> str:
+    """Where a mistake in a user's feeds is; of a store its address."""
+    return npz_archive.describe("--data", given if isinstance(given, Mapping) else remote.name_of(given))
+
+
+def _load(given: Given) -> dict[str, Array]:
+    """The arrays of a user's feeds. Raises UsageError, AccessError."""
+    if isinstance(given, Mapping):
+        return npz_archive.load_user_arrays(given, flag="--data", strings=True)
+    with staging.local_copy(given) as local:
+        return npz_archive.load_user_arrays(local, flag="--data", strings=True)
+
+
+def read_feeds(judge: Judge, given: Given, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
     """Read the feeds of `accept_feeds` as the source takes them, without a run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
     """
-    where, plan = f"--data {path}", judge.plan
-    calls = npz_archive.calls(npz_archive.load_user_arrays(path, flag="--data", strings=True), where=where)
+    where, plan = _describe(given), judge.plan
+    calls = npz_archive.calls(_load(given), where=where)
     keys, streaming = {*plan.signature.inputs}, plan.streaming
     free = {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}

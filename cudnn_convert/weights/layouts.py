@@ -36,6 +36,11 @@ class Layout:
     source: str
 
 
+CUDNN: Final = Layout(
+    "cudnn",
+    MappingProxyType({mode: mode.gates for mode in Mode}),
+    "cudnnGetRNNWeightParams, cuDNN 9: the linear layer ids, as `Mode.gates` has them",
+)
 CONTRIB: Final = Layout(
     "contrib",
     MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), Mode.GRU: (_R, _Z, _N), **_PLAIN}),
@@ -43,7 +48,7 @@ CONTRIB: Final = Layout(
 )
 KERAS: Final = Layout(
     "keras",
-    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_Z, _R, _N)}),
+    MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
     "tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py, CuDNNLSTM and CuDNNGRU _process_batch",
 )
 BLOCK_LSTM: Final = Layout(
@@ -344,10 +349,10 @@ def one_bias(cell: Cell) -> Cell:
 
 
 def pack_keras(cell: Cell) -> dict[str, Array]:
-    """The variables of Keras' LSTM, or of its GRU with `reset_after`.
+    """The variables of Keras' LSTM and SimpleRNN, or of its GRU with `reset_after`.
 
-    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [4*units]` of an LSTM, the
-    sum of both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
+    `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [gates*units]`, the sum of
+    both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
     src/saving/legacy/hdf5_format.py `_convert_rnn_weights`.
     """
     kernel, recurrent = columns(cell, KERAS)

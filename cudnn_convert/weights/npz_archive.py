@@ -147,15 +147,45 @@ def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
     return values.reshape(shape)  # the pickle lists them in C order in any case
 
 
+_RECORDED: Final = re.compile(r"(feed\d{1,9})/in/(.+)", re.DOTALL)
 _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 
 
-def load_user_arrays(path: Path, *, flag: str, strings: bool = False) -> dict[str, Array]:
-    """Load a user's `.npz` by key, with `strings` also pickled strings. Raises UsageError."""
+def load_user_arrays(
+    given: Path | Mapping[str, Any], *, flag: str, strings: bool = False
+) -> dict[str, Array]:
+    """Load a user's `.npz` by key, or take arrays by key as they are, with `strings` also strings as objects.
+
+    Raises UsageError.
+    """
+    where = describe(flag, given)
+    if isinstance(given, Mapping):
+        return {key: _take_array(value, f"{where}: {key}", strings=strings) for key, value in given.items()}
     try:
-        return load(path, strings=strings)
+        return load(given, strings=strings)
     except (OSError, ValueError) as cause:
-        raise UsageError(f"{flag} {path}: expected an .npz of plain arrays, found none") from cause
+        raise UsageError(f"{where}: expected an .npz of plain arrays, found none") from cause
+
+
+def describe(flag: str, given: object) -> str:
+    """Where a mistake in a user's arrays is: the flag with its file, or alone for arrays in memory."""
+    return flag if isinstance(given, Mapping) else f"{flag} {given}"
+
+
+def _take_array(value: Any, where: str, *, strings: bool) -> Array:
+    """An array of a library call: of numbers, or with `strings` of bytes or text. Raises UsageError."""
+    try:
+        array = np.asarray(value)
+    except ValueError as cause:  # rows of several lengths
+        raise UsageError(f"{where}: expected an array, found {type(value).__name__}") from cause
+    if array.dtype.kind != "O":
+        return array
+    if not (strings and all(isinstance(item, bytes | str) for item in array.ravel())):
+        expected = "numbers, bytes or text" if strings else "numbers"
+        raise UsageError(f"{where}: expected {expected}, found objects")
+    encoded = np.empty(array.size, object)
+    encoded[:] = [item.encode() if isinstance(item, str) else item for item in array.ravel()]
+    return encoded.reshape(array.shape)
 
 
 def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
@@ -168,8 +198,12 @@ def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     """The arrays of each call, from keys `feed<k>/KEY` with k from 0.
 
-    Without such keys all arrays belong to one call. Raises UsageError for a missing number.
+    Without such keys all arrays belong to one call. Of a recording (`verification/recordings.py`), which has
+    `meta`, they are the inputs `feed<k>/in/KEY`. Raises UsageError for a missing number.
     """
+    if "meta" in arrays and any(key.startswith("feed0/in/") for key in arrays):
+        inputs = ((key, _RECORDED.fullmatch(key)) for key in arrays)
+        arrays = {f"{match[1]}/{match[2]}": arrays[key] for key, match in inputs if match is not None}
     matches = {key: _NUMBERED.fullmatch(key) for key in arrays}
     if not arrays or not all(matches.values()):
         return [dict(arrays)]

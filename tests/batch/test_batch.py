@@ -242,7 +242,7 @@ def test_a_row_has_options_of_its_own_in_place_of_the_call_s(folder: Path) -> No
         ({"words": ()}, "expected models, found none; name files, folders, patterns or a manifest"),
         ({"report": Path("r.json")}, r"--report: expected a name that ends in .html, found r.json"),
         ({"folder": Path("in/a")}, "--out: expected a folder, found the file in/a"),
-        ({"folder": Path("gs://b/out")}, "gs://b/out: expected a local path, found an address"),
+        ({"folder": Path("ftp://b/out")}, "ftp://b/out: expected a path or s3://, gs://, memory://, found"),
     ],
 )
 def test_a_call_that_is_wrong_is_refused(folder: Path, settings: dict[str, Any], message: str) -> None:

@@ -176,7 +176,8 @@ def test_help_all_shows_every_flag_in_groups() -> None:
     text = command("--help-all").stdout
     assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
         *("positional arguments:", "options:", "what to take:", "sources without a graph:"),
-        *("sources of Keras:", "--format checkpoint:", "what to write:", "how to compare:", "examples:"),
+        *("sources of Keras:", "--format checkpoint:", "what to write:", "a decoder in the graph:"),
+        *("how to compare:", "examples:"),
     ]
     for option in fields(Options):
         assert (f"  {flag_of(option.name)}" in text) == (option.name not in {"lineage", "golden", "verify"})

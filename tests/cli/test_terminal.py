@@ -35,7 +35,7 @@ pipeline.prepare.make_plan = slowly
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
 cli.run()
 """
-STEPS = ("reading", "planning", "lowering", "writing", "verifying")
+STEPS = ("reading", "planning", "digesting", "lowering", "writing", "verifying")
 HIDDEN_CURSOR, CLEAR_LINE = "\x1b[?25l", "\x1b[2K"
 
 at_a_terminal = pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no pty")
@@ -53,9 +53,9 @@ def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
     assert written == sorted(written)
     assert written[-1] == size
     assert {total for step, _, total in heard if step == "writing"} == {size}
-    # Two feeds, each for the source, the source in float32 and the artifact.
+    # Two feeds, each for the source, the artifact and the source in float32; then recurrences by themselves.
     assert [(done, total) for step, done, total in heard if step == "verifying" and total] == [
-        (done, 6) for done in range(6)
+        (done, 8) for done in range(7)
     ]
 
 

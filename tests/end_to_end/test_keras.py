@@ -165,22 +165,25 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", LAYERS)
 def test_layers_are_asked_for(out: Path, form: str) -> None:
     sample = keras_fixture("keras-2.2.4-weights_sequential")
-    message = f"--format {form}: expected the layers of a Keras model, found Keras HDF5 file "
-    with pytest.raises(UsageError, match=message + ".*; give --architecture, or choose savedmodel,"):
+    message = f'format="{form}": expected the layers of a Keras model, found Keras HDF5 file '
+    others = {"h5": "choose savedmodel,", "keras": "recurrences_only=True to take its recurrences alone"}[
+        form
+    ]
+    with pytest.raises(UsageError, match=f"{message}.*; give architecture, or {others}"):
         cudnn_convert.convert(sample.path, out, format=form)
 
 
 @pytest.mark.parametrize("flag", ["inputs", "outputs", "set"])
 def test_layers_have_no_tensors(out: Path, flag: str) -> None:
     sample = keras_fixture("keras-2.2.4-siamese")
-    with pytest.raises(UsageError, match=f"--{flag}: expected a format of graphs, found keras"):
+    with pytest.raises(UsageError, match=f"{flag}: expected a format of graphs, found keras"):
         cudnn_convert.convert(sample.path, out, format="keras", **{flag: ["a:0"]})
 
 
 def test_a_model_without_cudnn_layers_is_asked_about(tmp_path: Path) -> None:
     sample = keras_fixture("keras-2.2.4-siamese")
     cudnn_convert.convert(sample.path, tmp_path / "cpu.h5", format="h5", verify=False)
-    with pytest.raises(UnsupportedModelError, match=r"found no cuDNN layer; .*--allow-plain"):
+    with pytest.raises(UnsupportedModelError, match=r"found no cuDNN layer; .*allow_plain=True"):
         cudnn_convert.convert(tmp_path / "cpu.h5", tmp_path / "out")
     report = cudnn_convert.convert(tmp_path / "cpu.h5", tmp_path / "out", format="onnx", allow_plain=True)
     assert report.recurrences == ()

@@ -9,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.published_networks import NETWORKS, Network, measure_distance
+from support.published_networks import INPUTS, NETWORKS, Network, measure_distance, measure_slopes
 
 import cudnn_convert
-from cudnn_convert import reference
 from cudnn_convert.model import Array
 
 pytestmark = [
@@ -23,8 +22,6 @@ pytestmark = [
     ),
 ]
 
-#: The inputs that published sums are gradients of; w are the parameters.
-INPUTS: Final = {"dx": "x", "dhx": "h", "dcx": "c", "dw": "w"}
 #: Every mode, both numbers of directions, and a lowering: the tape of a portable loop is traced sooner.
 REPAIRED: Final = {
     "sample-tanh": "fast",
@@ -37,40 +34,6 @@ REPAIRED: Final = {
 BOUND: Final = 2e-5
 #: Relative to the length of the gradient, as float32 is judged elsewhere.
 BOUND_OF_SLOPES: Final = 1e-5
-
-Arrays = Mapping[str, Array]
-
-
-def sum_outputs(network: Network, given: Arrays) -> float:
-    """The sum of all that the reference gives for `given`, in float64."""
-    steps = reference.steps_from_blob(
-        given["w"],
-        network.mode.value,
-        layers=network.layers,
-        directions=network.directions,
-        units=network.units,
-        input_size=network.inputs,
-    )
-    outputs = reference.run(steps, given["x"], given["h"], given["c"], directions=network.directions)
-    return float(sum(value.sum() for value in outputs[: len(network.outputs)]))
-
-
-def measure_slopes(network: Network, given: Arrays, lines: Arrays, step: float) -> dict[str, float]:
-    """How fast the outputs' sum grows from `given` along each line, by input: central differences.
-
-    `given` and `lines` are x `[steps, 1, inputs]`, h and c `[layers*directions, 1, units]`, w `[parameters]`.
-    w moves by a thousandth of `step`, as it is smaller. Products of one row take one thread.
-    """
-    wide = {key: value.astype(np.float64) for key, value in given.items()}
-
-    def measure_slope(key: str) -> float:
-        length = step / 1000 if key == "w" else step
-        above, below = (
-            sum_outputs(network, wide | {key: wide[key] + sign * length * lines[key]}) for sign in (1, -1)
-        )
-        return (above - below) / (2 * length)
-
-    return {key: measure_slope(key) for key in lines}
 
 
 @pytest.mark.parametrize("name", [name for name, network in NETWORKS.items() if network.gradients])
@@ -106,7 +69,7 @@ class Repaired:
         self._function = self._loaded.signatures["serving_default"]
         (self._blob,) = self._function.trainable_variables
 
-    def measure_gradients(self, given: Arrays) -> dict[str, Array]:
+    def measure_gradients(self, given: Mapping[str, Array]) -> dict[str, Array]:
         """The gradients of the sum of all outputs, by input, each of its input's shape."""
         self._blob.assign(given["w"])
         inputs = {key: tf.constant(given[key]) for key in ("x", "h", "c")}

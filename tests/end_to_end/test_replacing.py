@@ -200,7 +200,7 @@ def test_a_file_of_a_saved_model_stands_for_its_folder(tmp_path: Path, given: st
     )
 
 
-@pytest.mark.parametrize("out", ["gs://bucket/model", "-"])
+@pytest.mark.parametrize("out", ["ftp://bucket/model", "-"])
 def test_an_address_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:

@@ -149,7 +149,7 @@ def test_a_saved_model_with_the_state_asked_for(tmp_path: Path) -> None:
     assert report.inputs == {"x": "x:0", "h": "stream/h_state:0"}
     assert report.outputs == {"logits": "logits:0", "h_next": "Assign:0"}
     assert cudnn_convert.verify(LSTM.prefix, tmp_path / "out").passed
-    with pytest.raises(UsageError, match="--set: expected a tensor that is no state, found stream/h_state:0"):
+    with pytest.raises(UsageError, match="set: expected a tensor that is no state, found stream/h_state:0"):
         cudnn_convert.convert(LSTM.prefix, tmp_path / "other", set=["stream/h_state:0=0"])
 
 
@@ -273,7 +273,7 @@ def test_a_local_variable_without_a_constant_to_begin_with(tmp_path: Path) -> No
         cudnn_convert.convert(prefix, tmp_path / "out")
     assert refused.value.reasons == (
         "state variable h: expected a value in the file or a constant initializer, found neither; give a "
-        "file that holds it, or choose other --outputs",
+        "file that holds it, or choose other outputs",
     )
 
 
@@ -330,5 +330,5 @@ def test_a_counter_that_an_output_reads_is_refused(tmp_path: Path, form: str) ->
         cudnn_convert.convert(counted(tmp_path, lambda y, count: y * count), tmp_path / "out", format=form)
     assert refused.value.reasons == (
         "variable count: expected one that is only read, or a recurrence's state, found that tick changes "
-        "it; choose other --outputs, or --format savedmodel",
+        'it; choose other outputs, or format="savedmodel"',
     )

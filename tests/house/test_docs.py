@@ -65,7 +65,15 @@ FILES: dict[str, dict[str, str]] = {
         "characters.h5": "models/char_lm/model.h5",
         "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
     },
-    "docs/tutorials/decoding.md": {"models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt"},
+    "docs/library.md": {
+        "tagger/model.ckpt": TAGGER,
+        "drop/model.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
+    },
+    "docs/tutorials/decoding.md": {
+        "models/seq2seq/model.ckpt": "models/seq2seq/model.ckpt",
+        "characters.h5": "models/char_lm/model.h5",
+    },
+    "docs/tutorials/training-on.md": {"tagger/model.ckpt": TAGGER},
     "docs/serving.md": {"tagger/model.ckpt": TAGGER, **TEXT},
     "docs/choosing.md": {
         "two_heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
@@ -87,14 +95,15 @@ FILES: dict[str, dict[str, str]] = {
 }
 #: A page whose checkpoint has lost its graph.
 WITHOUT_META = "docs/tutorials/weights.md"
-#: `tests/testing/test_documentation.py` and `tests/end_to_end/test_troubleshooting.py` run these.
-ELSEWHERE = ("docs/testing.md", "docs/troubleshooting.md")
+#: `tests/stories/test_stories.py`, `tests/testing/test_documentation.py` and
+#: `tests/end_to_end/test_troubleshooting.py` run these.
+ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting.md")
 
 ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
 SLOW = {
     "docs/tutorials/checkpoint.md": ("cudnn_convert/read/checkpoint.py",),
-    "docs/tutorials/decoding.md": ("cudnn_convert/decode/",),
+    "docs/tutorials/decoding.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/tutorials/keras-files.md": ("cudnn_convert/keras/", "cudnn_convert/read/keras"),
     "docs/tutorials/saved-model-1.md": ("cudnn_convert/read/saved_model.py",),
     "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),
@@ -102,10 +111,14 @@ SLOW = {
         "cudnn_convert/plan/streaming.py",
         "cudnn_convert/verification/streaming.py",
     ),
+    "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/keras_layers.py"),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
+    "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
 }
+#: Languages of blocks that nothing here runs.
+UNRUN = ("html", "js", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
@@ -119,11 +132,12 @@ CITED = ("contrib/", "lib/", "python/", "src/", "tensorflow/contrib/")
 CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
 #: What a reader of a page makes by following it.
 TUTORIAL_MODULES = {
+    "docs/stories.md": {"test_tagger.py"},
     "docs/adding-a-format.md": {
         *("cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"),
         *("cudnn_convert/read/dialects/stacked.py", "train/cell.py"),
         *("cudnn_convert/targets/json_weights.py", "cudnn_convert/artifacts/json_weights.py"),
-    }
+    },
 }
 
 
@@ -276,7 +290,7 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             for call in commands(block):
                 run_command(call)
         else:
-            assert block.language in ("js", "text"), f"{page}: a block of {block.language} that nothing runs"
+            assert block.language in UNRUN, f"{page}: a block of {block.language} that nothing runs"
 
 
 def test_pages_name_their_samples() -> None:

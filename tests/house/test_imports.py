@@ -35,7 +35,8 @@ ALLOWED = {
     "model": "errors",
     "options": "errors formats context",
     "weights": "errors model context",
-    "report": "errors model storage",
+    "calls": "errors context process options",
+    "report": "version errors model storage",
     "graph": "errors private model",
     "graph.passes": "errors private model graph",
     "recurrences": "errors private model weights graph graph.passes",
@@ -45,29 +46,31 @@ ALLOWED = {
     "read.dialects": "errors model weights read.variable_keys",
     "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
     "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
-    "lower": "errors private model weights graph graph.passes recurrences lower.tensorflow",
-    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm",
+    "compat": "private model weights lower.tensorflow",
+    "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
+    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm lower.search",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
+    "staging": "errors formats context storage options read artifacts",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification": "errors private formats context model options weights reference report graph "
-    "graph.passes recurrences plan artifacts verification.pieces",
+    "verification": "errors private formats context storage model options weights reference report graph "
+    "graph.passes recurrences plan artifacts staging verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
-    "keras.config read read.dialects read.tensorbundle plan targets",
+    "keras.config read read.dialects read.tensorbundle plan targets staging",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts verification weight_map",
-    "torch": "errors model options recurrences lower plan pipeline",
-    "batch": "version errors formats context storage process options report read pipeline",
+    "targets artifacts staging verification weight_map",
+    "torch": "errors model options calls recurrences lower plan pipeline",
+    "batch": "version errors formats context storage process options report read staging pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
     "pipeline batch",
     "__main__": "cli",
-    "__init__": "version errors options report artifacts recurrences inspection pipeline",
+    "__init__": "version errors context options calls report artifacts recurrences inspection pipeline",
 }
 
 #: The page that shows the table of rooms, and the lines around it.

@@ -155,6 +155,31 @@ def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
     assert {name: value.shape[-1] for name, value in packed.items()} == {"a": 3, "b": 2}
 
 
+def test_savers_save_what_is_no_variable(tmp_path: Path) -> None:
+    """A saveable object's tensors are saved under their keys, and it is asked to restore them."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("variable", initializer=3.0)
+        spec = tf_private.SaveSpec(2 * variable, "", "twice")
+
+        class Half(tf_private.SaveableObject):  # type: ignore[misc, name-defined]
+            def restore(self, tensors: Any, shapes: Any) -> Any:
+                return variable.assign(tensors[0] / 2)
+
+        saver = tf.compat.v1.train.Saver([Half(variable, [spec], "half")])
+        session.run(variable.initializer)
+        prefix = saver.save(session, str(tmp_path / "saved"))
+        session.run(variable.assign(0.0))
+        saver.restore(session, prefix)
+        assert session.run(variable) == 3.0
+    assert tf.train.list_variables(prefix) == [("twice", [])]
+
+
+def test_tf_keras_has_the_layers_and_cells_of_tensorflow_1() -> None:
+    cells, layers = keras_private.legacy_namespaces()
+    assert issubclass(layers.Dense, keras_private.legacy_layer())
+    assert issubclass(cells.BasicRNNCell, keras_private.legacy_cells().LayerRNNCell)
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
@@ -54,3 +55,27 @@ def test_what_the_owner_fills_in_stands_in_one_place() -> None:
     assert [
         file.name for file in files if file.is_file() and placeholder in file.read_text(errors="ignore")
     ] == ["pyproject.toml"]
+
+
+#: Instructions of a Dockerfile: docs.docker.com, Dockerfile reference, overview.
+_INSTRUCTIONS = frozenset("FROM WORKDIR COPY RUN ENV USER ENTRYPOINT CMD".split())
+
+
+def test_the_image_is_slim_has_no_root_and_takes_the_arguments() -> None:
+    """Where a Docker daemon is, `.github/workflows/test.yml` builds and runs it."""
+    text = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
+    steps = [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
+    assert {name for name, _ in steps} <= _INSTRUCTIONS
+    bases = [value.split()[0] for name, value in steps if name == "FROM"]
+    assert bases == ["python:3.12-slim"] * 2
+    last = steps[[number for number, (name, _) in enumerate(steps) if name == "FROM"][-1] :]
+    assert [value for name, value in last if name == "USER"] == ["converter"]
+    (entry,) = (json.loads(value) for name, value in last if name == "ENTRYPOINT")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert entry == [*scripts]
+    assert all("--no-cache-dir" in value for name, value in steps if name == "RUN" and "pip" in value)
+    copied = {word for name, value in steps if name == "COPY" for word in value.split()[:-1]}
+    assert all((ROOT / word).exists() for word in copied)
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
+    assert kept == copied

@@ -189,7 +189,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         (["--signature", "other"], "--signature: expected one of none, found other"),
         (["--mode", "gru"], "expected a source without a graph, found TensorFlow 1 checkpoint"),
         (["--outputs", "nothing:0"], "nothing"),
-        (["--format", "keras"], "--format keras: expected the layers of a Keras model, found TensorFlow 1"),
+        (["--format", "h5"], "--format h5: expected the layers of a Keras model, found TensorFlow 1"),
         (["--format", "h5", "--set", "x=1"], "--set: expected a format of graphs, found h5"),
         (
             ["--opset", "17"],

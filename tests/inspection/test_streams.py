@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import asking_graphs
 from support.command_line import command
 from support.keras3_samples import exported
 from support.keras_samples import keras_fixture
@@ -45,6 +46,16 @@ def test_of_keras_layers_the_config_tells(case: str, expected: dict[str, bool], 
     found = cudnn_convert.inspect(keras_fixture(f"keras-2.2.4-{case}").path)
     assert {one.name: one.streams for one in found.recurrences} == expected
     assert (found.stream_command is not None) == is_printed
+
+
+def test_the_command_of_a_language_model_searches(tmp_path: Path) -> None:
+    found = cudnn_convert.inspect(asking_graphs.language_model(tmp_path))
+    assert found.decode_command is not None
+    assert {"--decode=beam", "--steps=128"} < {*found.decode_command}
+    (tmp_path / "other").mkdir()
+    other = cudnn_convert.inspect(asking_graphs.plain(tmp_path / "other"))
+    assert other.stream_command is not None
+    assert other.decode_command is None
 
 
 def test_the_command_is_that_of_the_conversion_with_states() -> None:

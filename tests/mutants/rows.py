@@ -13,8 +13,9 @@ from cudnn_convert.weights import layouts
 from cudnn_convert.weights.layouts import Layout
 
 TABLE = (*vars(layouts).values(), *layouts._MISPLACED.values())
-#: No conversion goes through PyTorch's row: tests/test_torch.py has its mutants.
-ROWS = {layout.name: layout for layout in TABLE if isinstance(layout, Layout) and layout is not layouts.TORCH}
+#: No conversion goes through these rows: tests/test_torch.py and tests/compat have their mutants.
+OTHERS = (layouts.TORCH, layouts.CUDNN)
+ROWS = {layout.name: layout for layout in TABLE if isinstance(layout, Layout) and layout not in OTHERS}
 
 
 def pairs(layout: Layout, mode: Mode) -> list[tuple[int, int]]:

@@ -73,7 +73,7 @@ class Reader(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
         self.words: list[str] = []
-        self.feed(text)
+        self.feed(text.replace("<wbr>", ""))  # where a name may be broken
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -168,20 +168,48 @@ FORMATS: Final = (
         then="--format h5: expected the layers of a Keras model",
     ),
     Advice(
-        ["targets/__init__.py: expected the layers of a Keras model"],
+        ["targets/__init__.py: --format {}: expected"],
         asking_graphs.plain,
-        ["--format", "keras"],
-        r"(--format) keras: .* choose (\w+)",
+        ["--format", "h5"],
+        r"(--format) h5: .* choose (\w+)",
     ),
     Advice(
-        [
-            "targets/__init__.py: give --architecture",
-            "targets/__init__.py: expected the layers of a Keras model",
-        ],
+        ["targets/__init__.py: give --architecture, or "],
         "keras-2.2.4-weights_sequential",
-        ["--format", "keras"],
+        ["--format", "h5"],
         r"give (--architecture)",
         {"--architecture": str(_ARCHITECTURE)},
+    ),
+    Advice(
+        ["targets/__init__.py: give --architecture, or --recurrences-only"],
+        "keras-2.2.4-weights_sequential",
+        ["--format", "keras"],
+        r"give (--architecture)|or (--recurrences-only)",
+        {"--architecture": str(_ARCHITECTURE)},
+    ),
+    Advice(
+        ["targets/__init__.py: --recurrences-only: expected a source without Keras layers"],
+        "keras-2.2.4-siamese",
+        ["--format", "keras", "--recurrences-only"],
+        r"leave out (?P<gone>--recurrences-only)",
+    ),
+    Advice(
+        ["plan/prepare.py: --layout: expected batch with --format keras"],
+        asking_files.graphless("1.15.5-gru_bi"),
+        ["--format", "keras", "--layout", "time"],
+        r"leave out (?P<gone>--layout)",
+    ),
+    Advice(
+        ["plan/prepare.py: --lengths: expected none with --format keras"],
+        asking_files.graphless("1.15.5-gru_bi"),
+        ["--format", "keras", "--lengths"],
+        r"leave out (?P<gone>--lengths)",
+    ),
+    Advice(
+        ["targets/__init__.py: give --recurrences-only"],
+        lambda folder: asking_graphs.behind(folder, lambda y: tf.nn.relu(y, "scores")),
+        ["--format", "keras"],
+        r"give (--recurrences-only)",
     ),
     Advice(
         ["inspection/inspect.py: the whole model needs"],
@@ -255,7 +283,7 @@ FORMATS: Final = (
         asking_graphs.plain,
         ["--format", "onnx"],
         r"or take (--format savedmodel)",
-        patch=("cudnn_convert.lower.onnx.finish._DOMAINS", ()),
+        patch=("cudnn_convert.lower.onnx.finish.DOMAINS", ()),
     ),
     Advice(
         ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],
@@ -292,6 +320,12 @@ LIMITED: Final = (
         ["context.py: --limit expanded"],
         asking_graphs.expanding,
         ["--limit", "expanded=100"],
+        r"if that is meant, give (--limit \S+)",
+    ),
+    Advice(
+        ["staging.py: --limit staged"],
+        asking_files.stored,
+        ["--limit", "staged=100"],
         r"if that is meant, give (--limit \S+)",
     ),
 )

@@ -29,7 +29,7 @@ def converted(*flags: str, name: str = "artifact") -> Any:
 
 ASKED: Final = (
     Advice(
-        ["plan/streaming.py: found none; leave it out"],
+        ["plan/streaming.py: convert without --states"],
         asking_graphs.without_recurrence,
         ["--outputs", "scores", "--states"],
         r"(?P<gone>--states): expected a cuDNN recurrence",
@@ -47,22 +47,48 @@ ASKED: Final = (
         r"found a convolution over 3 steps, before rnn; cut behind it with (--inputs \S+)$",
     ),
     Advice(
-        ["plan/streaming.py: an input with an open number of steps"],
+        ["plan/streaming.py: convert without --states"],
         asking_graphs.fixed_steps,
         ["--states"],
         r"an open number of steps, found none; convert without (?P<gone>--states)",
     ),
     Advice(
-        ["plan/streaming.py: over the steps and rows of an input"],
+        ["plan/streaming.py: convert without --states"],
         asking_graphs.fixed_input,
         ["--states"],
         r"found one over others; convert without (?P<gone>--states)",
     ),
     Advice(
-        ["plan/streaming.py: sizes of which one may be time"],
+        ["plan/streaming.py: convert without --states"],
         asking_graphs.unknown_sizes,
         ["--states"],
         r"may be time, found none; convert without (?P<gone>--states)",
+    ),
+    Advice(
+        ["plan/streaming.py: convert without --decode"],
+        asking_graphs.bidirectional,
+        ["--decode", "greedy", "--steps", "3"],
+        r"convert without (?P<gone>--decode)",
+        then="leave out --steps",
+    ),
+    Advice(
+        ["options.py: --decode {} needs --steps"],
+        asking_graphs.language_model,
+        ["--decode", "greedy"],
+        r"needs (--steps)",
+        answers={"--steps": "3"},
+    ),
+    Advice(
+        ["plan/decoding.py: name it with --token {}"],
+        asking_graphs.signal,
+        ["--decode", "greedy", "--steps", "3"],
+        r"name it with (--token \S+)$",
+    ),
+    Advice(
+        ["plan/decoding.py: name it with --logits {}"],
+        asking_graphs.two_heads,
+        ["--outputs", "one,other", "--decode", "greedy", "--steps", "3"],
+        r"or name it with (--logits \S+)$",
     ),
     Advice(
         ["plan/prepare.py: --states: expected --format {}"],

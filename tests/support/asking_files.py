@@ -196,3 +196,13 @@ def two_signatures(source: Path, folder: Path) -> None:
     path.write_bytes(made.SerializeToString())
     (folder / "conversion.json").unlink(missing_ok=True)
     shutil.rmtree(folder / "assets.extra", ignore_errors=True)
+
+
+def stored(_: Path) -> Path:
+    """The address of a checkpoint in fsspec's memory."""
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    for path in fixture("1.15.5-v3_batch_major").folder.glob("model.ckpt*"):
+        store.pipe_file(f"/asked/{path.name}", path.read_bytes())
+    return Path("memory://asked/model.ckpt")

@@ -444,3 +444,42 @@ def fixed_input(folder: Path) -> Path:
 def unknown_sizes(folder: Path) -> Path:
     """An input of unknown rank, of which nobody can say where its steps are."""
     return before(folder, lambda x: tf.reshape(x, [9, 2, INPUTS]), None)
+
+
+#: Words of the language models below.
+WORDS: Final = 9
+
+
+def language_model(folder: Path, end: Change | None = None, **others: Any) -> Path:
+    """A checkpoint of word ids -> rows of a table -> recurrence -> logits, or what `end` makes of `y`.
+
+    `others` are `batch`, the rows that its inputs fix, and `rows`, those of the table.
+    """
+    batch, rows = others.get("batch"), others.get("rows", WORDS)
+    with drawing() as graph:
+        ids = placeholder("ids", (None, batch), tf.int32)
+        x = tf.gather(variable("table", (rows, INPUTS)), ids)
+        zeros = tf.zeros([1, batch or tf.shape(x)[1], UNITS])
+        y = tf.raw_ops.CudnnRNN(
+            input=x, input_h=zeros, input_c=zeros, params=blob(), is_training=False, name="rnn"
+        ).output
+        (end or logits_of)(y)
+    return saved(folder, graph, {"blob": BLOB, "table": drawn(rows, INPUTS), "out": drawn(UNITS, WORDS) * 9})
+
+
+def logits_of(y: Any, name: str = "logits") -> Any:
+    """Logits of the next word, `[time, batch, words]`."""
+    return tf.identity(tf.einsum("tbu,uw->tbw", y, variable("out", (UNITS, WORDS))), name)
+
+
+def two_heads(folder: Path) -> Path:
+    """Two outputs that may be logits."""
+    return language_model(folder, lambda y: tf.multiply(logits_of(y, "one"), 3.0, name="other"))
+
+
+def signal(folder: Path) -> Path:
+    """One number a step, which takes no row of a table."""
+    with drawing() as graph:
+        x = tf.expand_dims(placeholder("x", (None, None)), 2) * tf.constant([[[0.5, 1.0, 2.0]]])
+        logits_of(lstm(x, blob()).output)
+    return saved(folder, graph, {"blob": BLOB, "out": drawn(UNITS, WORDS)})

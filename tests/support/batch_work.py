@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -60,6 +61,9 @@ def act(verb: str, argument: str, source: str) -> None:
             bytes(b"\1" * int(argument))
         case "hang" | "wait":
             time.sleep(float(argument))
+        case "lose_worker":  # the process of Ray's that this one works for
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(60)
         case "raise":
             raise RuntimeError(argument)
         case "refuse":

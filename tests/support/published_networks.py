@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import reference
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.weights import lazy
 from support.cases import Case
@@ -24,6 +25,9 @@ ROWS: Final[list[dict[str, Any]]] = json.loads(
 )["networks"]
 #: What a network gives, in the order of the op's outputs, by the names in cuDNN's documentation.
 OUTPUTS: Final = ("y", "hy", "cy")
+#: The inputs that published sums are gradients of; w are the parameters.
+INPUTS: Final = {"dx": "x", "dhx": "h", "dcx": "c", "dw": "w"}
+Arrays = Mapping[str, Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,3 +135,35 @@ def get_bound(network: Network, form: str = "") -> float:
     if form == "onnx" and network.mode is Mode.RNN_TANH and network.directions == 2:
         return 2e-3
     return 2e-6 if network.directions == 1 and form != "tflite" else 2e-5
+
+
+def sum_outputs(network: Network, given: Arrays) -> float:
+    """The sum of all that the reference gives for `given`, in float64."""
+    steps = reference.steps_from_blob(
+        given["w"],
+        network.mode.value,
+        layers=network.layers,
+        directions=network.directions,
+        units=network.units,
+        input_size=network.inputs,
+    )
+    outputs = reference.run(steps, given["x"], given["h"], given["c"], directions=network.directions)
+    return float(sum(value.sum() for value in outputs[: len(network.outputs)]))
+
+
+def measure_slopes(network: Network, given: Arrays, lines: Arrays, step: float) -> dict[str, float]:
+    """How fast the outputs' sum grows from `given` along each line, by input: central differences.
+
+    `given` and `lines` are x `[steps, 1, inputs]`, h and c `[layers*directions, 1, units]`, w `[parameters]`.
+    w moves by a thousandth of `step`, as it is smaller. Products of one row take one thread.
+    """
+    wide = {key: value.astype(np.float64) for key, value in given.items()}
+
+    def measure_slope(key: str) -> float:
+        length = step / 1000 if key == "w" else step
+        above, below = (
+            sum_outputs(network, wide | {key: wide[key] + sign * length * lines[key]}) for sign in (1, -1)
+        )
+        return (above - below) / (2 * length)
+
+    return {key: measure_slope(key) for key in lines}

@@ -46,7 +46,7 @@ from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, rep
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
     """Remove defaults, dead branches and dropout at rate 0; prune to the tensors `outputs`."""
-    for change in (_with_defaults, _without_dead_branches, _without_dropout):
+    for change in (_with_defaults, drop_dead_branches, _without_dropout):
         graph = prune(change(graph), outputs)
     return graph
 
@@ -61,7 +61,7 @@ def _with_defaults(graph: Graph) -> Graph:
     return replace_nodes(graph, changes)
 
 
-def _without_dead_branches(graph: Graph) -> Graph:
+def drop_dead_branches(graph: Graph) -> Graph:
     """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
     for node in graph.node:
@@ -85,7 +85,7 @@ def _without_dead_branches(graph: Graph) -> Graph:
             moved[f"{node.name}:1"] = node.name  # an Identity has one output, whichever side lives
     # The predicate of an inner branch passes a Switch of the outer one, and is known only without it.
     nodes = (redirect(node, moved) for node in replace_nodes(graph, changes).node)
-    return _without_dead_branches(Graph(graph, nodes))
+    return drop_dead_branches(Graph(graph, nodes))
 
 
 def _spread(index: Index, dead: set[str]) -> None:

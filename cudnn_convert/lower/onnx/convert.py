@@ -13,7 +13,7 @@ tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to flo
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -155,7 +155,12 @@ def lower(
     recurrences = (*recurrences, *blocks)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
-    model = _convert(prepared, list(keys), list(outputs), recurrences, opset=opset, known=known)
+
+    def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+        replace(context, node, recurrences)
+
+    handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
+    model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=known)
     return finish.finish_model(model, recurrences, names=keys | outputs)
 
 
@@ -233,20 +238,20 @@ def _widen_types(holders: Iterable[Any]) -> None:
             holder.type = _WIDE
 
 
-def _convert(
+#: Replaces a node of a tf2onnx graph; takes that graph, the node, its name and the handler's arguments.
+Handler = Callable[[Any, Any, str, list[str]], None]
+
+
+def run_tf2onnx(
     graph: Any,
     inputs: list[str],
     outputs: list[str],
-    recurrences: Sequence[Recurrence],
+    handlers: Mapping[str, Handler],
     *,
     opset: int,
     known: Collection[str],
 ) -> Any:
-    """Run tf2onnx. Raises UnsupportedModelError that advises cuts at `known` ops."""
-
-    def handler(context: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-        replace(context, node, recurrences)
-
+    """Run tf2onnx, with `handlers` for ops. Raises UnsupportedModelError that advises cuts at `known` ops."""
     failures: dict[str, str] = {}
     with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.order_rewriters(graph):
         with tf.Graph().as_default():
@@ -257,14 +262,14 @@ def _convert(
                 converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
-                    custom_op_handlers={op: (handler, []) for op in sorted(ops.CUDNN)},
+                    custom_op_handlers={op: (handler, []) for op, handler in handlers.items()},
                     input_names=inputs,
                     output_names=outputs,
                 )
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
             op_by_name = {node.name: node.op for node in optimized.node}
-            if any(op_by_name.get(name) in ops.CUDNN for name in failures):
+            if any(op_by_name.get(name) in handlers for name in failures):
                 raise  # our own handler failed, which is no fault of the model
             actual = f"{type(error).__name__}: {tf2onnx_private.in_one_line(error)}"
             other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]

@@ -30,7 +30,7 @@ from onnx import helper
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.lower.onnx import fused_nodes, walk
-from cudnn_convert.model import Parts, Recurrence
+from cudnn_convert.model import Axis, Parts, Recurrence
 from cudnn_convert.recurrences.graphless import Single, Spec
 from cudnn_convert.version import __version__
 
@@ -201,13 +201,34 @@ class _Names:
         info.ClearField("doc_string")
         for dimension in info.type.tensor_type.shape.dim:
             old = dimension.dim_param
-            if _UNKNOWN.fullmatch(old):
+            # tf2onnx takes the rows that a loop collects for none.
+            if dimension.HasField("dim_value") and not dimension.dim_value:
+                dimension.dim_param = self.dimensions.setdefault(
+                    f"{name}:{len(self.dimensions)}", f"dim_{len(self.dimensions)}"
+                )
+            elif _UNKNOWN.fullmatch(old):
                 dimension.dim_param = self.dimensions.setdefault(old, f"dim_{len(self.dimensions)}")
         return info
 
 
+def name_axes(model: Any, axes: Mapping[str, Sequence[Axis]]) -> None:
+    """Name the open dimensions of a model's inputs and outputs, in place; give a rank to those without."""
+    for value in (*model.graph.input, *model.graph.output):
+        known, info = axes.get(value.name), value.type.tensor_type
+        if known is None or (info.HasField("shape") and len(info.shape.dim) != len(known)):
+            continue
+        if not info.HasField("shape"):
+            info.shape.SetInParent()
+            info.shape.dim.extend(onnx.TensorShapeProto.Dimension() for _ in known)
+        for dimension, axis in zip(info.shape.dim, known, strict=True):
+            if isinstance(axis, str):
+                dimension.dim_param = axis
+            elif axis is not None:
+                dimension.dim_value = axis
+
+
 OPSETS: Final = range(11, 19)  # tf2onnx v1.17.0 supports up to 18
-_DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
+DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 
 
 def require(opset: int) -> None:
@@ -245,18 +266,18 @@ def finish_model(
     `names` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
     final = canonical(model, names=names)
-    _check(final)
+    check(final)
     pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
 
 
-def _check(model: Any) -> None:
+def check(model: Any) -> None:
     versions = {opset.domain: opset.version for opset in model.opset_import}
     reasons = [
         f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
         "cut before it, or take --format savedmodel"
         for node in walk.all_nodes(model.graph)
-        if node.domain not in _DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
+        if node.domain not in DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
     ]
     if reasons:
         raise UnsupportedModelError("onnx", reasons)

@@ -30,7 +30,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.lower.tensorflow import while_loop
-from cudnn_convert.lower.tensorflow.while_loop import State, alive, at_end, backwards, times
+from cudnn_convert.lower.tensorflow.unroll import State
+from cudnn_convert.lower.tensorflow.while_loop import alive, at_end, backwards, times
 from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.weights import layouts, lazy
 
@@ -246,10 +247,13 @@ def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
     return widest * 4 * sizes.units * dtype.itemsize <= _CACHED
 
 
-def stack_layers(sizes: Sizes, layer: Layer, each: int, *, time_major: bool) -> Stack:
+def stack_layers(
+    sizes: Sizes, layer: Layer, each: int, *, time_major: bool, between: Callable[[Any], Any] | None = None
+) -> Stack:
     """The function of a recurrence whose pseudo-layers `layer` computes.
 
-    `layer` is time-major and takes `each` arrays.
+    `layer` is time-major and takes `each` arrays. `between` is applied to what one layer gives to the next,
+    `[time, batch, directions*width]`: the dropout of training.
     """
 
     def compute(x: Any, h0: Any, c0: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
@@ -259,6 +263,7 @@ def stack_layers(sizes: Sizes, layer: Layer, each: int, *, time_major: bool) -> 
         states = []
         for first in range(0, sizes.layers * sizes.directions, sizes.directions):
             ways = []
+            x = between(x) if between and first else x
             for p in range(first, first + sizes.directions):
                 state = (h0[p], c0[p]) if sizes.mode is Mode.LSTM else (h0[p],)
                 taken = arrays[p * each : (p + 1) * each]

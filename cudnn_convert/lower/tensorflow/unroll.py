@@ -51,8 +51,8 @@ def in_python(step: Step) -> Steps:
 class _Traced:
     """A step as nodes.
 
-    `constants` are the names of those that all copies share. `inputs` are its placeholders: rows,
-    state, then one for each of the tensors `outer`, which it reads from outside. `outputs` are tensors `op:k`.
+    All copies share those named in `constants`. `inputs` are its placeholders: rows, state, then one for each
+    of the tensors `outer`, which it reads from outside. `outputs` are tensors `op:k`.
     """
 
     nodes: tuple[NodeDef, ...]
@@ -82,17 +82,17 @@ class _Traced:
         graph = graph_pb2.GraphDef(versions=self.versions)
         given: dict[str, Any] = {}
 
-        def named(kind: str, values: Iterable[Any]) -> list[str]:
+        def give(kind: str, values: Iterable[Any]) -> list[str]:
             names = {f"{kind}_{k}": _within(value) for k, value in enumerate(values)}
             given.update(names)
             return [*names]
 
-        outer, now = named("outer", self.outer), named("state", state)
+        outer, now = give("outer", self.outer), give("state", state)
         after = []
         for number, row in enumerate(rows):
-            inputs = dict(zip(self.inputs, [*named(f"row_{number}", row), *now, *outer], strict=True))
+            inputs = dict(zip(self.inputs, [*give(f"row_{number}", row), *now, *outer], strict=True))
             graph.node.extend(self._copy(inputs, number))
-            now = [self._renamed(name, inputs, number) for name in self.outputs]
+            now = [self._rename(name, inputs, number) for name in self.outputs]
             after.append(now)
         read = {name for node in graph.node for name in node.input}
         wanted = [tensor(name) for state_names in after for name in state_names if name not in given]
@@ -105,10 +105,10 @@ class _Traced:
         for node in self.nodes:
             if number and node.name in self.constants:
                 continue
-            sources = [self._renamed(source, inputs, number) for source in node.input]
-            yield copy_node(node, name=self._renamed(node.name, inputs, number), inputs=sources)
+            sources = [self._rename(source, inputs, number) for source in node.input]
+            yield copy_node(node, name=self._rename(node.name, inputs, number), inputs=sources)
 
-    def _renamed(self, name: str, inputs: Mapping[str, str], number: int) -> str:
+    def _rename(self, name: str, inputs: Mapping[str, str], number: int) -> str:
         """What a tensor or node of the step is called in a copy."""
         op, _ = split(name)
         if op in inputs:

@@ -83,7 +83,8 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 
 def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
     """What stands around the recurrences, by itself, on a feed."""
-    if FORMATS[artifact.form].alone or not FORMATS[artifact.form].pieces:
+    form = FORMATS[artifact.form]
+    if form.alone or not form.pieces or (form.layers and artifact.plan.singles):
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 

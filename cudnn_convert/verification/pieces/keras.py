@@ -25,6 +25,7 @@ from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.private import tf_private
+from cudnn_convert.recurrences import keras_layers
 from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
@@ -37,7 +38,9 @@ _CALLED: Final = {
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The layer of each recurrence of one layer and one direction."""
+    """The layer of each recurrence of one layer and one direction, or all those of recurrences alone."""
+    if artifact.plan.singles:
+        return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
     known = [
         (recurrence, *layers[recurrence.node]) for recurrence in recurrences if recurrence.node in layers
@@ -46,6 +49,31 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
         tuple(Piece(own.node, (0,), name, _asking(layer, own), lengths=False) for own, name, layer in known),
         reasons,
     )
+
+
+def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Iterator[Piece]:
+    """Each layer of each model that holds a recurrence alone."""
+    assert isinstance(artifact.answer, Opened)
+    for recurrence, (part, runner) in zip(recurrences, artifact.answer.runners, strict=True):
+        assert isinstance(runner, Layers)
+        for number in range(recurrence.sizes.layers):
+            layer = runner.model.get_layer(keras_layers.name_layer(number))
+            name = f"{part.name}/{layer.name}"
+            yield Piece(recurrence.node, (number,), name, _asking_both(layer, recurrence), lengths=False)
+
+
+def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
+    """What a layer of all directions answers, with states from and to cuDNN's order."""
+    count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
+
+    def ask(asked: Asked) -> Answer:
+        states = [kind[way] for way in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
+        x, *begin = (tf.constant(v, recurrence.dtype) for v in (asked.x.swapaxes(0, 1), *states))
+        y, *ends = (np.asarray(value) for value in layer(x, initial_state=begin, training=False))
+        h, *c = (np.stack(ends[kind::count]) for kind in range(count))
+        return y.swapaxes(0, 1), h, c[0] if c else None
+
+    return ask
 
 
 def layers_of(
@@ -148,7 +176,8 @@ def runner(artifact: Artifact) -> Run:
                 given.begin([(layers[call.node][0], call) for call in recurrence.calls])
                 products.begin()
                 try:
-                    outputs = model({keys[tensor]: value for tensor, value in recurrence.feed.items()})
+                    feed = {keys[tensor]: value for tensor, value in recurrence.feed.items()}
+                    outputs = model.call_eagerly(feed)
                 except Exception as cause:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause

@@ -1,0 +1,104 @@
+"""What is at `tf.contrib` after `install`: two modules, and messages for the rest."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.compat import cudnn_rnn, cudnn_rnn_ops, rnn
+from cudnn_convert.private import keras_private
+
+_NAME: Final = "tensorflow.contrib"
+#: Modules of contrib that code imports, and what they are here.
+_MODULES: Final = {
+    f"{_NAME}.cudnn_rnn": cudnn_rnn,
+    f"{_NAME}.cudnn_rnn.python.ops.cudnn_rnn_ops": cudnn_rnn_ops,
+    f"{_NAME}.cudnn_rnn.python.layers.cudnn_rnn": cudnn_rnn,
+    f"{_NAME}.rnn": rnn,
+    f"{_NAME}.rnn.python.ops.rnn": rnn,
+    f"{_NAME}.rnn.python.ops.lstm_ops": rnn,
+    f"{_NAME}.rnn.python.ops.fused_rnn_cell": rnn,
+}
+
+
+class _Missing(ModuleType):
+    """A part of contrib that is not here: it can be imported, and says so when it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if f"{self.__name__}.{name}" in _MODULES:
+            return _MODULES[f"{self.__name__}.{name}"]
+        return _Missing(f"{self.__name__}.{name}")
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(self._message())
+
+    def __mro_entries__(self, _: Any) -> tuple[type, ...]:
+        raise NotImplementedError(self._message())
+
+    def _message(self) -> str:
+        name = self.__name__.replace("tensorflow.", "tf.", 1)
+        return (
+            f"{name}: expected a part of tf.contrib that cudnn_convert.compat has (cudnn_rnn, rnn), found "
+            "another, which left TensorFlow with version 2: replace the call"
+        )
+
+
+class _Package(_Missing):
+    """A part of contrib that import statements may look into."""
+
+    __path__: list[str] = []  # noqa: RUF012 - as a module has it
+
+
+class _Finder:
+    """Finds what import statements ask for below `tensorflow.contrib`."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        if name.startswith(f"{_NAME}."):
+            return importlib.util.spec_from_loader(name, _Loader())  # type: ignore[arg-type]
+        return None
+
+
+class _Loader:
+    @staticmethod
+    def create_module(spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Package(spec.name)
+
+    @staticmethod
+    def exec_module(module: ModuleType) -> None:
+        """Do nothing: the module is made already."""
+
+
+def install() -> None:
+    """See `cudnn_rnn.install`."""
+    if _NAME in sys.modules:
+        return
+    for name, module in _MODULES.items():
+        sys.modules[name] = module
+        for parent in _parents(name):
+            sys.modules.setdefault(parent, _Package(parent))
+    sys.meta_path.append(_Finder)
+    cells, layers = keras_private.legacy_namespaces()
+    owners: tuple[Any, Any] = tf, tf.compat.v1
+    for owner in owners:
+        owner.contrib = sys.modules[_NAME]
+    # Keras 3 has neither; what TensorFlow has in their place then raises for every name.
+    if not hasattr(tf.compat.v1.nn.rnn_cell, "BasicRNNCell"):
+        tf.compat.v1.nn.rnn_cell = cells
+    if not hasattr(tf.compat.v1.layers, "dense"):
+        tf.compat.v1.layers = layers
+
+
+def _parents(name: str) -> Iterator[str]:
+    """The packages around a module, up to contrib itself."""
+    while name != _NAME:
+        name = name.rpartition(".")[0]
+        yield name

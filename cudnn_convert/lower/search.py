@@ -1,0 +1,195 @@
+"""Traces a search over a model's steps, and adds it to a graph that has the model.
+
+The search calls the model's own nodes in the body of its loop. Variables and large constants stay where they
+are, outside of it, so that the graph has them once.
+
+    before:  a graph of one step or more: tokens, NAME_h -> logits, NAME_h_next
+    after:   the same, and decode/tokens, decode/NAME_h -> decode/sequences, decode/lengths, decode/scores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert import decode
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import NodeDef, callees, reachable_functions, reference, split
+from cudnn_convert.graph.passes import inlining
+from cudnn_convert.model import Decoder, Signature
+
+#: Takes a step's inputs by key, and what is held outside of the loop; gives its outputs by key.
+CallStep = Callable[[Mapping[str, Any], Sequence[Any]], Mapping[str, Any]]
+#: Elements of a constant that is held outside of the loop.
+_LARGE: Final = 1024
+#: The axes of a state with its rows first, and back.
+_ROWS_FIRST: Final = (1, 0, 2)
+
+
+def step_ends(decoder: Decoder, signature: Signature) -> dict[str, str]:
+    """The outputs of a step that a search reads, by key."""
+    keys = [decoder.logits, *(state.next_key for state in decoder.states)]
+    return {key: signature.outputs[key] for key in keys}
+
+
+def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
+    """The dtype and shape of each input of a search, of those of its step."""
+    rows = step[decoder.token].shape[1 - decoder.token_axis]
+    own = {
+        "tokens": tf.TensorSpec([rows], tf.int32),
+        "noise": tf.TensorSpec([rows, decoder.steps], tf.float32),
+    }
+    return {key: own[key] if key in own else step[key] for key in decoder.signature.inputs}
+
+
+def trace_search(
+    decoder: Decoder, step: Mapping[str, tf.TensorSpec], call: CallStep, outer: Sequence[tf.TensorSpec] = ()
+) -> inlining.Body:
+    """Trace a search whose step is `call`; its arguments are the search's inputs, then the `outer` tensors.
+
+    `step` has the dtype and shape of each input of the step.
+    """
+    specs = search_specs(decoder, step)
+
+    def search(*arguments: Any) -> tuple[Any, ...]:
+        given = dict(zip(specs, arguments, strict=False))
+        return _search(decoder, step, call, given, arguments[len(specs) :])
+
+    return inlining.trace_function(search, *specs.values(), *outer)
+
+
+def _search(
+    decoder: Decoder,
+    step: Mapping[str, tf.TensorSpec],
+    call: CallStep,
+    given: Mapping[str, Any],
+    outer: Sequence[Any],
+) -> tuple[Any, ...]:
+    """What a decoder finds, in the order of its signature's outputs."""
+    tokens = given["tokens"]
+    rows = tf.size(tokens) * decoder.width
+    beside = {
+        key: given[key] if axis is None else tf.gather(given[key], tf.range(rows) // decoder.width, axis=axis)
+        for key, axis in decoder.beside.items()
+    }
+
+    def take_step(tokens: Any, states: Any) -> tuple[Any, Any]:
+        fed = {decoder.token: tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)}
+        fed |= {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
+        fed |= {key: tf.transpose(state, _ROWS_FIRST) for key, state in states.items()}
+        answers = call(fed | beside, outer)
+        after = {}
+        for state in decoder.states:
+            last = tf.transpose(answers[state.next_key], _ROWS_FIRST)
+            after[state.key] = tf.ensure_shape(last, states[state.key].shape)
+        return _log_probs(decoder, answers[decoder.logits]), after
+
+    states = {state.key: tf.transpose(given[state.key], _ROWS_FIRST) for state in decoder.states}
+    usual: dict[str, Any] = {"end": decoder.end, "pad": decoder.pad}
+    if decoder.kind == "greedy":
+        return tuple(decode.greedy(take_step, tokens, states, steps=decoder.steps, **usual))
+    if decoder.kind == "sample":
+        return tuple(
+            decode.sample(
+                *(take_step, tokens, states, given["noise"]),
+                top_k=decoder.top_k,
+                temperature=decoder.temperature,
+                **usual,
+            )
+        )
+    best = decode.beam_search(
+        *(take_step, tokens, states),
+        width=decoder.width,
+        steps=decoder.steps,
+        length_penalty=decoder.length_penalty,
+        keep_history=decoder.history,
+        **usual,
+    )
+    return (best.sequences, best.lengths, best.scores, *(best.history or ()))
+
+
+def _log_probs(decoder: Decoder, values: Any) -> Any:
+    """Log probabilities `[m, vocabulary]` of what a step says of the next token."""
+    if decoder.logits_axis is not None:
+        values = tf.squeeze(values, [decoder.logits_axis])
+    values = tf.ensure_shape(values, [None, decoder.vocabulary])
+    values = values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
+    return tf.math.log(values) if decoder.scale == "probabilities" else tf.nn.log_softmax(values)
+
+
+def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -> node_defs.Graph:
+    """Add a search over the steps of a lowered graph; `signature` is that of the step."""
+    index, shapes = graph.index, graph.shapes
+    inputs = {split(name)[0] for name in signature.inputs.values()}
+    ends = step_ends(decoder, signature)
+    end_ops = [split(name)[0] for name in ends.values()]
+    outer = _find_held(graph, index.ancestors(end_ops, stop=inputs) - inputs)
+    outside = inputs | {split(name)[0] for name in outer}
+    needed = index.ancestors(end_ops, stop=outside) - outside
+    nodes = node_defs.extract_nodes(graph, needed)
+    used = reachable_functions(graph.functions, _callees(nodes))
+    functions = (function for name, function in graph.functions.items() if name in used)
+    step_graph = node_defs.Graph(nodes, nodes.node, functions).definition
+    step = {key: _spec(shapes, name) for key, name in signature.inputs.items()}
+
+    def call(fed: Mapping[str, Any], kept: Sequence[Any]) -> dict[str, Any]:
+        # Identities: the step is in the body of a loop, and what is held outside of it.
+        replaced = {signature.inputs[key]: tf.identity(value) for key, value in fed.items()}
+        replaced |= {name: tf.identity(value) for name, value in zip(outer, kept, strict=True)}
+        read = {name for node in step_graph.node for name in index.data_inputs(node)}
+        values = tf.graph_util.import_graph_def(
+            step_graph,
+            input_map={name: value for name, value in replaced.items() if name in read},
+            return_elements=[name for name in ends.values() if name not in replaced],
+            name="step",
+        )
+        rest = iter(values)
+        return {key: replaced[name] if name in replaced else next(rest) for key, name in ends.items()}
+
+    traced = trace_search(decoder, step, call, [_spec(shapes, name) for name in outer])
+    added = place_search(decoder, step, traced, outer)
+    library = graph.functions | {function.signature.name: function for function in traced.library}
+    return node_defs.Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
+
+
+def place_search(
+    decoder: Decoder, step: Mapping[str, tf.TensorSpec], traced: inlining.Body, outer: Sequence[str] = ()
+) -> list[NodeDef]:
+    """The nodes of a traced search, with its inputs and outputs under the names of its signature."""
+    taken, specs = decoder.signature.inputs, search_specs(decoder, step)
+    nodes = [
+        node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()
+    ]
+    name = f"{split(taken['tokens'])[0].rpartition('/')[0]}/search"
+    nodes += inlining.call(traced, name, [reference(each) for each in (*taken.values(), *outer)])
+    for k, (end, dtype) in enumerate(zip(decoder.signature.outputs.values(), traced.dtypes, strict=True)):
+        source = reference(f"{name}:{k}")
+        nodes.append(node_defs.identity(split(end)[0], source, dtype.as_datatype_enum))
+    return nodes
+
+
+def _find_held(graph: node_defs.Graph, needed: set[str]) -> list[str]:
+    """The tensors of a step that stay outside of the loop: values and handles of variables, constants."""
+    return [f"{node.name}:0" for node in graph.node if node.name in needed and _is_held(graph, node, needed)]
+
+
+def _is_held(graph: node_defs.Graph, node: NodeDef, needed: set[str]) -> bool:
+    if node.op == "ReadVariableOp":
+        return graph.index.nodes[split(node.input[0])[0]].op in ops.VARIABLES
+    if node.op in ops.VARIABLES:
+        readers = (reader for reader in graph.index.consumers(node.name) if reader.name in needed)
+        return any(reader.op != "ReadVariableOp" for reader in readers)
+    if node.op == "Const":
+        return bool(tf.TensorShape(node.attr["value"].tensor.tensor_shape).num_elements() > _LARGE)
+    return False
+
+
+def _callees(graph: node_defs.Graph) -> list[str]:
+    return [name for node in graph.node for name in callees(node)]
+
+
+def _spec(shapes: tf.Graph, name: str) -> tf.TensorSpec:
+    seen = shapes.get_tensor_by_name(name)
+    return tf.TensorSpec(seen.shape, seen.dtype.base_dtype)

@@ -1,0 +1,368 @@
+"""Plans a search over a streamed model's steps, for `--decode`.
+
+Of a streamed model it finds the input that takes tokens, and the output that has a number for each token of
+the vocabulary. What the graph leaves open is refused with the flag that names it. A batch that the graph has
+fixed is opened where only its inputs and states fixed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import Index, split, tensor, unique, walk
+from cudnn_convert.model import Decoder, Part, Signature
+from cudnn_convert.options import Options
+from cudnn_convert.plan import STREAM, Plan
+
+#: Beams of a search whose width is not given.
+WIDTH: Final = 8
+#: Ranks of an input of tokens, `[batch, steps]`, and of what is said of the vocabulary at each of them.
+_IDS, _EACH_STEP, _LAST_STEP = 2, 3, 2
+#: What carries token ids on to where rows of a table are taken, and numbers of tokens to an output.
+_CARRIERS: Final = ops.COPIES | frozenset("Cast Reshape Transpose Squeeze ExpandDims EnsureShape".split())
+#: Take rows of a table, by the position of the ids among their inputs.
+_LOOKUPS: Final = {**dict.fromkeys(ops.GATHERS, 1), "OneHot": 0, "DynamicPartition": 0}
+_PRODUCTS: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D LogSoftmax Log".split()
+)
+_MIXTURES: Final = ops.SUMS | frozenset("BiasAdd BiasAddV1 Sub Mul RealDiv Div".split())
+#: How many sums and products of an output are looked through.
+_DEPTH: Final = 8
+
+
+def plan_decoder(plan: Plan, options: Options) -> Plan:
+    """Plan a streamed `plan` with the search that `options` ask for.
+
+    Raises UnsupportedModelError where the graph leaves open what is searched, UsageError for flags that do
+    not fit it.
+    """
+    assert plan.streaming is not None and options.decode is not None and options.steps is not None
+    token = _find_token(plan, options.token)
+    axis = plan.streaming.inputs[token]
+    table = _count_rows_of_table(plan, token)
+    logits, scale = _find_logits(plan, options.logits, table)
+    plan, rows = _open_rows(plan, token, logits)
+    assert plan.streaming is not None
+    vocabulary = int(_shape(plan, plan.signature.outputs[logits])[-1])
+    _refuse_flags(plan, options, vocabulary, table)
+    states = [state.key for state in plan.streaming.states]
+    others = [key for key in plan.signature.inputs if key not in {token, *states}]
+    beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
+    taken = ["tokens", *states, *beside, *(["noise"] if options.decode == "sample" else [])]
+    given = ["sequences", "lengths", "scores"]
+    given += ["history_tokens", "history_parents", "history_scores"] if options.history else []
+    scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
+    decoder = Decoder(
+        kind=options.decode,
+        steps=options.steps,
+        width=(options.width or WIDTH) if options.decode == "beam" else 1,
+        end=options.end,
+        pad=options.pad,
+        length_penalty=options.length_penalty,
+        top_k=options.top_k,
+        temperature=options.temperature,
+        history=options.history,
+        token=token,
+        token_axis=axis,
+        logits=logits,
+        logits_axis=plan.streaming.outputs.get(logits),
+        scale=scale,
+        vocabulary=vocabulary,
+        lengths=tuple(sorted(plan.streaming.lengths)),
+        beside=beside,
+        states=plan.streaming.states,
+        signature=Signature(
+            {key: f"{scope}/{key}:0" for key in taken}, {key: f"{scope}/{key}:0" for key in given}
+        ),
+    )
+    # The step is a part of its own: where a file has one signature, it gets a file of its own too.
+    parts = (Part(STREAM, plan.parts[0].signature),)
+    return replace(
+        plan,
+        parts=parts,
+        decoder=decoder,
+        notes=(*plan.notes, *_notes(plan, decoder, rows, options)),
+        flags=(*plan.flags, *_flags(options, plan, decoder)),
+    )
+
+
+def _shape(plan: Plan, name: str) -> Any:
+    return plan.graph.shapes.get_tensor_by_name(name).shape
+
+
+def _describe(plan: Plan, name: str) -> str:
+    """A tensor's dtype and shape, as `float32 [?, 3]`."""
+    seen = plan.graph.shapes.get_tensor_by_name(name)
+    if seen.shape.rank is None:
+        return f"{seen.dtype.name} of unknown rank"
+    return f"{seen.dtype.name} [{', '.join('?' if size is None else str(size) for size in seen.shape)}]"
+
+
+def _find_key(wanted: str, keys: Mapping[str, str], flag: str) -> str:
+    """The key that a flag names, as a key or a tensor of the source. Raises UsageError."""
+    for key, name in keys.items():
+        if wanted == key or tensor(wanted) == tensor(name):
+            return key
+    listed = ", ".join(f"{key} ({name})" for key, name in keys.items()) or "none"
+    raise UsageError(f"{flag}: expected one of {listed}, found {wanted}")
+
+
+def _find_token(plan: Plan, wanted: str | None) -> str:
+    """The key of the input that takes tokens."""
+    streaming = plan.streaming
+    assert streaming is not None
+    with_steps = {key: plan.source.inputs[key] for key in streaming.inputs}
+    if wanted is not None:
+        token = _find_key(wanted, with_steps, "--token")
+        fitting = [token]
+    else:
+        fitting = [key for key in with_steps if _reads_rows(plan, plan.signature.inputs[key])]
+    listed = ", ".join(
+        f"{key} {_describe(plan, plan.signature.inputs[key])} ({name})" for key, name in with_steps.items()
+    )
+    expected = "token: expected one input of token ids [batch, steps], which take rows of a table, found"
+    if len(fitting) != 1:
+        cures = [Remedy({"token": name}, "name it with") for name in with_steps.values()]
+        line = f"{expected} {listed}; {', or '.join(map(str, cures))}"
+        raise UnsupportedModelError(plan.model.path, [Reason(line, *cures)])
+    (token,) = fitting
+    shape = _shape(plan, plan.signature.inputs[token])
+    if shape.rank != _IDS:
+        raise UnsupportedModelError(
+            plan.model.path, [f"{expected} {listed}; make the ids the input with --inputs"]
+        )
+    if others := [key for key in with_steps if key != token]:
+        raise UnsupportedModelError(
+            plan.model.path,
+            [
+                f"{', '.join(others)}: expected no input with steps beside the token {token}, for a search "
+                "has none for them; convert without --decode"
+            ],
+        )
+    return token
+
+
+def _reads_rows(plan: Plan, name: str) -> bool:
+    """Whether an input `[batch, steps]` is what rows of a table are taken by."""
+    return _shape(plan, name).rank == _IDS and any(True for _ in _lookups(plan.graph.index, name))
+
+
+def _lookups(index: Index, name: str) -> Iterator[Any]:
+    """The nodes that take rows of a table by the ids of a tensor."""
+
+    def onward(current: str) -> list[str]:
+        return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in _CARRIERS]
+
+    for current in walk([name], onward):
+        for reader in index.consumers(*split(current)):
+            position = _LOOKUPS.get(reader.op)
+            if position is not None and tensor(reader.input[position]) == tensor(current):
+                yield reader
+
+
+def _count_rows_of_table(plan: Plan, token: str) -> int | None:
+    """How many tokens the smallest table of an input has rows for; None where no table tells."""
+    index, counts = plan.graph.index, []
+    for node in _lookups(index, plan.signature.inputs[token]):
+        if node.op not in ops.GATHERS:
+            continue
+        holder = index.maker(node.input[0], ["Identity", "ReadVariableOp", "Enter", "Switch"])
+        if holder.op in ops.VARIABLES:
+            shape = tf.TensorShape(holder.attr["shape"].shape)
+        else:
+            shape = _shape(plan, tensor(node.input[0]))
+        counts += [shape[0]] if shape.rank and shape[0] else []
+    return min(counts, default=None)
+
+
+def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str, str]:
+    """The key of the output that has a number for each token, and what these numbers are."""
+    streaming, index = plan.streaming, plan.graph.index
+    assert streaming is not None
+    ends = {state.next_key for state in streaming.states}
+    keys = {key: name for key, name in plan.source.outputs.items() if key not in ends}
+    tensors = {key: plan.signature.outputs[key] for key in keys}
+    if wanted is not None:
+        chosen = _find_key(wanted, keys, "--logits")
+        if reason := _misfit(plan, chosen):
+            raise UnsupportedModelError(plan.model.path, [f"{reason}; name another output"])
+        return chosen, _scale(index, tensors[chosen]) or "logits"
+    fitting = [key for key in tensors if not _misfit(plan, key)]
+    if not fitting:
+        reasons = [f"{_misfit(plan, key)}; choose other --outputs" for key in tensors]
+        raise UnsupportedModelError(plan.model.path, reasons)
+    known = {key: scale for key in fitting if (scale := _scale(index, tensors[key]))}
+    if len(known) > 1:
+        known = {
+            key: scale for key, scale in known.items() if _shape(plan, tensors[key])[-1] == table
+        } or known
+    if len(known) != 1:
+        listed = ", ".join(f"{key} {_describe(plan, tensors[key])} ({keys[key]})" for key in fitting)
+        cures = [Remedy({"logits": keys[key]}, "name it with") for key in fitting]
+        line = f"logits: expected one output of logits or probabilities of the next token, found {listed}"
+        raise UnsupportedModelError(
+            plan.model.path, [Reason(f"{line}; {', or '.join(map(str, cures))}", *cures)]
+        )
+    ((chosen, scale),) = known.items()
+    return chosen, scale
+
+
+def _misfit(plan: Plan, key: str) -> str:
+    """Why an output cannot have a number for each token; empty where it can."""
+    streaming, name = plan.streaming, plan.signature.outputs[key]
+    assert streaming is not None
+    shape, axis = _shape(plan, name), streaming.outputs.get(key)
+    expected = "logits [batch, vocabulary] after the last step"
+    if axis is not None:
+        expected = "logits [batch, steps, vocabulary], or with the steps first"
+    rank = _LAST_STEP if axis is None else _EACH_STEP
+    is_float = plan.graph.shapes.get_tensor_by_name(name).dtype.is_floating
+    if is_float and shape.rank == rank and axis != rank - 1 and (shape[-1] or 0) > 1:
+        return ""
+    return f"output {key}: expected {expected}, found {_describe(plan, name)}"
+
+
+def _scale(index: Index, name: str, depth: int = _DEPTH) -> str | None:
+    """Whether a tensor has probabilities or logits, as far as what makes it says; else None."""
+    node = index.maker(name, _CARRIERS)
+    if node.op == "Softmax" or _is_softmax(index, node):
+        return "probabilities"
+    if node.op in _PRODUCTS:
+        return "logits"
+    if node.op not in _MIXTURES or not depth:
+        return None
+    parts = {_scale(index, part, depth - 1) for part in index.data_inputs(node)}
+    return "logits" if "logits" in parts and "probabilities" not in parts else None
+
+
+def _is_softmax(index: Index, node: Any) -> bool:
+    """Whether a node divides exponentials by their sum, as Keras' softmax of three axes does."""
+    if node.op not in ("RealDiv", "Div"):
+        return False
+    above, below = (index.maker(name, _CARRIERS) for name in index.data_inputs(node))
+    return above.op == "Exp" and below.op == "Sum" and index.maker(below.input[0], _CARRIERS) is above
+
+
+def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
+    """The plan with an open number of rows, and the number that its inputs and states fixed, if they did."""
+    streaming, name = plan.streaming, plan.signature.inputs[token]
+    assert streaming is not None
+    rows = _shape(plan, name)[1 - streaming.inputs[token]]
+    if rows is None:
+        return plan, None
+    starts = {state.start for state in streaming.states}
+    changed: dict[str, tf.TensorShape] = {}
+    for key, given in plan.signature.inputs.items():
+        shape = _shape(plan, given).as_list()
+        time = streaming.inputs.get(key)
+        places = [1] if given in starts else [k for k, size in enumerate(shape) if size == rows and k != time]
+        if places:
+            shape[places[0]] = None
+        changed[split(given)[0]] = tf.TensorShape(shape)
+    graph, whole = (_with_shapes(each, changed) for each in (plan.graph, plan.whole))
+    opened = replace(
+        plan,
+        graph=graph,
+        whole=whole,
+        streaming=replace(streaming, rows={**streaming.rows, token: 1 - streaming.inputs[token]}),
+    )
+    rows_axis = {0, 1} - {streaming.outputs.get(logits, 1)}
+    ends = [
+        (plan.signature.outputs[logits], rows_axis.pop()),
+        *((state.end, 1) for state in streaming.states),
+    ]
+    if kept := [end for end, axis in ends if _shape(opened, end)[axis] is not None]:
+        reason = f"{name}: expected an open number of rows, found {rows}, which the graph keeps in {kept[0]}"
+        raise UnsupportedModelError(plan.model.path, [f"{reason}; convert without --decode"])
+    return opened, rows
+
+
+def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> Any:
+    """A graph whose inputs of these names have other shapes."""
+    changes = {}
+    for name, shape in shapes.items():
+        if name in graph.index.nodes and graph.index.nodes[name].op in ops.ALL_PLACEHOLDERS:
+            changes[name] = node_defs.copy_node(graph.index.nodes[name])
+            changes[name].attr["shape"].shape.CopyFrom(shape.as_proto())
+            changes[name].attr.pop("_output_shapes", None)
+    return node_defs.replace_nodes(graph, changes)
+
+
+def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | None) -> None:
+    """Raise UsageError for flags that do not fit the vocabulary."""
+    if options.end is not None and options.end >= vocabulary:
+        raise UsageError(
+            f"--end: expected a token below {vocabulary}, the size of the vocabulary, found {options.end}"
+        )
+    if options.top_k is not None and options.top_k > vocabulary:
+        raise UsageError(
+            f"--top-k: expected at most {vocabulary}, the size of the vocabulary, found {options.top_k}"
+        )
+    assert options.steps is not None
+    width = options.width or WIDTH
+    if options.decode == "beam" and width > (most := _count_sequences(options, vocabulary, width)):
+        of = f"{options.steps} steps and {vocabulary} tokens"
+        raise UsageError(f"--width: expected at most {most}, as many as sequences of {of}, found {width}")
+    # An end that is never read needs no row.
+    readable = vocabulary - (options.end == vocabulary - 1)
+    if table is not None and readable > table:
+        reason = f"expected at most {table} tokens, as the table of the input has, found {vocabulary}"
+        raise UnsupportedModelError(plan.model.path, [f"logits: {reason}; convert without --decode"])
+
+
+def _count_sequences(options: Options, vocabulary: int, enough: int) -> int:
+    """How many sequences there are, counted up to `enough`."""
+    assert options.steps is not None
+    can_end, running, ended = int(options.end is not None), 1, 0
+    for _ in range(options.steps):
+        running, ended = running * (vocabulary - can_end), ended + running * can_end
+        if running + ended >= enough:
+            break
+    return running + ended
+
+
+def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> Iterator[str]:
+    search = {"beam": f"beam search of width {decoder.width}", "sample": "sampling"}
+    end = "no end" if decoder.end is None else f"end {decoder.end}"
+    what = search.get(decoder.kind, "greedy search")
+    begin = "signature" if FORMATS[options.format].keeps_signatures else "file"
+    taken = ", ".join(decoder.signature.inputs)
+    yield f"decode: {begin} decode takes {taken}: {what}, at most {decoder.steps} tokens, {end}"
+    token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
+    yield (
+        f"decode: tokens go into {token}; {logits} gives {decoder.scale} of {decoder.vocabulary} tokens"
+        + (
+            ", by its name"
+            if _scale(plan.graph.index, plan.signature.outputs[decoder.logits]) is None
+            else ""
+        )
+    )
+    if rows is not None:
+        yield f"decode: the number of rows is open; the source's inputs and states fixed {rows}"
+
+
+def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
+    """The flags that repeat a search."""
+    yield f"--decode={decoder.kind}"
+    yield f"--steps={decoder.steps}"
+    if decoder.kind == "beam":
+        yield f"--width={decoder.width}"
+    usual = {field: Options.__dataclass_fields__[field].default for field in _OTHERS}
+    yield from (
+        f"--{name.replace('_', '-')}={value}"
+        for name in _OTHERS
+        if (value := getattr(options, name)) != usual[name]
+    )
+    yield from ["--history"] if decoder.history else []
+    yield f"--token={plan.source.inputs[decoder.token]}"
+    yield f"--logits={plan.source.outputs[decoder.logits]}"
+
+
+_OTHERS: Final = ("end", "pad", "length_penalty", "top_k", "temperature")

@@ -1,0 +1,277 @@
+"""Objects in stores, by fsspec: lists, fetches, puts and removes them.
+
+A `Path` keeps an address but for one slash: `s3:/bucket/model.ckpt`. So a path is local or an address
+wherever paths go; `address_of` gives the address of one, None for a local path.
+
+A store has no renames of several objects. A folder begins with an object that says so, and ends with its
+provenance, the commit mark: a place without it is not finished. A single object appears whole in each store.
+
+Credentials are the store's own affair: variables, profiles, roles. An address that has some is refused, and
+no message repeats them.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from cudnn_convert.errors import (
+    AccessError,
+    CudnnConvertError,
+    MissingDependencyError,
+    ReadError,
+    UsageError,
+    WriteError,
+    first_line,
+)
+
+#: The schemes of addresses, and the package that fsspec needs for each.
+STORES: Final[Mapping[str, str]] = {"s3": "s3fs", "gs": "gcsfs", "memory": "fsspec"}
+#: The object that a place begins with; nothing reads what is in it.
+BEGUN: Final = ".cudnn_convert"
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+#: What a store says of the content of an object: fsspec's s3fs, gcsfs, and its memory.
+_CHECKSUMS: Final = ("ETag", "md5Hash", "crc32c", "etag", "created")
+#: The local disk is to blame, not the store.
+_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Variables whose values no message may have.
+_SECRET: Final = re.compile("SECRET|TOKEN|PASSWORD|ACCESS_KEY|CREDENTIAL|SAS|ACCOUNT_KEY")
+_QUERY: Final = re.compile(r"\?[^\s\"']*")
+
+
+def address_of(path: Path) -> str | None:
+    """The address that a path has, None for a local path. Nothing is asked of a store."""
+    scheme, rest = _split(path)
+    return f"{scheme}://{rest}" if scheme in STORES else None
+
+
+def name_of(path: Path) -> str:
+    """A path as a user writes it: the address with both its slashes."""
+    return address_of(path) or str(path)
+
+
+def _split(path: Path) -> tuple[str, str]:
+    first, *rest = path.parts or ("",)
+    match = _SCHEME.fullmatch(first)
+    return (match[1].lower(), "/".join(rest)) if match and rest else ("", "")
+
+
+def check(path: Path) -> None:
+    """Raise UsageError for the address of another kind of store, or one with credentials.
+
+    A local path that begins like an address passes if something is there.
+    """
+    scheme, rest = _split(path)
+    if not scheme or (scheme not in STORES and os.path.lexists(path)):
+        return
+    bucket = rest.partition("/")[0]
+    if "@" in bucket or ":" in bucket:
+        cure = "the store's own settings have them, such as AWS_PROFILE"
+        raise UsageError(f"{scheme}://...: expected an address without credentials, found some; {cure}")
+    if scheme not in STORES:
+        known = ", ".join(f"{store}://" for store in STORES)
+        raise UsageError(
+            f"{scheme}://{rest}: expected a path or {known}, found another address; work on a local copy"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """An object of a store: its bytes, and what the store says of its content."""
+
+    size: int
+    checksum: str
+
+
+def list_objects(path: Path) -> dict[str, Object]:
+    """The objects at an address and below it, by their names from its parent, with `/` between folders.
+
+    Those whose names merely begin like it are there too: the files of a checkpoint's prefix. Of a bucket all
+    are, by their names in it. Raises AccessError, MissingDependencyError.
+    """
+    _, rest = _split(path)
+    above, _, name = rest.rpartition("/")
+    store = _open(path)
+    above, name = (above, name) if above else (name, "")
+    with _say(path, AccessError):
+        # A listing of another run's objects must not be an old one.
+        store.invalidate_cache()
+        entries = store.find(above, detail=True, **({"prefix": name} if name else {}))
+    listed = {}
+    for key, entry in entries.items():
+        inside = key.removeprefix(store._strip_protocol(above)).lstrip("/")
+        if entry["type"] == "file" and not key.endswith("/") and inside.startswith(name):
+            checksum = "".join(str(entry.get(what, "")) for what in _CHECKSUMS)
+            listed[inside] = Object(int(entry["size"]), checksum)
+    return dict(sorted(listed.items()))
+
+
+def list_below(path: Path) -> dict[str, Object]:
+    """The objects at an address (by the name "") and below it, by their names from there."""
+    if not _split(path)[1].rpartition("/")[0]:
+        return list_objects(path)
+    whole = {key.removeprefix(path.name): entry for key, entry in list_objects(path).items()}
+    return {key.lstrip("/"): entry for key, entry in whole.items() if not key or key.startswith("/")}
+
+
+def digest_objects(listed: Mapping[str, Object]) -> str:
+    """The digest of names, sizes and the store's checksums of objects; "" for none."""
+    lines = "".join(f"{name}\0{entry.size}\0{entry.checksum}\n" for name, entry in sorted(listed.items()))
+    return hashlib.sha256(lines.encode()).hexdigest() if listed else ""
+
+
+def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Callable[[int], None]) -> None:
+    """Copy objects to a folder, by their names from the parent of an address.
+
+    `tell` is called with the bytes that are there. Raises ReadError for a name that would leave the folder,
+    AccessError, WriteError where the disk is full.
+    """
+    store, done = _open(path), 0
+    for name, entry in listed.items():
+        if "\0" in name or {"", ".", ".."} & {*name.split("/")}:
+            raise ReadError(name_of(path), name, expected="a name that is a path", found="another")
+        target = folder / PurePosixPath(name)
+        with _say(path, AccessError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            store.get_file(_key(store, path.parent / name), str(target))
+            size = target.stat().st_size
+        if size != entry.size:
+            raise AccessError(name_of(path.parent / name), f"{size} bytes came of {entry.size}; try again")
+        done += size
+        tell(done)
+
+
+def put(file: Path, path: Path) -> None:
+    """Copy a file to an address, where it appears whole. Raises WriteError."""
+    store = _open(path)
+    with _say(path, WriteError):
+        store.put_file(str(file), _key(store, path))
+
+
+def put_folder(folder: Path, path: Path, marks: Collection[str], *, tell: Callable[[int], None]) -> None:
+    """Copy a folder to an address; the file that `marks` names goes last.
+
+    What was at the address is replaced: from the first object on the place is not finished. After an error
+    the new objects are removed as far as the store lets us. Raises WriteError.
+    """
+    before, begun, done = list_below(path), path / BEGUN, 0
+    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
+    commit = next(name for name in names if name in marks)
+    names.remove(commit)
+    put_text("An artifact is being written here.\n", begun)
+    try:
+        for name in before.keys() & {*marks}:
+            remove(path / name)
+        for name in names:
+            put(folder / name, path / name)
+            done += (folder / name).stat().st_size
+            tell(done)
+        for name in before.keys() - {*names, *marks, BEGUN, ""}:
+            remove(path / name)
+        _require_whole(folder, path, names)
+        put(folder / commit, path / commit)
+    except BaseException as error:
+        with suppress(CudnnConvertError):
+            for name in {*names, commit} & list_below(path).keys():
+                remove(path / name)
+            # After an interruption an object may still be on its way.
+            if isinstance(error, Exception) and not list_below(path).keys() - {BEGUN}:
+                remove(begun)
+        raise
+    with suppress(CudnnConvertError):  # with its provenance the place is finished all the same
+        remove(begun)
+
+
+def _require_whole(folder: Path, path: Path, names: list[str]) -> None:
+    """Raise WriteError where the store has not all files with their sizes."""
+    listed = list_below(path)
+    for name in names:
+        size, entry = (folder / name).stat().st_size, listed.get(name)
+        if entry is None or entry.size != size:
+            what = "nothing" if entry is None else f"{entry.size} bytes"
+            raise WriteError(name_of(path / name), f"expected {size} bytes after writing them, found {what}")
+
+
+def put_text(text: str, path: Path) -> None:
+    """Write a text to an address. Raises WriteError."""
+    store = _open(path)
+    with _say(path, WriteError):
+        store.pipe_file(_key(store, path), text.encode())
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """The content of an object, None where there is none. Raises AccessError."""
+    if "" not in list_below(path):
+        return None
+    store = _open(path)
+    with _say(path, AccessError):
+        return bytes(store.cat_file(_key(store, path)))
+
+
+def remove(path: Path) -> None:
+    """Remove an object. Raises WriteError."""
+    store = _open(path)
+    with _say(path, WriteError):
+        store.rm_file(_key(store, path))
+
+
+def match(pattern: Path) -> list[Path]:
+    """The objects whose addresses match a pattern, sorted. Raises AccessError."""
+    store = _open(pattern)
+    with _say(pattern, AccessError):
+        store.invalidate_cache()
+        scheme = pattern.parts[0]
+        return [Path(scheme, key.lstrip("/")) for key in sorted(store.glob(_key(store, pattern)))]
+
+
+def _key(store: Any, path: Path) -> str:
+    """The name of an object as its file system has it."""
+    return str(store._strip_protocol(address_of(path)))
+
+
+def _open(path: Path) -> Any:
+    """The file system of an address. Raises UsageError, MissingDependencyError, AccessError."""
+    check(path)
+    scheme, _ = _split(path)
+    try:
+        import fsspec
+
+        with _say(path, AccessError):
+            return fsspec.filesystem(scheme)
+    except ImportError as cause:
+        advice = "install it: pip install 'cudnn-convert[remote]'"
+        reason = f"{name_of(path)}: expected the package {STORES[scheme]}, found none; {advice}"
+        raise MissingDependencyError(reason) from cause
+
+
+@contextmanager
+def _say(path: Path, kind: type[AccessError | WriteError]) -> Iterator[None]:
+    """Make an error of a store one of ours, with neither credentials nor queries in it.
+
+    Each store has exceptions of its own, from several libraries, with no class in common.
+    """
+    try:
+        yield
+    except (CudnnConvertError, ImportError):
+        raise
+    except Exception as cause:
+        if isinstance(cause, OSError) and cause.errno in _DISK:
+            raise WriteError(cause.filename or "the local disk", cause.strerror or str(cause)) from cause
+        begin = "cannot write: " if kind is WriteError else ""
+        raise kind(name_of(path), begin + without_secrets(first_line(cause))) from None
+
+
+def without_secrets(text: str) -> str:
+    """A store's message without the queries of its addresses and the values of secret variables."""
+    text = _QUERY.sub("", text)
+    for name, value in os.environ.items():
+        if len(value) > 3 and _SECRET.search(name.upper()):
+            text = text.replace(value, "...")
+    return text

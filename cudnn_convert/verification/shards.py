@@ -1,0 +1,241 @@
+"""Compares shards of a user's feeds in several processes, and joins what they found.
+
+A shard is a file of feeds. A process runs source and artifact on its feeds and keeps none of the values: it
+gives a `Partial`, whose size does not depend on theirs. The joined figures are those of one process: what
+depends on all feeds, such as the noise of rounding, is joined first, and a shard that was compared by other
+terms is compared again. Further evaluations of the noise, where a verdict hangs on them, and the question
+which outputs depend on recurrences, are answered here, on single feeds that are read when they are needed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from cudnn_convert.artifacts import runners
+from cudnn_convert.errors import UsageError
+from cudnn_convert.model import Array
+from cudnn_convert.verification import compare, end_to_end, recordings
+from cudnn_convert.verification.end_to_end import Comparison, Judging, Terms, Trial
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What a process found on the feeds of one shard, feed by feed.
+
+    `feeds` are the shapes of the inputs by key; `shapes`, `dtypes` and `gaps` are of the wanted tensors: the
+    last is how far rounding moved them in the first evaluation, empty where none was made. `sizes` are the
+    (time, batch) of each recurrence, `ranges` the least and the largest finite value of each output, None for
+    none. `differences` were found by the `terms`.
+    """
+
+    feeds: Sequence[dict[str, tuple[int, ...]]]
+    shapes: Sequence[Sequence[tuple[int, ...]]]
+    dtypes: Sequence[str]
+    gaps: Sequence[list[float]]
+    sizes: Sequence[Sequence[tuple[int, int]]]
+    ranges: Sequence[dict[str, tuple[float, float] | None]]
+    terms: Terms
+    differences: Sequence[Sequence[compare.Difference]]
+
+
+#: Gives the partial of each shard, in order, by the terms given or by the shard's own.
+Measure = Callable[[Sequence[Path], Terms | None], Iterator[Partial]]
+
+
+def _require_apart(judging: Judging) -> None:
+    """Raise UsageError where feeds cannot be compared apart from each other."""
+    if not isinstance(judging.options.data, Path):
+        cure = "give --data with a pattern, or leave it out"
+        raise UsageError(f"--jobs: expected shards of feeds, found none; {cure}")
+    if judging.plan.states or judging.plan.streaming:
+        what = "expected calls that are apart from each other, found state that goes from one to the next"
+        raise UsageError(f"--jobs: {what}; leave it out")
+
+
+def measure_shard(
+    judging: Judging, runner: runners.Runner, shard: Path, terms: Terms | None = None
+) -> Partial:
+    """Compare the artifact with the source on the feeds of one shard.
+
+    Without `terms` the noise is measured on them, and they are compared by terms of their own. Raises
+    UsageError for feeds that the source does not take.
+    """
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = recordings.accept_feeds(judging.judge, source, shard)
+        source.restart()
+        exact, sizes = [], []
+        for feed in feeds:
+            exact.append(end_to_end.run_judge(judging, source, feed))
+            sizes.append([*source.sizes])
+    answers = end_to_end.run_artifact(judging.plan, runner, feeds)
+    comparison = Comparison(judging, Trial(feeds, exact, sizes), answers)
+    gaps = [] if terms else _measure_gaps(judging, comparison.trial)
+    noise = [max(column) for column in zip(*gaps, strict=True)]
+    terms = terms or comparison.terms(noise)
+    places = {key: k for k, key in enumerate(judging.plan.signature.outputs)}
+    return Partial(
+        [end_to_end.shapes_of(judging.plan, feed) for feed in feeds],
+        comparison.shapes,
+        [value.dtype.name for value in exact[0]],
+        gaps,
+        sizes,
+        [{key: _range(values[k]) for key, k in places.items()} for values in exact],
+        terms,
+        comparison.differences(terms),
+    )
+
+
+def _measure_gaps(judging: Judging, trial: Trial) -> list[list[float]]:
+    """How far rounding moves each wanted tensor in the reference's own order, feed by feed."""
+    if judging.dtype.name == "float64":
+        return [[0.0] * len(judging.wanted) for _ in trial.feeds]
+    with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
+        source.restart()
+        rounded = (end_to_end.run_judge(judging, source, feed) for feed in trial.feeds)
+        return [
+            [end_to_end.difference(value, other) for value, other in zip(exact, values, strict=True)]
+            for exact, values in zip(trial.exact, rounded, strict=True)
+        ]
+
+
+def _range(values: Array) -> tuple[float, float] | None:
+    """The least and the largest finite value of floats; None where there is none."""
+    if values.dtype.kind not in "fV":
+        return None
+    wide = values.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
+
+
+def compare_shards(judging: Judging, measure: Measure) -> Comparison:
+    """Have each shard of the user's feeds compared, and join what was found."""
+    _require_apart(judging)
+    assert isinstance(judging.options.data, Path)
+    shards = recordings.find_shards(judging.options.data)
+    partials = [*measure(shards, None)]
+    feeds = _Feeds(judging, shards, [len(partial.feeds) for partial in partials])
+    sizes = [size for partial in partials for size in partial.sizes]
+    shapes = [shape for partial in partials for shape in partial.feeds]
+    trial = _ShardedTrial(feeds, _Exact(judging, feeds), sizes, shapes=shapes)
+    return _ShardedComparison(judging, trial, (), shards, measure, partials, [*partials])
+
+
+class _Lazy(Sequence[_Value]):
+    """Values by the number of a feed, each made when it is asked for."""
+
+    @overload
+    def __getitem__(self, number: int) -> _Value: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[_Value]: ...
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return [self.make(k) for k in range(len(self))[number]]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self.make(number)
+
+    def make(self, number: int) -> _Value:
+        """The value of a feed."""
+        raise NotImplementedError
+
+
+class _Feeds(_Lazy[dict[str, Array]]):
+    """The feeds of all shards, of which one shard at a time is in memory."""
+
+    def __init__(self, judging: Judging, shards: Sequence[Path], counts: Sequence[int]) -> None:
+        self._judging, self._shards = judging, shards
+        self._ends = [*accumulate(counts)]
+        self._kept: tuple[int, list[dict[str, Array]]] = (-1, [])
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def make(self, number: int) -> dict[str, Array]:
+        shard = bisect_right(self._ends, number)
+        if self._kept[0] != shard:
+            self._kept = shard, recordings.read_feeds(self._judging.judge, self._shards[shard])
+        return self._kept[1][number - (self._ends[shard - 1] if shard else 0)]
+
+
+class _Exact(_Lazy[list[Array]]):
+    """The exact answers of the source to each feed, computed when they are asked for."""
+
+    def __init__(self, judging: Judging, feeds: _Feeds) -> None:
+        self._judging, self._feeds = judging, feeds
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def make(self, number: int) -> list[Array]:
+        with self._judging.judge.open(trust=self._judging.trust) as source:
+            source.restart()
+            return end_to_end.run_judge(self._judging, source, self._feeds[number])
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardedTrial(Trial):
+    """A trial whose feeds and exact answers are made when they are asked for; `shapes` are known of all."""
+
+    shapes: Sequence[dict[str, tuple[int, ...]]] = ()
+
+    def count_values(self, number: int) -> int:
+        return sum(int(np.prod(shape)) for shape in self.shapes[number].values())
+
+
+@dataclass(frozen=True)
+class _ShardedComparison(Comparison):
+    """A comparison made of partials; those of other terms are measured again when they are asked for."""
+
+    shards: Sequence[Path]
+    measure: Measure
+    partials: Sequence[Partial]
+    #: The partials by the terms that were asked for last.
+    latest: list[Partial]
+
+    @property
+    def first_gaps(self) -> Sequence[list[float]]:
+        return [gaps for partial in self.partials for gaps in partial.gaps]
+
+    def shapes_of_feeds(self) -> Sequence[dict[str, tuple[int, ...]]]:
+        return [shapes for partial in self.partials for shapes in partial.feeds]
+
+    @property
+    def shapes(self) -> Sequence[Sequence[tuple[int, ...]]]:
+        return [shapes for partial in self.partials for shapes in partial.shapes]
+
+    @property
+    def kinds(self) -> list[np.dtype[Any]]:
+        dtypes = (dtype_of(name) for name in self.partials[0].dtypes)
+        return [end_to_end.bound_dtype(dtype, self.judging.dtype) for dtype in dtypes]
+
+    def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
+        others = [k for k, partial in enumerate(self.latest) if partial.terms != terms]
+        again = self.measure([self.shards[k] for k in others], terms) if others else iter(())
+        for k, partial in zip(others, again, strict=True):
+            self.latest[k] = partial
+        return [differences for partial in self.latest for differences in partial.differences]
+
+    def spread(self, output: str) -> float:
+        every = [ranges[output] for partial in self.partials for ranges in partial.ranges]
+        known = [bounds for bounds in every if bounds is not None]
+        return max(high for _, high in known) - min(low for low, _ in known) if known else 0.0
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The type of a name, bfloat16 too."""
+    if name == "bfloat16":
+        import ml_dtypes
+
+        coarse: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return coarse
+    plain: np.dtype[Any] = np.dtype(name)
+    return plain

@@ -1,0 +1,146 @@
+"""Axes of one name have one size, whatever the sizes are: asked of ONNX Runtime, which knows no plan."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from support.samples import FIXTURES, ROOT, fixture
+from support.tiers import some
+from tensorflow.core.protobuf import saved_model_pb2
+
+import cudnn_convert
+from cudnn_convert.plan import axes
+
+#: The axes of some models, by key.
+AXES: dict[str, dict[str, list[Any]]] = {
+    "1.15.5-v3_lengths_time_major": {
+        "x": ["time", "batch", 4], "lengths": ["batch"], "rnn_out": ["time", "batch", 10],
+        "state_h": [4, "batch", 5], "state_c": [4, "batch", 5],
+    },
+    "1.15.5-v3_batch_major": {
+        "x": ["batch", "time", 3], "h0": ["batch", 2, 6], "rnn_out": ["batch", "time", 12],
+        "state_h": ["batch", 2, 6],
+    },
+    "seq2seq": {  # an encoder and a decoder, each with steps of its own
+        "source": ["batch", "time"], "tokens": ["batch", "time_2"], "h": ["batch", 40], "c": ["batch", 40],
+        "log_probs": ["batch", "time_2", 12], "next_h": ["batch", 40], "next_c": ["batch", 40],
+        "encoded_h": ["batch", 40], "encoded_c": ["batch", 40],
+    },
+    "bilstm_tagger": {  # a condition on one step contradicts all other sizes
+        "ids": ["batch", "time"], "logits": ["batch", "time", 7], "tags": ["batch", None], "score": [None],
+    },
+    "ocr_crnn": {  # the steps are columns of an image, two of them each
+        "images": ["batch", 12, None, 1], "logits": [None, "batch", 11], "decoded": [None, None],
+    },
+}  # fmt: skip
+#: The least width of an image: strides halve it.
+_WIDE = 12
+
+
+def source(name: str) -> Path:
+    model = ROOT / "models" / name / "model.ckpt"
+    return model if model.parent.is_dir() else fixture(name).prefix
+
+
+def dimensions(value: Any) -> list[Any]:
+    """The shape that ONNX Runtime tells, None for what is no name of this tool's."""
+    return [None if str(size).startswith(("dim_", "unk__")) else size for size in value.shape]
+
+
+def require_equal_sizes(path: Path) -> int:
+    """Run a model with two batches and two numbers of steps; give how many sizes a name has foretold."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = {size for value in session.get_inputs() for size in value.shape if isinstance(size, str)}
+    told = 0
+    for batch, time in product((2, 5), (_WIDE, _WIDE + 8)):
+        # Times of their own differ from each other, and from the batch.
+        sizes = {name: time + 2 * number for number, name in enumerate(sorted(names))} | {"batch": batch}
+        feed = {
+            value.name: make_feed(value, [sizes.get(size, size) for size in value.shape])
+            for value in session.get_inputs()
+        }
+        for value, found in zip(session.get_outputs(), session.run(None, feed), strict=True):
+            shape = dimensions(value)
+            assert len(shape) == found.ndim, value.name
+            for size, actual in zip(shape, found.shape, strict=True):
+                if size is not None:
+                    assert actual == sizes.get(size, size), (value.name, shape, found.shape)
+                    told += isinstance(size, str)
+    return told
+
+
+def make_feed(value: Any, shape: list[int]) -> Any:
+    """Numbers for an input; a whole number is 1, which is a token, a length and a truth."""
+    names = {"float": "float32", "double": "float64"}
+    kind = np.dtype(names.get(name := value.type[len("tensor(") : -1], name))
+    values = np.random.default_rng(0).normal(size=shape)
+    return values.astype(kind) if kind.kind == "f" else np.ones(shape, kind)
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_names_are_sizes(tmp_path: Path, name: str) -> None:
+    report = cudnn_convert.convert(source(name), tmp_path / "model.onnx", verify=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    shapes = {value.name: dimensions(value) for value in (*session.get_inputs(), *session.get_outputs())}
+    assert shapes == AXES[name]
+    known = {key: [*shape] for key, shape in report.axes.items()}
+    assert known == {key: shape for key, shape in AXES[name].items() if key in known}
+    assert require_equal_sizes(tmp_path / "model.onnx") >= 4
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", [each.name for each in FIXTURES if each.name.startswith("1.15.5")])
+def test_names_are_sizes_in_every_fixture(tmp_path: Path, name: str) -> None:
+    try:
+        cudnn_convert.convert(fixture(name).prefix, tmp_path / "model.onnx", verify=False)
+    except cudnn_convert.CudnnConvertError as error:
+        pytest.skip(str(error))
+    if not (tmp_path / "model.onnx").is_file():
+        pytest.skip("portable already")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    if any(None in dimensions(value) for value in session.get_inputs()):
+        pytest.skip("sizes without a name may have to be equal")
+    require_equal_sizes(tmp_path / "model.onnx")
+
+
+def test_a_saved_model_and_every_provenance_have_the_names(tmp_path: Path) -> None:
+    name = "1.15.5-v3_lengths_time_major"
+    cudnn_convert.convert(source(name), tmp_path / "saved", verify=False)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((tmp_path / "saved" / "saved_model.pb").read_bytes())
+    signature = saved.meta_graphs[0].signature_def["serving_default"]
+    infos = {**signature.inputs, **signature.outputs}
+    shapes = {
+        key: [dimension.name or dimension.size for dimension in info.tensor_shape.dim]
+        for key, info in infos.items()
+    }
+    assert shapes == AXES[name]
+    text = (tmp_path / "saved" / "assets.extra" / "cudnn_convert.json").read_text()
+    assert json.loads(text)["axes"] == AXES[name]
+
+
+@pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))
+def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, name: str) -> None:
+    from cudnn_convert.artifacts import origin
+
+    out = tmp_path / "model.tflite"
+    report = cudnn_convert.convert(source(name), out, verify=False)
+    _, _, recorded = origin.identify(out)
+    assert recorded is not None
+    assert recorded["axes"] == {key: [*shape] for key, shape in report.axes.items()}
+    assert "batch" in recorded["axes"]["x"]
+
+
+@pytest.mark.parametrize(
+    ("timed", "groups"),
+    [(1, [[0]]), (2, [[0, 1], [0, 0]]), (3, [[0, 1, 2], [0, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]])],
+)
+def test_times_are_tried_from_all_different_to_all_the_same(timed: int, groups: list[list[int]]) -> None:
+    found = [*axes._partitions(timed)]
+    assert sorted(found) == sorted(groups)

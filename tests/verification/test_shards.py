@@ -1,0 +1,128 @@
+"""Shards of a user's feeds, compared apart: the figures of one process, whatever the shards' own terms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.command_line import command
+from support.ray_nodes import begin_cluster
+from support.samples import fixture
+
+from cudnn_convert import pipeline
+from cudnn_convert.errors import UsageError
+from cudnn_convert.options import Options
+from cudnn_convert.verification import check, end_to_end, shards
+from cudnn_convert.verification.end_to_end import Comparison
+
+SAMPLE = "1.15.5-v3_batch_major"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact, and shards of feeds: of some sizes, of one size alone, with one that is large."""
+    folder = tmp_path_factory.mktemp("shards")
+    assert command(fixture(SAMPLE).prefix, folder / "m.onnx", "--no-verify", "--quiet").code == 0
+    rng = np.random.default_rng(7)
+    for number, sizes in enumerate([[(5, 3), (9, 2)], [(4, 4)], [(6, 6), (6, 6)], [(11, 2)]]):
+        feeds = {}
+        for k, (steps, rows) in enumerate(sizes):
+            feeds[f"feed{k}/x"] = rng.normal(0, 1 + number, (rows, steps, 3)).astype(np.float32)
+            feeds[f"feed{k}/h0"] = rng.normal(0, 1, (rows, 2, 6)).astype(np.float32)
+        np.savez(folder / f"shard{number}.npz", **feeds)
+    return folder
+
+
+def options(folder: Path, **settings: Any) -> Options:
+    return Options(data=folder / "shard*.npz", **settings)
+
+
+class Here:
+    """Shares calls out in this process, and notes how many; later shards are done first."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, function: Callable[..., Any], *columns: Sequence[Any]) -> Iterator[Any]:
+        rows = [*zip(*columns, strict=True)]
+        self.calls += len(rows)
+        return iter([*reversed([function(*row) for row in reversed(rows)])])
+
+
+def verify(folder: Path, share: Any = None, **settings: Any) -> dict[str, Any]:
+    """The verification as JSON."""
+    result = pipeline.verify(fixture(SAMPLE).prefix, folder / "m.onnx", options(folder, **settings), share)
+    return dict(json.loads(result.to_json()))
+
+
+def test_shards_have_the_figures_of_one_process(folder: Path) -> None:
+    whole, share = verify(folder), Here()
+    assert len(whole["feeds"]) == 6
+    assert verify(folder, share) == whole
+    # Of feeds of one size alone no axis is known to be time: these are compared again, by the terms of all.
+    assert 4 < share.calls < 8
+
+
+def test_what_bounds_are_held_against_is_of_all_shards(folder: Path) -> None:
+    """Spread and types of each output, and the first evaluation of the noise."""
+    pair = pipeline.plan_for_artifact(fixture(SAMPLE).prefix, folder / "m.onnx", options(folder))
+    judging = check.prepare_judging(pair.plan, pair.options)
+    runner = check.open_runner(judging, pair.path)
+    trial = check.run_source(judging)
+    whole = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
+    joined = shards.compare_shards(
+        judging, lambda files, terms: (shards.measure_shard(judging, runner, file, terms) for file in files)
+    )
+    for output in judging.plan.signature.outputs:
+        assert joined.spread(output) == whole.spread(output) > 0
+    assert joined.kinds == whole.kinds
+    gaps = [[max(column) for column in zip(*joined.first_gaps, strict=True)], check.measure_noise(whole)]
+    assert gaps[0] == gaps[1] and min(gaps[0]) > 0
+
+
+def test_terms_of_the_user_are_those_of_each_shard(folder: Path) -> None:
+    whole, share = verify(folder, atol=1e-3, rtol=0.0), Here()
+    assert verify(folder, share, atol=1e-3, rtol=0.0) == whole
+
+
+def test_a_difference_is_told_as_by_one_process(folder: Path) -> None:
+    """The worst element lies in one feed of one shard, which has its number among all."""
+    lines = []
+    for share in (None, Here()):
+        with pytest.raises(pipeline.VerificationError) as caught:
+            verify(folder, share, atol=1e-9, rtol=0.0)
+        lines.append((caught.value.reasons, json.loads(caught.value.report.to_json())))
+    assert lines[0] == lines[1]
+    assert lines[0][1]["outputs"][0]["worst_element"]["feed"] > 1
+
+
+def test_shards_need_data(folder: Path) -> None:
+    with pytest.raises(UsageError, match="--jobs: expected shards of feeds, found none; give --data with a"):
+        pipeline.verify(fixture(SAMPLE).prefix, folder / "m.onnx", Options(), Here())
+    line = r"shards\*\.npz: expected a pattern of .npz files, found nothing$"
+    with pytest.raises(UsageError, match=line):
+        pipeline.verify(
+            fixture(SAMPLE).prefix, folder / "m.onnx", Options(data=folder / "shards*.npz"), Here()
+        )
+
+
+def test_state_that_goes_from_call_to_call_is_not_shared_out(folder: Path, tmp_path: Path) -> None:
+    source = fixture("1.15.5-state_lstm").prefix
+    assert command(source, tmp_path / "m.onnx", "--no-verify", "--quiet").code == 0
+    with pytest.raises(UsageError, match="found state that goes from one to the next; leave it out"):
+        pipeline.verify(source, tmp_path / "m.onnx", options(folder), Here())
+
+
+@pytest.mark.every
+def test_processes_and_a_cluster_print_the_same(folder: Path) -> None:
+    call = ("verify", fixture(SAMPLE).prefix, folder / "m.onnx", "--data", folder / "shard*.npz", "--json")
+    whole = command(*call, "--quiet")
+    assert whole.code == 0
+    assert command(*call, "--jobs", 2, "--quiet") == whole
+    with begin_cluster() as cluster:
+        ray = ("--engine", "ray", "--ray-address", cluster.address)
+        assert command(*call, *ray, "--quiet") == whole
