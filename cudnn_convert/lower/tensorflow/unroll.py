@@ -97,9 +97,9 @@ class _Traced:
         read = {name for node in graph.node for name in node.input}
         wanted = [tensor(name) for state_names in after for name in state_names if name not in given]
         taken = {tensor(name): value for name, value in given.items() if name in read}
-        made = tf.import_graph_def(graph, taken, wanted, name=_SCOPE)
-        found = given | dict(zip(map(reference, wanted), made, strict=True))
-        return [tuple(found[name] for name in state_names) for state_names in after]
+        results = tf.import_graph_def(graph, taken, wanted, name=_SCOPE)
+        values = given | dict(zip(map(reference, wanted), results, strict=True))
+        return [tuple(values[name] for name in state_names) for state_names in after]
 
     def _copy(self, inputs: Mapping[str, str], number: int) -> Iterator[NodeDef]:
         for node in self.nodes:

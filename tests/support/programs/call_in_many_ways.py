@@ -23,8 +23,8 @@ expected, direction, slope = (given.pop(key) for key in ("expected", "direction"
 v1 = tf.compat.v1
 
 
-def check(way: str, found: Any, right: Any = expected) -> None:
-    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-4, err_msg=way)
+def check(way: str, values: Any, right: Any = expected) -> None:
+    np.testing.assert_allclose(values, right, rtol=1e-4, atol=1e-4, err_msg=way)
     print(way, flush=True)
 
 
@@ -36,8 +36,8 @@ def in_sessions() -> None:
         fetch = signature.outputs["y"].name
         check("session", session.run(fetch, feed))
         with ThreadPoolExecutor(4) as callers:
-            for found in callers.map(lambda _: session.run(fetch, feed), range(8)):
-                check("session, four callers", found)
+            for y in callers.map(lambda _: session.run(fetch, feed), range(8)):
+                check("session, four callers", y)
 
 
 def as_functions() -> None:
@@ -49,8 +49,8 @@ def as_functions() -> None:
 
     check("function", model(**tensors))
     with ThreadPoolExecutor(4) as callers:
-        for found in callers.map(lambda _: model(**tensors), range(8)):
-            check("function, four callers", found)
+        for y in callers.map(lambda _: model(**tensors), range(8)):
+            check("function, four callers", y)
 
     @tf.function(autograph=False)
     def branch(taken: Any) -> Any:
