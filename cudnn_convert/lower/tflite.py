@@ -23,7 +23,8 @@ from cudnn_convert.graph.index import INPUT, split, tensor, unique
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
-from cudnn_convert.lower.tensorflow.while_loop import State, Steps, times
+from cudnn_convert.lower.tensorflow.unroll import State
+from cudnn_convert.lower.tensorflow.while_loop import CellSteps, times
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
@@ -206,7 +207,7 @@ def _layer(
     *,
     backward: bool,
     names: Mapping[Any, str],
-    cell: Callable[..., Steps],
+    cell: Callable[..., CellSteps],
 ) -> tuple[Any, Any, Any]:
     sums, stepped = cell(mode, x, arrays, layouts.LOOP)
     time, batch, width = tf.shape(x)[0], tf.shape(x)[1], state[0].shape[1]
@@ -248,7 +249,7 @@ def _write_rows(items: Any, rows: Any, at: Any) -> Any:
     return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 
 
-def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Steps:
+def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> CellSteps:
     """The steps of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
     kernel, recurrent, bias, peepholes = arrays
 

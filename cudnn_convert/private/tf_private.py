@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Final
 
+from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.client import device_lib
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels, meta_graph, op_def_registry, ops
@@ -18,6 +19,8 @@ from tensorflow.python.training.saving import saveable_object
 #: The base class of what a `tf.compat.v1.train.Saver` saves beside variables, and of one tensor of it.
 SaveableObject: Any = saveable_object.SaveableObject
 SaveSpec: Any = saveable_object.SaveSpec
+
+_LOOPS: Final = frozenset({"While", "StatelessWhile"})
 
 
 def find_op(name: str) -> Any:
@@ -91,3 +94,23 @@ def parse_xspace(content: bytes) -> Any:
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     return xplane_pb2.XSpace.FromString(content)
+
+
+def run_body_on_one_thread(op: Any) -> None:
+    """Have the functions of a `while` loop run step after step on one thread; `op` is the loop or reads it.
+
+    The loop stays an op when the graph runs: by default TensorFlow makes Switch and Merge nodes of it, and
+    its scheduler handles each node of each iteration. Nothing happens where the loop is none of TensorFlow 2.
+    The functions must hold no loop, branch or call: with a pool of one thread those would wait for ever.
+    Source: tensorflow v2.21.0 core/common_runtime/function.cc (`_executor`), single_threaded_executor.cc.
+    """
+    while op.type not in _LOOPS:
+        if op.type != "Identity":
+            return
+        op = op.inputs[0].op
+    op._clear_attr("_lower_using_switch_merge")
+    for name in ("cond", "body"):
+        value = attr_value_pb2.AttrValue()
+        value.CopyFrom(op.node_def.attr[name])
+        value.func.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"
+        op._set_attr(name, value)

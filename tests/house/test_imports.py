@@ -45,7 +45,7 @@ ALLOWED = {
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
     "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
-    "lower.tensorflow": "errors model weights graph graph.passes recurrences",
+    "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "compat": "private model weights lower.tensorflow",
     "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm lower.search",

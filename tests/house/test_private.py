@@ -194,3 +194,17 @@ def test_what_a_layer_raised_is_found_in_what_keras_says() -> None:
         keras.saving.deserialize_keras_object(config)
     assert keras_private.innermost_line(caught.value).startswith("Received an invalid value for `units`")
     assert keras_private.innermost_line(ValueError()) == "ValueError"
+
+
+def test_the_functions_of_a_loop_run_on_one_thread() -> None:
+    """By an attribute of each; the loop stays an op."""
+    with tf.Graph().as_default() as graph:
+        done = tf.while_loop(lambda k: k < 3, lambda k: (k + 1,), (tf.constant(0),))
+        tf_private.run_body_on_one_thread(done[0].op)
+        tf_private.run_body_on_one_thread(tf.constant(1).op)  # no loop: nothing happens
+    (loop,) = (node for node in graph.as_graph_def().node if node.op == "StatelessWhile")
+    for name in ("cond", "body"):
+        assert loop.attr[name].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
+    assert "_lower_using_switch_merge" not in loop.attr
+    with tf.compat.v1.Session(graph=graph) as session:
+        assert session.run(done[0]) == 3

@@ -5,9 +5,9 @@ input's product. Sequences are `[time, batch, columns]`; rows may have lengths, 
 rows.
 
 To share TensorFlow's cost of an iteration among several steps, a first loop takes `together[0]` steps an
-iteration, the next loops fewer, the last one step. A single step, as in streaming, needs no loop. A loop
-alone is plain, with one step an iteration: TensorFlow Lite's converter supports no list items of several
-sizes.
+iteration, the next loops fewer, the last one step. Their bodies run op after op on one thread, without
+TensorFlow's scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an
+iteration: TensorFlow Lite's converter supports no list items of several sizes.
 
 Each tensor that a loop carries or reads costs three ops an iteration, so it carries no second counter.
 Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
@@ -26,7 +26,10 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.lower.tensorflow import unroll
+from cudnn_convert.lower.tensorflow.unroll import State, Step, Steps
 from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
+from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 
 
@@ -60,22 +63,19 @@ def times(x: Any, matrix: Any, bias: Any = None) -> Any:
 def affine(x: Any, matrix: Any, bias: Any) -> Any:
     """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
-    TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum.
-    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its supported patterns.
+    TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum. A fused product of
+    one row stays on its thread; one that is not wakes a second thread, which may take longer than a call.
+    Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its patterns; the rest is measured.
     """
     return tf.nn.bias_add(x @ matrix, bias)
 
 
-#: The hidden state `[batch, width]`, which is also a step's output, and for an LSTM the cell state.
-State = tuple[Any, ...]
-#: `(rows of each sum, old state) -> new state`.
-Step = Callable[[Sequence[Any], State], State]
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 #: A GRU's kernel, recurrent kernel, bias and recurrent bias, each with the columns of all gates.
 _WHOLE: Final = 4
 
 #: The input's part of each sum, `[time, batch, columns]`, and the step that takes one row of each.
-Steps = tuple[Sequence[Any], Step]
+CellSteps = tuple[Sequence[Any], Step]
 
 
 def weights(cell: Cell) -> dict[str, Array]:
@@ -125,42 +125,44 @@ def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout) -> Steps:
+def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout) -> CellSteps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last."""
     order = layout.gates[mode]
     if mode is Mode.GRU:
         return (_whole_gru if len(arrays) == _WHOLE else _gru)(x, order, *arrays)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
-    return [times(x, kernel, bias)], partial(step, recurrent, *projection)
+    return [times(x, kernel)], partial(step, recurrent, bias, *projection)
 
 
-def _rnn(activation: Callable[[Any], Any], recurrent: Any, rows: Sequence[Any], state: State) -> State:
-    return (activation(rows[0] + state[0] @ recurrent),)
+def _rnn(
+    activation: Callable[[Any], Any], recurrent: Any, bias: Any, rows: Sequence[Any], state: State
+) -> State:
+    return (activation(rows[0] + affine(state[0], recurrent, bias)),)
 
 
-def _lstm(order: Sequence[Gate], recurrent: Any, *rest: Any) -> State:
+def _lstm(order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any) -> State:
     """One LSTM step; `rest` is an optional projection, the rows, the state."""
     *projection, (sums,), (h, c) = rest
-    gates = _activate(sums + h @ recurrent, order)
+    gates = _activate(sums + affine(h, recurrent, bias), order)
     c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
     h = gates[Gate.OUTPUT] * tf.tanh(c)
     return h @ projection[0] if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, recurrent_bias = candidate
 
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
-        gates = rows[0] + h @ recurrent
+        gates = rows[0] + affine(h, recurrent, bias)
         return _apply_gates(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
 
-    return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
+    return [times(x, kernel), times(x, candidate_kernel, candidate_bias)], step
 
 
-def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> Steps:
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
     kernel, recurrent, bias, recurrent_bias = arrays
     sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
 
@@ -230,14 +232,17 @@ def _walk(
     sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     if tuple(together) == PLAIN:
-        return _loop(sums, step, state, backward=backward, together=together)
-    step_on_cpu = _on_cpu(step)
+        plain = unroll.in_python(step)
+        return _loop(sums, plain, state, backward=backward, together=together)
+    rows = [tf.TensorSpec([None, part.shape[2]], part.dtype) for part in sums]
+    specs = [tf.TensorSpec([None, part.shape[1]], part.dtype) for part in state]
+    steps = unroll.several(_on_cpu(step), rows, specs)
 
     def loops() -> tuple[Any, Any, Any]:
-        return _loop(sums, step_on_cpu, state, backward=backward, together=together)
+        return _loop(sums, steps, state, backward=backward, together=together)
 
     def single() -> tuple[Any, Any, Any]:
-        new = step_on_cpu([rows[0] for rows in sums], state)
+        (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
     y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
@@ -259,7 +264,7 @@ def _on_cpu(step: Step) -> Step:
 
 
 def _loop(
-    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
+    sums: Sequence[Any], steps: Steps, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
     turns = [*_Turn.each(time, together)]
@@ -270,16 +275,17 @@ def _loop(
         def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
             since, count = turn.since(item), turn.count
             first = time - count - since if backward else since
-            given = []
-            for rows in _order(zip(*(_rows(part, first, count) for part in sums), strict=True), backward):
-                state = step(rows, state)
-                given.append(state[0])
+            rows = _order(zip(*(_rows(part, first, count) for part in sums), strict=True), backward)
+            states = steps(rows, state)
             at = items.items - 1 - item if backward else item
-            return item + 1, items.put(handle, at, _order(given, backward)), *state
+            given = _order((new[0] for new in states), backward)
+            return item + 1, items.put(handle, at, given), *states[-1]
 
         done: Sequence[Any] = tf.while_loop(
             lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
         )
+        if len(turns) > 1 and not tf.executing_eagerly():
+            tf_private.run_body_on_one_thread(done[0].op)
         return done
 
     carried: Sequence[Any] = (tf.constant(0), items.handle, *state)
