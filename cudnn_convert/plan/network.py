@@ -44,7 +44,7 @@ def _link_single(part: Part, node: str) -> Iterable[Link]:
 def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str, str]) -> list[Link]:
     """The links that end at `target`: from where its `tensors` come, with the ops on the way."""
     ends = [split(name)[0] for name in tensors]
-    found: dict[str, None] = {}
+    leading: set[str] = set()
     seen: set[str] = set()
     todo = [*ends]
     while todo:
@@ -53,24 +53,24 @@ def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str
             continue
         seen.add(op)
         if op in starts:
-            found[starts[op]] = None
+            leading.add(starts[op])
         else:
             todo += [split(name)[0] for name in index.data_inputs(index.nodes[op])]
     between = seen - starts.keys()
     return [
         Link(name, target, len(_on_the_way(index, between, start)))
         for start, name in starts.items()
-        if name in found
+        if name in leading
     ]
 
 
 def _on_the_way(index: Index, between: Collection[str], start: str) -> set[str]:
     """The ops of `between` that a start leads to."""
-    found: set[str] = set()
+    passed: set[str] = set()
     todo = [start]
     while todo:
         for reader in index.consumers(todo.pop()):
-            if reader.name in between and reader.name not in found:
-                found.add(reader.name)
+            if reader.name in between and reader.name not in passed:
+                passed.add(reader.name)
                 todo.append(reader.name)
-    return found
+    return passed

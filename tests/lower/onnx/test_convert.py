@@ -488,7 +488,7 @@ def test_what_the_converter_would_compute_is_refused_before_it_can(
     def begun(*_: Any, **__: Any) -> None:
         raise AssertionError("the converter has seen the graph")
 
-    for name in ("_prepare", "_convert"):
+    for name in ("_prepare", "run_tf2onnx"):
         monkeypatch.setattr(f"cudnn_convert.lower.onnx.convert.{name}", begun)
     with pytest.raises(UnsupportedModelError) as refused:
         lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"y": "y:0"}), [])
