@@ -21,8 +21,18 @@ import pytest
 from hypothesis import settings
 from support import user_processes
 
+from cudnn_convert.errors import CudnnConvertError
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parents[1]
+#: Files of tests that read messages as library calls word them, with arguments in the place of flags. Others
+#: read those of the command line; tests/test_calls.py tests how one becomes the other, for every message.
+LIBRARY_WORDS = frozenset(
+    ROOT / "tests" / file
+    for file in "test_calls.py test_library.py test_context.py report/test_card.py targets/test_weights.py "
+    "end_to_end/test_keras.py end_to_end/test_graphless.py end_to_end/test_state.py".split()
+)
+SPELL = CudnnConvertError.spell
 #: CPU seconds by test file, and `whole` of all processes; with pytest-xdist each worker sends its own.
 SECONDS: Counter[str] = Counter()
 
@@ -111,6 +121,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Messages keep the words of the command line, unless the file is one of LIBRARY_WORDS."""
+    spelled = SPELL if item.path in LIBRARY_WORDS else lambda error, how: None
+    CudnnConvertError.spell = spelled  # type: ignore[method-assign]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -106,7 +106,7 @@ def test_given_inputs_of_other_types_become_the_artifact_s(tmp_path: Path) -> No
     ended = command("run", make_gather(tmp_path, rows=5), "--data", tmp_path / "feeds.npz", "--out", out)
     assert ended.code == 0
     assert np.load(out)["rows"].tolist() == [[0.5, 3.5, 1.5]]
-    assert ended.stderr.splitlines()[-1] == "inputs (given): ids int64 [1, 3]"
+    assert ended.stderr.splitlines()[-1] == f"inputs ({tmp_path / 'feeds.npz'}): ids int64 [1, 3]"
     row = ended.stdout.splitlines()[1].split()
     assert row[:7] == ["rows", "float32", "[1,", "3]", "0.5", "3.5", "1.83333"]
 
@@ -116,6 +116,7 @@ def test_json_says_what_was_fed_and_answered_without_values(tmp_path: Path) -> N
     told = json.loads(command("run", path, "--seed", "3", "--json").stdout)
     assert told == {
         **{"artifact": str(path), "format": "onnx", "signature": "serving_default", "seed": 3},
+        "data": None,
         "calls": [
             {
                 "inputs": {"ids": {"dtype": "int64", "shape": [4, 4]}},
