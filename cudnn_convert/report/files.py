@@ -55,8 +55,8 @@ def write_reports(
 
         def keep(result: Report | Verification) -> None:
             for (path, _, render), written in zip(files, fresh, strict=True):
-                text = render(result)
                 try:
+                    text = render(result)
                     if text is not None:
                         written.write_text(text + "\n", encoding="utf-8")
                 except OSError as cause:

@@ -121,7 +121,15 @@ def test_flags_repeat_every_option() -> None:
         verify=False,
     )
     usual = Options()
-    assert all(getattr(said, name) != getattr(usual, name) for name in (*READING, *VOUCHED))
+    beam = Options(
+        **{"decode": "beam", "steps": 9, "width": 3, "end": 2, "pad": 1, "length_penalty": 0.5},
+        **{"history": True, "token": "x:0", "logits": "y:0"},
+    )
+    sample = Options(decode="sample", steps=9, top_k=4, temperature=0.5)
+    every = (said, beam, sample)
+    assert all(
+        any(getattr(one, name) != getattr(usual, name) for one in every) for name in (*READING, *VOUCHED)
+    )
     assert {field.name for field in fields(Options)} >= {*READING, *VOUCHED}
     assert alternatives.flags(said) == (
         "--inputs=x=x:0[?,?,3]", "--inputs=h:0", "--outputs=y:0", "--set=rate=0", "--signature=score",
@@ -130,6 +138,11 @@ def test_flags_repeat_every_option() -> None:
         "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
         "--trust", "--no-verify",
     )  # fmt: skip
+    assert alternatives.flags(beam) == (
+        "--decode=beam", "--steps=9", "--width=3", "--end=2", "--pad=1", "--length-penalty=0.5", "--history",
+        "--token=x:0", "--logits=y:0",
+    )  # fmt: skip
+    assert alternatives.flags(sample) == ("--decode=sample", "--steps=9", "--top-k=4", "--temperature=0.5")
     assert alternatives.flags(usual) == ()
 
 

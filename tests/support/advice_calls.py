@@ -232,7 +232,7 @@ FORMATS: Final = (
         r"(?P<gone>--cell) lstm_block: .*; leave it out",
     ),
     Advice(
-        ["options.py: --golden cannot be combined with --data"],
+        ["options.py: --golden cannot be combined with {}"],
         "1.3.0-params_lstm_bi",
         ["{here}/artifact", "--golden", str(_GOLDEN), "--data", "{here}/feeds.npz"],
         r"with (?P<gone>--data) .*; leave one out",
