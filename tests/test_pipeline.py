@@ -56,6 +56,8 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
     count(monkeypatch, counts, tf, "import_graph_def")
     count(monkeypatch, counts, node_defs, "copy_graph")
     count(monkeypatch, counts, node_defs, "copy_node")
+    # Naming axes asks TensorFlow for shapes with other sizes, an import each: counted apart, below.
+    monkeypatch.setattr(pipeline, "_with_axes", lambda plan, _: plan)
     pipeline.convert(MODEL, out, Options(format=form, verify=False))
     copied = counts.pop("copy_node")
     assert counts.keys() == most.keys()
@@ -63,6 +65,16 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
     # Once each node loses its device; beside that, a few are changed.
     planned = len(prepare.make_plan(prepare.read_source(MODEL, Options(), tag=None), Options()).whole.node)
     assert copied <= 2 * planned
+
+
+def test_axes_are_named_with_a_few_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ways to call the axes that fit, sizes that inputs share, and each answer twice."""
+    plan = prepare.make_plan(prepare.read_source(MODEL, Options(), tag=None), Options())
+    counts: Counter[str] = Counter()
+    count(monkeypatch, counts, tf, "import_graph_def")
+    named = pipeline._with_axes(plan, Options())
+    assert named.axes
+    assert counts["import_graph_def"] <= 12, counts
 
 
 #: The code of a copy of all nodes of a graph, and where the count above rests on there being one.

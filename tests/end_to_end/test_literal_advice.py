@@ -61,7 +61,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "feeds/data.py: for the features of records": "the question, whose answer stands beside it",
         "feeds/data.py: expected calls in .npz files": "which test_shards.py provokes",
         "report/files.py: --card {}: expected a file": "where the mistake is, which test_card.py provokes",
-        "feeds/data.py: --features: expected records or tables": "the flag that was given, which test_data.py leaves out",
+        "feeds/data.py: --features: expected records or tables": "which test_data.py leaves out",
         "feeds/data.py: the columns of a table": "a value that only the user knows",
         "options.py: --data {}": "part of the message on --golden, which has a row",
         "options.py: the examples that it is about": "a path that only the user knows",

@@ -135,7 +135,7 @@ def test_flags_repeat_every_option() -> None:
         "--inputs=x=x:0[?,?,3]", "--inputs=h:0", "--outputs=y:0", "--set=rate=0", "--signature=score",
         "--tag=serve,gpu", "--weights=raw", "--forget-bias=1", "--gate-order=miopen", "--mode=gru",
         "--layers=2", "--units=5", "--directions=1", "--layout=batch", "--states", "--lengths",
-        "--allow-plain", "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
+        "--architecture=a b.json", "--custom-objects=mine:Scale", "--allow-plain", "--limit=nodes=8",
         "--trust", "--no-verify",
     )  # fmt: skip
     assert alternatives.flags(beam) == (

@@ -21,7 +21,7 @@ _PLAIN = {Mode.RNN_TANH: "h", Mode.RNN_RELU: "h"}
 ROWS: Mapping[str, Mapping[Mode, str]] = MappingProxyType(
     {
         "contrib": {Mode.LSTM: "igfo", Mode.GRU: "rzn", **_PLAIN},
-        "keras": {Mode.LSTM: "ifgo", Mode.GRU: "zrn"},
+        "keras": {Mode.LSTM: "ifgo", Mode.GRU: "zrn", **_PLAIN},
         "block_lstm": {Mode.LSTM: "ifgo"},
         "block_lstm_v1": {Mode.LSTM: "igfo"},
         "lstm_cell": {Mode.LSTM: "igfo"},

@@ -16,6 +16,7 @@ from support.samples import ROOT, Fixture, fixture
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.plan.from_graph import plan_graph
@@ -105,7 +106,7 @@ def test_an_out_that_exists_needs_force(tmp_path: Path) -> None:
     [
         ({"x": np.ones(3, np.float32)}, "expected the keys ['c0', 'h0', 'lengths', 'x'], found ['x']"),
         ({"feed1/x": np.ones(3)}, "expected feed0 to feed0, found feed1"),
-        (None, "expected an .npz of plain arrays, found none"),
+        (None, "expected a file, or a pattern of files, found none"),
     ],
     ids=["keys", "numbers", "nothing"],
 )
@@ -176,7 +177,9 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
     assert record.restoring(made) == [record.Restore("blob", "save/Assign", ("save/Const:0",), prefix)]
     x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 1, 3)
     np.savez(tmp_path / "in.npz", x=x)
-    record.record_source(made, tmp_path / "in.npz", tmp_path / "out", constants=(), trust=False)
+    record.record_source(
+        made, read_calls(Data(tmp_path / "in.npz")), tmp_path / "out", constants=(), trust=False
+    )
     (answer,) = recordings.read_recording(tmp_path / "out").answers
     np.testing.assert_array_equal(answer["scores"], x * np.array([1.0, -2.5, 6.0], np.float32))
     bare = tf.Graph()
@@ -247,7 +250,7 @@ def test_another_checkpoint_is_not_read(tmp_path: Path) -> None:
     made = plan_graph(model(graph, {"blob": np.zeros(3, np.float32)}), outputs=["scores"])
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, path=prefix, variables={}))
     np.savez(tmp_path / "in.npz", x=np.zeros((2, 1, 3), np.float32))
-    call = (made, tmp_path / "in.npz", tmp_path / "out")
+    call = (made, read_calls(Data(tmp_path / "in.npz")), tmp_path / "out")
     with pytest.raises(UnsupportedModelError, match=r"secret: .* found RestoreV2"):
         record.record_source(*call, constants=(), trust=False)
     record.record_source(*call, constants=(), trust=True)
