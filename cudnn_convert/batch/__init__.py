@@ -10,7 +10,7 @@
 * page    : The page of a batch: a row a model, with a link to the model's own page.
 
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
-results; what it is made of is its own affair.
+results, in processes of this machine or on a cluster.
 
 May import: version, errors, formats, context, storage, process, options, report, read, staging, pipeline.
 Entry: `plan_batch`, then `run_plan`.

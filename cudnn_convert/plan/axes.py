@@ -61,17 +61,17 @@ def _name_tensors(
         return None
     whole, fitted = fitting
     known = {name: whole.shapes.get_tensor_by_name(name).shape.as_list() for name in inputs}
-    times = _find_times(whole, known, fitted.roles)
-    if times is None:
+    fit = _find_times(whole, known, fitted.roles)
+    if fit is None:
         return None
-    sizes = [_choose_shapes(known, fitted.roles, times, which) for which in (0, 1)]
-    seen = [time_axis.with_sizes(whole, each) for each in sizes]
-    if any(each is None for each in seen):
+    times, first = fit
+    second = time_axis.with_sizes(whole, _choose_shapes(known, fitted.roles, times, 1))
+    if second is None:
         return None
     names = _list_names(fitted.sure)
     named = {}
     for name in ends:
-        shapes = [each.get_tensor_by_name(name).shape for each in seen if each is not None]
+        shapes = [each.get_tensor_by_name(name).shape for each in (first, second)]
         if any(shape.rank is None for shape in shapes):
             continue
         stated = graph.shapes.get_tensor_by_name(name).shape
@@ -83,10 +83,11 @@ def _name_tensors(
 
 def _find_times(
     graph: node_defs.Graph, known: Mapping[str, Sequence[int | None]], roles: time_axis.Roles
-) -> dict[str, int] | None:
+) -> tuple[dict[str, int], Any] | None:
     """The number of the time of each input that has one: as many times as the graph takes, 0 for the first.
 
-    None where there are too many inputs to try, or no way fits.
+    Beside it the graph with the first set of sizes, as TensorFlow infers its shapes. None where there are too
+    many inputs to try, or no way fits.
     """
     timed = [name for name, given in roles.items() if TIME in given]
     if len(timed) > _MOST:
@@ -94,8 +95,9 @@ def _find_times(
     ways = sorted(_partitions(len(timed)), key=max, reverse=True) if timed else [[]]
     for numbers in ways:
         times = dict(zip(timed, numbers, strict=True))
-        if time_axis.with_sizes(graph, _choose_shapes(known, roles, times, 0)) is not None:
-            return times
+        seen = time_axis.with_sizes(graph, _choose_shapes(known, roles, times, 0))
+        if seen is not None:
+            return times, seen
     return None
 
 
