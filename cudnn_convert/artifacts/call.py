@@ -4,8 +4,6 @@ Without a source nobody says which sizes belong together, so every size that is 
 batch and time then agree wherever they meet. Integers may be ids of a small table, or lengths.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

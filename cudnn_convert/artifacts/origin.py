@@ -3,8 +3,6 @@
 What knows a format is imported for that format alone.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

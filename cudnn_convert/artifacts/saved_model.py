@@ -1,7 +1,5 @@
 """Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

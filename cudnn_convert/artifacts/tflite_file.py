@@ -11,8 +11,6 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs, lite/core/inter
 lite/tools/verifier.cc, lite/string_util.h.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

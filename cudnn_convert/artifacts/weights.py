@@ -4,8 +4,6 @@ As `named_weights.Weights` and docs/equations.md say, in float64, from the array
 alone: what the file says is what is tried.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

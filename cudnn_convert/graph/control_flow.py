@@ -10,8 +10,6 @@ from the graph, from another function, or by a loader. A call that does not pass
 counts as passing no known tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -8,8 +8,6 @@ TensorFlow ships no types for its protos: the Protocols here have the fields tha
 Source: tensorflow v2.21.0 core/framework/graph.proto, node_def.proto, attr_value.proto, function.proto.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import (

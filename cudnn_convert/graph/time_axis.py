@@ -9,8 +9,6 @@ Sizes may be read to make shapes, not as numbers. Lengths of rows may be compare
 steps, as `tf.sequence_mask` does, and given to recurrences: a chunk has the rest of each length.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

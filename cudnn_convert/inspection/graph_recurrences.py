@@ -5,8 +5,6 @@ and every step of a plan copies the graph. Such variables stay unread, as a chec
 inlined graph are then described by their attributes, shapes and parameter tensors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

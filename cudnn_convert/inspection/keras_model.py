@@ -4,8 +4,6 @@ No layer is built. Also from the config: the inputs and outputs, the format that
 no conversion or cannot be verified.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The result of an inspection, the same for the library and for `--json`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

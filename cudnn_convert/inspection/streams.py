@@ -4,8 +4,6 @@ A source with a graph is planned once more, with `--states`. A Keras model is de
 command is printed where every layer is known to take each step by itself; the conversion decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

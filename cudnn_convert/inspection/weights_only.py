@@ -5,8 +5,6 @@ tensors of each canonical set, and `describe_difference` whether two copies agre
 recurrence of a graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -16,8 +16,6 @@ Source: keras v3.15 src/saving/saving_lib.py `H5IOStore.make`, which leaves each
 src/models/functional.py `functional_from_config`.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

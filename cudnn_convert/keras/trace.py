@@ -9,8 +9,6 @@ beside a GPU: each recurrence then is one op, which every target supports, inste
 TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

@@ -13,8 +13,6 @@ Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

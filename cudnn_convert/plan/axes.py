@@ -6,8 +6,6 @@ a decoder do not. Each answer is asked for twice, with other sizes. Names are gi
 recurrence finds its steps, or its rows, in inputs; a name that is wrong would be worse than none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final

@@ -7,8 +7,6 @@ from what the file has to what inference needs between the inputs and outputs of
 not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -5,8 +5,6 @@ TensorFlow is imported for graphs only. Of weights without a graph each recurren
 that a checkpoint of CPU-compatible cells cannot store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -6,8 +6,6 @@ step, and ops that look across chunks. What is streamed is then proven in chunks
 `verification/streaming.py`: the rules here are told before, the numbers decide.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

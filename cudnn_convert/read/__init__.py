@@ -17,8 +17,6 @@ read.dialects.
 Entry: `read`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

@@ -11,8 +11,6 @@ Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_ma
 `get_checkpoint_state`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ In a weights file without the layers' config, recurrences are recognised by the 
 Source: as `dialects.keras`, whose rule of recognition holds here too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -19,8 +19,6 @@ Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`,
 python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy

@@ -15,8 +15,6 @@ The packing is run once on element numbers in place of weights; the result shows
 is where in the blob. The values, which a program may still change, are not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

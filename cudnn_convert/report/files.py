@@ -3,8 +3,6 @@
 Each file appears whole or not at all, and replaces with `force` only a report of this tool.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

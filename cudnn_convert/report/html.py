@@ -4,8 +4,6 @@ The style sheet is light and dark, and fits any width from a phone's up. All tex
 escaped, every table has a box to scroll in, and the plots are SVG, which scales with the page.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every name in it comes out of somebody's file: all text is escaped, and a policy
 load anything. First the page as a whole, then its sections: outputs, recurrences, weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final

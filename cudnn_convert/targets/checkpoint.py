@@ -9,8 +9,6 @@ TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/traini
 `--rename OLD=NEW` changes the keys of variables, in the checkpoint and in its graph.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Its provenance is an attribute of the first node: TensorFlow allows attributes w
 underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cudnn_convert.formats import FROZEN_KEY

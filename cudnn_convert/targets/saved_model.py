@@ -14,8 +14,6 @@ feed each listed tensor the path of its file and run the one op of the collectio
 TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,8 +7,6 @@ Source: tensorflow v2.21.0 lite/python/lite.py TFLiteSavedModelConverterV2,
 compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Collection

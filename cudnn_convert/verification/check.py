@@ -1,7 +1,5 @@
 """Verifies an artifact against its source: from feeds to a `Verification`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ A comparison of nothing passes nothing. `outputs` compares one feed, `aggregate`
 for the report, `combine` joins the statements: equal, different, or nothing shown of some recurrence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ They are for people and their plots, never for the verdict. Each feed gives a `F
 one of those of all feeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

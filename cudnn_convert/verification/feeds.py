@@ -13,8 +13,6 @@ range, and gathers from each part what is its own: arithmetic on the ids, a Dyna
 each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -11,8 +11,6 @@ core/kernels/rnn/lstm_ops.cc BlockLSTMOp slices its input without a check). Gath
 beam (tensorflow v1.15.0 contrib/seq2seq/kernels/beam_search_ops.cc, the CPU kernel).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace

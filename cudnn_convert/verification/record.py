@@ -5,8 +5,6 @@ checkpoint does not hold itself is restored as TensorFlow would, by the ops of t
 (`CudnnRNNCanonicalToParams`), not by anything of ours.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

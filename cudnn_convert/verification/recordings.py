@@ -9,8 +9,6 @@ The reference still runs beside a recording: it knows the types and shapes of th
 of noise, the scores behind a choice, and whether a recording that the artifact fails fails the source too.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras
 src/engine/functional.py get_network_config; keras v3.15 src/models/functional.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 

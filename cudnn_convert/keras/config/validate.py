@@ -11,8 +11,6 @@ Source: keras 2.2.4 engine/network.py, engine/sequential.py; tf_keras v2.21.0 sr
 v3.15 src/models/functional.py, src/saving/serialization_lib.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ core/ops/cudnn_rnn_ops.cc (names of the outputs).
 `slice_blob` splits a parameter blob at run time, since a program may still change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ outputs, what enters each recurrence, and what each product of matrices in the a
 hide products as they hide recurrences, so each must be among the source's tensors, by its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final

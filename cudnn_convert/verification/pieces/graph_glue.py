@@ -4,8 +4,6 @@ The nodes have kept their names, and so has what they read, also in branches and
 of TensorFlow 2 is laid flat for that. Here is too what the glue is compared with in the source's graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -10,8 +10,6 @@ with a matrix gives, which is to be among the source's tensors. A layer `TimeDis
 all steps at once or step by step, and the source's may do the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace

@@ -8,8 +8,6 @@ Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7: inputs X, W, R, B, se
 LSTM's initial_c and P; outputs Y `[steps, directions, batch, units]`, Y_h, Y_c.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial

@@ -7,8 +7,6 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (FullyConnectedO
 lite/kernels/while.cc, lite/kernels/if.cc.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
