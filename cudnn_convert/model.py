@@ -153,6 +153,11 @@ class Signature:
         """The signature whose keys are the artifact's own names."""
         return cls({name: name for name in inputs}, {name: name for name in outputs})
 
+    @property
+    def tensors(self) -> list[str]:
+        """The names of all tensors, of inputs first."""
+        return [*self.inputs.values(), *self.outputs.values()]
+
 
 #: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.
 Axis = str | int | None

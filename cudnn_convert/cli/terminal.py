@@ -41,6 +41,8 @@ _WIDE: Final = 10_000
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
 _BYTES: Final = frozenset({"writing", "digesting"})
+#: Names of files are no markup.
+_AS_IT_IS: Final[Mapping[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 #: How many values of an output are printed.
 _SHOWN: Final = 4
 
@@ -387,9 +389,7 @@ class Screen(Console):
     def __init__(self, *, stderr: bool) -> None:
         is_seen = (sys.stderr if stderr else sys.stdout).isatty()
         width = None if is_seen else _WIDE
-        super().__init__(
-            stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True
-        )
+        super().__init__(stderr=stderr, width=width, soft_wrap=True, **_AS_IT_IS)
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Replace what is not printable, in cells of tables too."""
@@ -478,9 +478,7 @@ class Line:
     def tell(self, text: str) -> None:
         """Print a text above the line."""
         with self._lock:
-            self._progress.console.print(
-                visible(text), markup=False, highlight=False, emoji=False, soft_wrap=True
-            )
+            self._progress.console.print(visible(text), soft_wrap=True, **_AS_IT_IS)
 
     def end(self) -> None:
         """Remove the line, or keep it from coming."""

@@ -115,7 +115,6 @@ def _describe_layer(path: str, entry: Entry, around: Entry | None, helds: tuple[
     return Found(
         name=path,
         op=str(entry["class_name"]),
-        function=None,
         needs_gpu=classes.is_cudnn(entry),
         live=True,
         mode=classes.MODES[str(entry["class_name"])].value,
@@ -123,12 +122,8 @@ def _describe_layer(path: str, entry: Entry, around: Entry | None, helds: tuple[
         directions=1 if around is None else 2,
         units=int(config.get("units", 0)),
         input_size=helds[0].shape[0] if helds and len(helds[0].shape) == 2 else None,
-        projection=0,
         dtype=helds[0].dtype if helds else values.dtype(config.get("dtype")) or "float32",
         axes=("time", "batch", "input") if time_major else ("batch", "time", "input"),
-        lengths=False,
-        dropout=0.0,
-        raw=(),
         canonical=helds,
         copies="canonical" if helds else "none",
         settings=settings,
@@ -224,11 +219,8 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers, which both would
     read wrongly.
     """
-    entries = [entry for _, entry in layer_tree.walk(model.config)]
-    if any(
-        isinstance(layer_entry["config"], Mapping) and layer_entry["config"].get("time_major")
-        for layer_entry in entries
-    ):
+    configs = [entry["config"] for _, entry in layer_tree.walk(model.config)]
+    if any(isinstance(config, Mapping) and config.get("time_major") for config in configs):
         return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)

@@ -15,7 +15,7 @@ class Held:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One recurrence; a number is None where the file does not give it.
 
@@ -27,22 +27,22 @@ class Found:
 
     name: str
     op: str
-    function: str | None
+    function: str | None = None
     needs_gpu: bool
-    live: bool | None
+    live: bool | None = None
     mode: str | None
-    layers: int | None
-    directions: int | None
-    units: int | None
-    input_size: int | None
-    projection: int
+    layers: int | None = None
+    directions: int | None = None
+    units: int | None = None
+    input_size: int | None = None
+    projection: int = 0
     dtype: str
     axes: tuple[str, ...]
-    lengths: bool
-    dropout: float
-    raw: tuple[Held, ...]
-    canonical: tuple[Held, ...]
-    copies: str
+    lengths: bool = False
+    dropout: float = 0.0
+    raw: tuple[Held, ...] = ()
+    canonical: tuple[Held, ...] = ()
+    copies: str = "none"
     settings: Mapping[str, Any] = field(default_factory=dict)
     streams: bool | None = None
 

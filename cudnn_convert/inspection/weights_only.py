@@ -50,15 +50,8 @@ class Seen:
         """The sizes if all are known, else None."""
         if self.layers is None or self.units is None or self.input_size is None:
             return None
-        return Sizes(
-            self.mode,
-            self.layers,
-            self.directions,
-            self.units,
-            self.input_size,
-            self.skip_input,
-            self.projection,
-        )
+        widths = (self.units, self.input_size, self.skip_input, self.projection)
+        return Sizes(self.mode, self.layers, self.directions, *widths)
 
     def describe(self, node: Any) -> Found:
         """The `Found` of the node, without tensors."""
@@ -66,9 +59,7 @@ class Seen:
         return Found(
             name=node.name,
             op=node.op,
-            function=None,
             needs_gpu=node.op in ops.CUDNN,
-            live=None,
             mode=self.mode.value,
             layers=self.layers,
             directions=self.directions,
@@ -79,9 +70,6 @@ class Seen:
             axes=("batch", "input") if node.op == "LSTMBlockCell" else axes,
             lengths=self.lengths,
             dropout=self.dropout,
-            raw=(),
-            canonical=(),
-            copies="none",
             settings={"skip_input": True} if self.skip_input else {},
         )
 
@@ -118,8 +106,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
     """The tensors of each canonical set by scope, without reading them."""
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
-    again = {set_again.scope: set_again for set_again in dialects.find(model.path, unread)}
-    set_again: dict[str, tuple[Held, ...]] = {}
+    again = {parameters.scope: parameters for parameters in dialects.find(model.path, unread)}
+    tensors: dict[str, tuple[Held, ...]] = {}
     for parameters in model.canonical:
         names = [key for key in model.variables if key.startswith(parameters.scope)]
         if parameters.scope in again:
@@ -129,8 +117,8 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
-        set_again[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
-    return set_again
+        tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
+    return tensors
 
 
 def describe_tensors(
@@ -182,18 +170,16 @@ def recurrences(
     by_scope = {blob: scope for scope, blob in blobs.items()}
     singles: dict[str, list[graphless.Single]] = {}
     for plan in plans:
-        for single_or_set in plan.singles:
-            singles.setdefault(single_or_set.recurrence.shared, []).append(single_or_set)
-    for variable, single in singles.items():
+        for single in plan.singles:
+            singles.setdefault(single.recurrence.shared, []).append(single)
+    for variable, same in singles.items():
         scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
-        recurrence = _describe_planned(model, variable, single, keys.get(scope, ()))
-        comparison = (
-            recurrence.copies if checked else _compare(model, recurrence, scope, single[0], convention)
-        )
-        yield replace(recurrence, copies=comparison, live=True if len(single) == len(plans) else None)
+        shown = _describe_planned(model, variable, same, keys.get(scope, ()))
+        copies = shown.copies if checked else _compare(model, shown, scope, same[0], convention)
+        yield replace(shown, copies=copies, live=True if len(same) == len(plans) else None)
     if not plans:
-        for scope in dict.fromkeys(single_or_set.scope for single_or_set in model.canonical):
-            sets = [single_or_set for single_or_set in model.canonical if single_or_set.scope == scope]
+        for scope in dict.fromkeys(parameters.scope for parameters in model.canonical):
+            sets = [parameters for parameters in model.canonical if parameters.scope == scope]
             yield _describe_keys(sets, _raw(model, blobs.get(scope, "")), keys[scope])
         for blob in graphless.blob_keys(model):
             if blob not in blobs.values():
@@ -203,12 +189,10 @@ def recurrences(
 def signatures(plan: Plan) -> Iterator[Offered]:
     """The signature of each recurrence; named sizes in a shape are open dimensions."""
     for single in plan.singles:
+        names = single.signature
         ends = [
             {key: End(tensor, specs[key][0].name, specs[key][1]) for key, tensor in named.items()}
-            for named, specs in (
-                (single.signature.inputs, single.inputs),
-                (single.signature.outputs, single.outputs),
-            )
+            for named, specs in ((names.inputs, single.inputs), (names.outputs, single.outputs))
         ]
         yield Offered(single.name, True, *ends)
 
@@ -262,11 +246,9 @@ def _blob(model: Model, key: str) -> Found:
 
     The scope's default name may give the mode.
     """
-    mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
-    recurrence = _describe_unknown(
-        graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False
-    )
-    return replace(recurrence, raw=_raw(model, key), copies=RAW)
+    mode, dtype = graphless.mode_by_name(key.removesuffix(graphless.BLOB)), model.variables[key].dtype.name
+    shown = _describe_unknown(graphless.name(key), mode, dtype, batch_major=False)
+    return replace(shown, raw=_raw(model, key), copies=RAW)
 
 
 def _agree(items: Sequence[Any], name: str) -> Any:
@@ -280,22 +262,10 @@ def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: 
     return Found(
         name=name,
         op="",
-        function=None,
         needs_gpu=True,
-        live=None,
         mode=None if mode is None else mode.value,
-        layers=None,
-        directions=None,
-        units=None,
-        input_size=None,
-        projection=0,
         dtype=dtype,
         axes=("batch", "time", "input") if batch_major else ("time", "batch", "input"),
-        lengths=False,
-        dropout=0.0,
-        raw=(),
-        canonical=(),
-        copies="",
     )
 
 
@@ -304,11 +274,8 @@ def _compare(
 ) -> str:
     """Describe the copies where no plan compared them."""
     sizes = single.recurrence.sizes
-    fitting = [
-        parameters
-        for parameters in model.canonical
-        if parameters.scope == scope and sizes.mode in parameters.modes
-    ]
+    sets = [parameters for parameters in model.canonical if parameters.scope == scope]
+    fitting = [parameters for parameters in sets if sizes.mode in parameters.modes]
     if not (inspection.raw and inspection.canonical and fitting):
         return inspection.copies
     blob = model.variables[inspection.raw[0].name]

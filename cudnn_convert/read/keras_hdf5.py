@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
+from cudnn_convert.errors import ReadError, UnsupportedModelError, name_access
 from cudnn_convert.keras.config import validate
 from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5, keras_archive
@@ -61,10 +61,8 @@ def with_architecture(model: Model, path: Path) -> Model:
 
     Raises ReadError where either file is malformed, AccessError.
     """
-    try:
+    with name_access(path):
         content = path.read_bytes()
-    except OSError as cause:
-        raise AccessError(path, cause.strerror or str(cause)) from cause
     config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
         raise ReadError(

@@ -101,12 +101,6 @@ def _list_cards(model_card: Path | None) -> list[tuple[Path, Callable[[Path], bo
     ]
 
 
-def _render_card(result: Report | Verification) -> str | None:
-    from cudnn_convert.report import card
-
-    return card.of(result) if isinstance(result, Report) else None
-
-
 def is_ours(path: Path) -> bool:
     """Whether a file is a page or the JSON of a report of this tool, by what is in it."""
     try:

@@ -114,7 +114,7 @@ def write(
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
     signatures = [part.signature for part in parts]
-    signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
+    signature_ops = [split(name)[0] for signature in signatures for name in signature.tensors]
     _rename_case_clashes(node_defs.strip_devices(graph, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:

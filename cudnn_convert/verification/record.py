@@ -148,8 +148,7 @@ def _find_needed_variables(plan: Plan, graph: AnyGraph) -> list[Any]:
 
 
 def _ends(plan: Plan) -> list[str]:
-    names = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
-    return [*(split(name)[0] for name in names), *plan.initializers]
+    return [*(split(name)[0] for name in plan.signature.tensors), *plan.initializers]
 
 
 def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:

@@ -229,7 +229,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
         for node in function.node_def:
             if node.op == "PartitionedCall" and node.attr["f"].func.name.startswith(_OURS):
                 _close(node)
-    ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
+    ends = plan.signature.tensors
     there = {node.name for node in graph.node}
     wanted = [name for name in ends if split(name)[0] in there]
     laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted))
