@@ -212,6 +212,13 @@ class StreamState:
     depth: int
     width: int
 
+    @classmethod
+    def of(cls, recurrence: Recurrence, kind: str, *, time_major: bool, **names: str) -> StreamState:
+        """The state `kind` of a recurrence, of its depth and width, by these names."""
+        sizes = recurrence.sizes
+        depth, width = sizes.layers * sizes.directions, sizes.units if kind == "c" else sizes.width
+        return cls(recurrence.node, kind, time_major, depth=depth, width=width, **names)
+
 
 @dataclass(frozen=True, slots=True)
 class Decoder:

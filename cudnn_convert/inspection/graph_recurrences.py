@@ -84,9 +84,8 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Se
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
-    leaves = tuple(
-        leaf for name in origin.leaves if (leaf := _describe_tensor(model, index, name)) is not None
-    )
+    described = (_describe_tensor(model, index, name) for name in origin.leaves)
+    leaves = tuple(leaf for leaf in described if leaf is not None)
     if node.op not in ops.CUDNN:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
@@ -291,11 +290,8 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
-        return (
-            inlining.inline_functions(graph, keep, origins=True)
-            if inlining.calls_functions(node_defs.Graph(graph), keep)
-            else graph
-        )
+        calls = inlining.calls_functions(node_defs.Graph(graph), keep)
+        return inlining.inline_functions(graph, keep, origins=True) if calls else graph
     except InvalidModelError:
         return graph
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
-from cudnn_convert.graph import index, node_defs
+from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
@@ -337,6 +337,4 @@ def _placeholder_of_capture(
     if variable is None:
         return node_defs.constant(name, np.asarray(value_of_capture)), None
     value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)
-    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
-    node = node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
-    return node, InMemory(value)
+    return session.handle(name, name, value), InMemory(value)

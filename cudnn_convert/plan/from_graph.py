@@ -283,25 +283,13 @@ def plan_recurrences(
         raise UnsupportedModelError(model.path, [reason])
     singles, twins = [], dict[str, list[str]]()
     for recurrence in _distinct(recurrences, twins):
-        singles.append(
-            graphless.Single(
-                recurrence.node, replace(recurrence, time_major=True), not recurrence.time_major, states=True
-            )
-        )
-    notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    return prepare.join_plans(
-        model,
-        singles,
-        notes=(
-            *model.notes,
-            *notes,
-            *prepare.describe_unused_averages(
-                model, weights, [recurrence.shared for recurrence in recurrences]
-            ),
-        ),
-        flags=prepare.describe_choices(graphless.Interface(), signature, weights),
-        graph=graph,
-    )
+        turned = replace(recurrence, time_major=True)
+        singles.append(graphless.Single(recurrence.node, turned, not recurrence.time_major, states=True))
+    same = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
+    taken = [recurrence.shared for recurrence in recurrences]
+    notes = (*model.notes, *same, *prepare.describe_unused_averages(model, weights, taken))
+    flags = prepare.describe_choices(graphless.Interface(), signature, weights)
+    return prepare.join_plans(model, singles, notes=notes, flags=flags, graph=graph)
 
 
 #: What stands between a recurrence and the ends of a graph that has nothing else.

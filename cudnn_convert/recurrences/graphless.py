@@ -66,13 +66,8 @@ def _complete(description: Described) -> bool:
 
 
 def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
-    return lazy.fitting(
-        math.prod(tensor.shape),
-        description.mode,
-        description.layers,
-        description.directions,
-        description.units,
-    )
+    given = (description.mode, description.layers, description.directions, description.units)
+    return lazy.fitting(math.prod(tensor.shape), *given)
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
@@ -244,17 +239,9 @@ def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
     ]
 
 
-def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
-    return [
-        Sizes(
-            mode,
-            canonical_parameters.layers,
-            canonical_parameters.directions,
-            canonical_parameters.units,
-            canonical_parameters.input_size,
-        )
-        for mode in canonical_parameters.modes
-    ]
+def _readings(parameters: CanonicalParameters) -> list[Sizes]:
+    sizes = (parameters.layers, parameters.directions, parameters.units, parameters.input_size)
+    return [Sizes(mode, *sizes) for mode in parameters.modes]
 
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:

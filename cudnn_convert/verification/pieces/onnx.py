@@ -300,9 +300,7 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
         if value is None:
             continue
         if position == _H and of.projections:
-            value = np.stack(
-                [tensor @ matrix.T for tensor, matrix in zip(value, of.projections, strict=True)]
-            )
+            value = np.stack([h @ matrix.T for h, matrix in zip(value, of.projections, strict=True)])
         values_by_name[position] = value.astype(np.float32)
     return values_by_name
 

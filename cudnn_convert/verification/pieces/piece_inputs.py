@@ -127,8 +127,6 @@ def draw_inputs(
 
     The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact takes.
     `tied`: both initial states are the same array.
-
-    `dtype` is the type that the artifact takes. The last row is of full length. `tied`: both states are one.
     """
     x = rng.standard_normal((steps, batch, cells[0].inputs))
     x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
