@@ -94,15 +94,14 @@ class Cell:
             ("projection", (width, units)),
             ("peepholes", (3, units)),
         ):
-            found = getattr(self, name)
-            if found is None:
+            part = getattr(self, name)
+            if part is None:
                 continue
-            if found.shape != shape:
-                raise InvalidModelError(f"cell.{name}", expected=f"shape {shape}", found=f"{found.shape}")
-            if found.dtype != self.kernel.dtype:
-                raise InvalidModelError(
-                    f"cell.{name}", expected=f"{self.kernel.dtype}", found=f"{found.dtype}"
-                )
+            where, dtype = f"cell.{name}", self.kernel.dtype
+            if part.shape != shape:
+                raise InvalidModelError(where, expected=f"shape {shape}", found=f"{part.shape}")
+            if part.dtype != dtype:
+                raise InvalidModelError(where, expected=f"{dtype}", found=f"{part.dtype}")
         if self.projection is not None and self.mode is not Mode.LSTM:
             raise InvalidModelError("cell.projection", expected="none but in an LSTM", found=self.mode.value)
 

@@ -71,7 +71,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
     """One for each signature, by its keys."""
-    found = []
+    listed = []
     for meta in _metas(path):
         for name, signature in graph_def.signatures(meta).items():
             # A sparse tensor is several inputs, of which the signature gives no shapes.
@@ -81,8 +81,8 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
                     key: checkpoint.tensor_spec(info.dtype, info.tensor_shape) for key, info in infos.items()
                 }
                 part = Part(name, Signature.of_names(signature.inputs, signature.outputs))
-                found.append(runners.Interface(part, specs))
-    return found
+                listed.append(runners.Interface(part, specs))
+    return listed
 
 
 def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:

@@ -22,7 +22,7 @@ from rich.text import Text
 from cudnn_convert import report as reports
 from cudnn_convert.artifacts.call import Answers, measure
 from cudnn_convert.errors import command, visible
-from cudnn_convert.inspection.result import End, Found, Held, Inspection
+from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
 from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, Verification
 
@@ -137,7 +137,7 @@ def _commands(console: Screen, inspection: Inspection) -> None:
         console.print("no command converts it as it is")
 
 
-def _recurrences(recurrences: Iterable[Found]) -> Table:
+def _recurrences(recurrences: Iterable[InspectedRecurrence]) -> Table:
     table = _make_table(
         *"recurrence op mode layers directions units inputs dtype axes lengths dropout live streams".split()
     )
@@ -160,9 +160,9 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
     return table
 
 
-def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
+def _weights(recurrences: Iterable[InspectedRecurrence]) -> Iterator[str]:
     """Lines on where weights are, one for all recurrences that share them."""
-    sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
+    sharing: dict[tuple[str, tuple[WeightTensor, ...], tuple[WeightTensor, ...]], list[str]] = {}
     for recurrence in recurrences:
         weights = (recurrence.copies, recurrence.raw, recurrence.canonical)
         sharing.setdefault(weights, []).append(recurrence.name or "(root)")
@@ -173,7 +173,7 @@ def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
                 yield f"  {kind}: {', '.join(f'{tensor.name} {list(tensor.shape)}' for tensor in tensors)}"
 
 
-def _settings(recurrences: Iterable[Found]) -> Iterator[str]:
+def _settings(recurrences: Iterable[InspectedRecurrence]) -> Iterator[str]:
     for recurrence in recurrences:
         if recurrence.settings:
             settings = ", ".join(f"{key}={value}" for key, value in recurrence.settings.items())

@@ -133,6 +133,14 @@ def reference(name: str) -> str:
     return name.removesuffix(":0")
 
 
+def rename_reference(name: str, renamed: Mapping[str, str]) -> str:
+    """An input reference with its op under its new name, where `renamed` has one."""
+    op, k = split(name)
+    if op not in renamed:
+        return name
+    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
+
+
 class _Nodes(dict[str, NodeDef]):
     """Nodes by name; a missing name raises InvalidModelError when it is looked up."""
 

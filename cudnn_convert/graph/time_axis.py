@@ -149,8 +149,8 @@ def _assignments(
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)
-    for way in ways:
-        yield {name: each[k] for name, each, k in zip(shapes, choices, way, strict=True)}
+    for chosen in ways:
+        yield {name: each[k] for name, each, k in zip(shapes, choices, chosen, strict=True)}
 
 
 def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
+from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import KerasFile, Model
 from cudnn_convert.options import READING, VOUCHED, Options, list_flags
 from cudnn_convert.plan import Plan, prepare
@@ -141,7 +141,7 @@ def build_inspection(
     model: Model,
     *,
     runs_on_cpu: bool | None,
-    recurrences: Iterable[Found],
+    recurrences: Iterable[InspectedRecurrence],
     signatures: Iterable[Offered],
     reasons: Sequence[str] = (),
     options: Options | None = None,

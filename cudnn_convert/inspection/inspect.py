@@ -16,7 +16,7 @@ from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alternatives, keras_model, streams, weights_only
 from cudnn_convert.inspection.alternatives import Alternatives
-from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
+from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
@@ -118,7 +118,7 @@ def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> d
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], tried: Alternatives) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[InspectedRecurrence], tried: Alternatives) -> bool | None:
     """Whether the source runs on a CPU, None where unknown.
 
     A plan has checked all ops other than recurrences.
@@ -186,7 +186,7 @@ def _by_tag(
 ) -> Inspection:
     """Inspect each graph of a SavedModel; whether recurrences are live stays open."""
     each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
-    recurrences: list[Found] = []
+    recurrences: list[InspectedRecurrence] = []
     for inspection in each.values():
         known = [replace(recurrence, live=None) for recurrence in inspection.recurrences]
         recurrences += [recurrence for recurrence in known if recurrence not in recurrences]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WeightTensor:
     """A tensor of the file with weights of a recurrence, under its stored name."""
 
     name: str
@@ -16,7 +16,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class InspectedRecurrence:
     """One recurrence; a number is None where the file does not give it.
 
     `axes` are those of its input, in order. `live`: whether the converted signature needs it, None where that
@@ -40,8 +40,8 @@ class Found:
     axes: tuple[str, ...]
     lengths: bool = False
     dropout: float = 0.0
-    raw: tuple[Held, ...] = ()
-    canonical: tuple[Held, ...] = ()
+    raw: tuple[WeightTensor, ...] = ()
+    canonical: tuple[WeightTensor, ...] = ()
     copies: str = "none"
     settings: Mapping[str, Any] = field(default_factory=dict)
     streams: bool | None = None
@@ -92,7 +92,7 @@ class Inspection:
     kind: str
     versions: Mapping[str, str]
     runs_on_cpu: bool | None
-    recurrences: tuple[Found, ...]
+    recurrences: tuple[InspectedRecurrence, ...]
     signatures: tuple[Offered, ...]
     command: tuple[str, ...] | None
     candidates: tuple[Alternative, ...]

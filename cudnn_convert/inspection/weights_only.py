@@ -14,7 +14,7 @@ import numpy as np
 
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.graph import ops
-from cudnn_convert.inspection.result import End, Found, Held, Offered
+from cudnn_convert.inspection.result import End, InspectedRecurrence, Offered, WeightTensor
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects
@@ -41,8 +41,8 @@ class Seen:
     lengths: bool
     dropout: float
     skip_input: bool = False
-    blob: Held | None = None
-    matrices: tuple[Held, ...] = ()
+    blob: WeightTensor | None = None
+    matrices: tuple[WeightTensor, ...] = ()
     keys: CanonicalParameters | None = None
 
     @property
@@ -53,10 +53,10 @@ class Seen:
         widths = (self.units, self.input_size, self.skip_input, self.projection)
         return Sizes(self.mode, self.layers, self.directions, *widths)
 
-    def describe(self, node: Any) -> Found:
-        """The `Found` of the node, without tensors."""
+    def describe(self, node: Any) -> InspectedRecurrence:
+        """The `InspectedRecurrence` of the node, without tensors."""
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
-        return Found(
+        return InspectedRecurrence(
             name=node.name,
             op=node.op,
             needs_gpu=node.op in ops.CUDNN,
@@ -102,12 +102,12 @@ class _Unread:
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
-def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
+def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
     """The tensors of each canonical set by scope, without reading them."""
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
     again = {parameters.scope: parameters for parameters in dialects.find(model.path, unread)}
-    tensors: dict[str, tuple[Held, ...]] = {}
+    tensors: dict[str, tuple[WeightTensor, ...]] = {}
     for parameters in model.canonical:
         names = [key for key in model.variables if key.startswith(parameters.scope)]
         if parameters.scope in again:
@@ -123,12 +123,12 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
 
 def describe_tensors(
     tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]
-) -> tuple[Held, ...]:
+) -> tuple[WeightTensor, ...]:
     """Describe the tensors `names`."""
-    return tuple(Held(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
+    return tuple(WeightTensor(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
 
 
-def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | None) -> str:
+def describe_copies(raw: Sequence[WeightTensor], keys: Sequence[WeightTensor], compared: str | None) -> str:
     """Which copies exist, and whether they agree.
 
     `compared` is None where unknown, "" where they agree, else the difference.
@@ -160,7 +160,7 @@ def describe_difference(
 
 def recurrences(
     model: Model, plans: Sequence[Plan], convention: Convention, *, checked: bool
-) -> Iterator[Found]:
+) -> Iterator[InspectedRecurrence]:
     """The recurrences of weights without a graph.
 
     From a single plan; from what several plans agree on; without a plan from names and shapes. `checked`: the
@@ -198,8 +198,8 @@ def signatures(plan: Plan) -> Iterator[Offered]:
 
 
 def _describe_planned(
-    model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[Held, ...]
-) -> Found:
+    model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[WeightTensor, ...]
+) -> InspectedRecurrence:
     """One recurrence of several plans; a size on which they differ becomes None."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
@@ -220,8 +220,8 @@ def _describe_planned(
 
 
 def _describe_keys(
-    sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]
-) -> Found:
+    sets: Sequence[CanonicalParameters], raw: tuple[WeightTensor, ...], keys: tuple[WeightTensor, ...]
+) -> InspectedRecurrence:
     """The recurrence of a scope's canonical keys; `sets` are all that fit them."""
     parameters = sets[0]
     modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
@@ -241,7 +241,7 @@ def _describe_keys(
     )
 
 
-def _blob(model: Model, key: str) -> Found:
+def _blob(model: Model, key: str) -> InspectedRecurrence:
     """A blob without canonical keys: its sizes are unknown.
 
     The scope's default name may give the mode.
@@ -257,9 +257,9 @@ def _agree(items: Sequence[Any], name: str) -> Any:
     return values.pop() if len(values) == 1 else None
 
 
-def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
+def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> InspectedRecurrence:
     """A recurrence with unknown sizes and tensors."""
-    return Found(
+    return InspectedRecurrence(
         name=name,
         op="",
         needs_gpu=True,
@@ -270,7 +270,11 @@ def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: 
 
 
 def _compare(
-    model: Model, inspection: Found, scope: str, single: graphless.Single, convention: Convention
+    model: Model,
+    inspection: InspectedRecurrence,
+    scope: str,
+    single: graphless.Single,
+    convention: Convention,
 ) -> str:
     """Describe the copies where no plan compared them."""
     sizes = single.recurrence.sizes
@@ -283,5 +287,5 @@ def _compare(
     return describe_copies(inspection.raw, inspection.canonical, difference)
 
 
-def _raw(model: Model, key: str) -> tuple[Held, ...]:
+def _raw(model: Model, key: str) -> tuple[WeightTensor, ...]:
     return describe_tensors(model.variables, [key] if key in model.variables else [])

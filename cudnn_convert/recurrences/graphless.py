@@ -279,11 +279,11 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
 
     If they are, its blob is to be converted.
     """
-    one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
+    single, both = Remedy({"directions": 1}), Remedy({"directions": 2})
     begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
-    reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"
+    reason = f"{begin}; say {single} if it had one, else convert its blob with {both}"
     if description.mode is not None:
-        return Reason(reason, one, two)
+        return Reason(reason, single, both)
     # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
     whole = [
         Remedy({"mode": mode.value, "layers": half.layers, "units": half.units, "directions": 2})
@@ -291,7 +291,7 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
         if half.may_be_half
         for mode in half.modes
     ]
-    return Reason(reason, one, *whole)
+    return Reason(reason, single, *whole)
 
 
 #: A type and widths, the open ones by name: `time`, `batch`.

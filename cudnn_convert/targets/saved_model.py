@@ -28,7 +28,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import AnyGraph, GraphDef, reference, split, tensor, unique
+from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tensor
@@ -74,7 +74,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, including inputs of the signature without readers."""
     signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
-    ends = [name for each in signatures for side in (each.inputs, each.outputs) for name in side.values()]
+    ends = [name for signature in signatures for name in signature.tensors]
     return lower(
         plan.graph,
         plan.recurrences,
@@ -156,14 +156,7 @@ def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
     for node in graph.node if renamed else ():
         node.name = renamed.get(node.name, node.name)
         for position, source in enumerate(node.input):
-            node.input[position] = _rename(source, renamed)
-
-
-def _rename(name: str, renamed: Mapping[str, str]) -> str:
-    op, k = split(name)
-    if op not in renamed:
-        return name
-    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
+            node.input[position] = rename_reference(source, renamed)
 
 
 def describe(

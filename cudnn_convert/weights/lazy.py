@@ -301,12 +301,12 @@ def length(sizes: Sizes) -> int:
     """Number of elements of the blob."""
     gates, units, width = len(sizes.mode.gates), sizes.units, sizes.width
 
-    def one(layer: int) -> int:
+    def count_layer(layer: int) -> int:
         inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
         return gates * units * (inputs + width + 2) + sizes.projection * units
 
     # All layers but the first are alike; how many there are may be what a file claims.
-    return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
+    return sizes.directions * (count_layer(0) + (sizes.layers - 1) * count_layer(1))
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:

@@ -125,16 +125,16 @@ def _insert_step(
 
 def _nodes(graph: Any, given: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Any]:
     """The nodes of a step that its outputs need, with `given` for its inputs and `wanted` for its outputs."""
-    made = {name for node in graph.node for name in node.output}
+    results = {name for node in graph.node for name in node.output}
     names = {name: _PREFIX + name for name in walk.names(graph) if name} | dict(given)
-    names |= {key: name for key, name in wanted.items() if key in made}
+    names |= {key: name for key, name in wanted.items() if key in results}
     for node, _ in walk.topological_order(graph):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         _rename(copy, names)
         yield copy
     for key, name in wanted.items():
-        if key not in made:  # an input or a constant of the step
+        if key not in results:  # an input or a constant of the step
             yield helper.make_node("Identity", [names[key]], [name], name=f"{_PREFIX}{key}")
 
 

@@ -35,7 +35,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Ask
 
 #: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
 _ENDS: Final = (INPUT, INPUT_H, INPUT_C, LENGTHS)
-_FED: Final = {place: f"fed_{place}" for place in _ENDS}
+_FED: Final = {position: f"fed_{position}" for position in _ENDS}
 
 
 #: The values of variables by the names of their nodes, which are VarHandleOps or reference variables.

@@ -63,7 +63,7 @@ def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer
     count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
 
     def ask(asked: Asked) -> Answer:
-        states = [kind[way] for way in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
+        states = [kind[k] for k in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
         x, *begin = (tf.constant(v, recurrence.dtype) for v in (asked.x.swapaxes(0, 1), *states))
         y, *ends = (np.asarray(value) for value in layer(x, initial_state=begin, training=False))
         h, *c = (np.stack(ends[kind::count]) for kind in range(count))

@@ -76,7 +76,7 @@ class _Layer:
     name: str
     node: str
     layer: int
-    way: int
+    direction: int
     cut: Cut
 
 
@@ -147,7 +147,7 @@ class _Running:
     def list_missed(self) -> list[tuple[str, Array, Array]]:
         """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
-        keys = {layer.name: (layer.way, *map(id, self.fitting[layer.name])) for layer in self.layers}
+        keys = {layer.name: (layer.direction, *map(id, self.fitting[layer.name])) for layer in self.layers}
         for name, key in keys.items():
             given.setdefault(key, set()).update(self._given.get(name, ()))
         return [
@@ -304,7 +304,7 @@ class _Running:
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
             raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
-        fits = [_of_direction(given, layer.way) for given in self.fitting[layer.name]]
+        fits = [_of_direction(given, layer.direction) for given in self.fitting[layer.name]]
         of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
         self._given.setdefault(layer.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
         full = np.full(len(h), len(of.x))
