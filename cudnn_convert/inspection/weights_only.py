@@ -224,9 +224,9 @@ def _describe_keys(
 ) -> InspectedRecurrence:
     """The recurrence of a scope's canonical keys; `sets` are all that fit them."""
     parameters = sets[0]
-    modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
+    modes = dict.fromkeys(mode for fitting in sets for mode in fitting.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
-    is_half = any(each_set.may_be_half for each_set in sets)
+    is_half = any(fitting.may_be_half for fitting in sets)
     return replace(
         _describe_unknown(
             parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major
