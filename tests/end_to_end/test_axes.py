@@ -128,6 +128,21 @@ def test_a_saved_model_and_every_provenance_have_the_names(tmp_path: Path) -> No
     assert json.loads(text)["axes"] == AXES[name]
 
 
+def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
+    """Its tokens have other axes than those that the model takes."""
+    out = tmp_path / "saved"
+    report = cudnn_convert.convert(
+        fixture("1.15.5-estimator_examples").prefix, out, decode="beam", steps=8, verify=False
+    )
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((out / "saved_model.pb").read_bytes())
+    signatures = saved.meta_graphs[0].signature_def
+    assert report.axes["tokens"] == ("batch", "time")
+    taken, found = signatures["stream"].inputs["tokens"], signatures["decode"].outputs["tokens"]
+    assert [dimension.name for dimension in taken.tensor_shape.dim] == ["batch", "time"]
+    assert [dimension.name for dimension in found.tensor_shape.dim] == ["", "", ""]
+
+
 @pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))
 def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, name: str) -> None:
     from cudnn_convert.artifacts import origin
