@@ -59,11 +59,7 @@ WITH_OPTIONS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("models/crf_tagger", "onnx", {"opset": 13}),
     ("models/crf_tagger", "onnx", {"opset": 18}),
     ("models/crf_tagger", "onnx", {"weights_dtype": "float16"}),
-    (
-        "models/crf_tagger",
-        "onnx",
-        {"quantize": "int8", "max_error": 10.0, "data": "ids.npz", "verify": True},
-    ),
+    ("models/crf_tagger", "onnx", {"quantize": "int8", "max_error": 10.0, "data": "ids.npz", "verify": True}),
     ("models/char_lm", "onnx", {"weights_dtype": "float16"}),
     ("models/char_lm", "onnx", {"lowering": "portable"}),
     ("models/gru_speech", "savedmodel", {"lowering": "portable"}),

@@ -180,7 +180,7 @@ def describe(
     seen: tf.Graph,
     axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
 ) -> None:
-    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and the names of axes by tensor."""
+    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and names of axes."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():

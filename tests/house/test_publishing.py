@@ -24,7 +24,9 @@ def test_the_version_is_the_same_everywhere() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     newest = re.search(r"^## (.+)$", changelog, re.MULTILINE)
     assert newest
-    assert re.fullmatch(rf"Unreleased|{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", newest[1])
+    released = re.search(r"^date-released: (\d{4}-\d\d-\d\d)$", citation, re.MULTILINE)
+    assert released
+    assert newest[1] in ("Unreleased", f"{__version__} - {released[1]}")
 
 
 def test_every_supported_python_is_tested_and_classified() -> None:
