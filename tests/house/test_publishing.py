@@ -51,6 +51,23 @@ def test_workflows_run_the_commands_of_the_readme() -> None:
     assert called <= targets
 
 
+def test_workflows_name_files_that_are_there() -> None:
+    named = {
+        name
+        for path in (GITHUB / "workflows").glob("*.yml")
+        for name in re.findall(r"\b(?:models|scripts|tests|docs)/[\w./-]+", path.read_text())
+    }
+    assert {"models/crf_tagger", "models/crf_tagger/model.ckpt"} <= named
+    for name in named:
+        assert [*ROOT.glob(f"{name}*")], name
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    assert (ROOT / "cudnn_convert" / "py.typed").is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "Typing :: Typed" in project["classifiers"]
+
+
 def test_what_the_owner_fills_in_stands_in_one_place() -> None:
     placeholder = "example" + ".invalid"
     files = [*ROOT.glob("*.*"), *GITHUB.rglob("*.yml"), *ROOT.glob("docs/**/*.md")]
