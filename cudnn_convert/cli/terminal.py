@@ -6,9 +6,11 @@ progress line, which comes where work takes over a second, go to stderr.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,7 +42,7 @@ _WIDE: Final = 10_000
 #: Seconds in which no progress is shown.
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
-_BYTES: Final = frozenset({"writing", "digesting"})
+_BYTES: Final = frozenset({"lowering", "writing", "digesting", "fetching", "uploading"})
 #: Names of files are no markup.
 _AS_IT_IS: Final[Mapping[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 #: How many values of an output are printed.
@@ -441,12 +443,15 @@ class _Amount(progress.ProgressColumn):
 
 
 class _Time(progress.ProgressColumn):
-    """The time left where it can be estimated, else the time passed."""
+    """The time left, from the first part that is done on; before it, the time passed."""
 
-    _left, _passed = progress.TimeRemainingColumn(), progress.TimeElapsedColumn()
+    _passed = progress.TimeElapsedColumn()
 
     def render(self, task: progress.Task) -> RenderableType:
-        return self._left.render(task) if task.total else self._passed.render(task)
+        if not (task.total and task.completed and task.elapsed):
+            return self._passed.render(task)
+        left = task.elapsed * (task.total - task.completed) / task.completed
+        return Text(f"{timedelta(seconds=math.ceil(left))} left", style="progress.remaining")
 
 
 class Line:

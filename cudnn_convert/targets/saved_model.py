@@ -66,9 +66,15 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         provenance=provenance,
         initializers=plan.initializers,
         files=source.assets,
-        axes=plan.axes,
+        axes=_by_tensor(plan),
     )
     return ()
+
+
+def _by_tensor(plan: Plan) -> dict[str, tuple[Axis, ...]]:
+    """The axes of the plan's inputs and outputs by tensor: a search has some of their keys for others."""
+    ends = {**plan.signature.inputs, **plan.signature.outputs}
+    return {name: plan.axes[key] for key, name in ends.items() if key in plan.axes}
 
 
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
@@ -106,7 +112,7 @@ def write(
     Each part becomes a signature of its name; a single part is also `serving_default`.
     `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
     `graph` that fill its tables, `files` the assets by the tensors that hold their names, `axes` those of
-    inputs and outputs by key.
+    inputs and outputs by tensor.
     """
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
@@ -165,7 +171,7 @@ def describe(
     seen: tf.Graph,
     axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
 ) -> None:
-    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and the names of `axes`."""
+    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and names of axes."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():
@@ -173,8 +179,8 @@ def describe(
             infos[key].name = tensor(name)
             infos[key].dtype = tensor_info.dtype.base_dtype.as_datatype_enum
             infos[key].tensor_shape.CopyFrom(tensor_info.shape.as_proto())
-            if key in axes:
-                _name_axes(infos[key].tensor_shape, axes[key])
+            if name in axes:
+                _name_axes(infos[key].tensor_shape, axes[name])
 
 
 def _name_axes(shape: Any, axes: Sequence[Axis]) -> None:

@@ -179,6 +179,8 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
 
 def run_source(judging: Judging) -> Trial:
     """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
+    if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
+        end_to_end.report_turn(0, 0, judges.sizes(judging.plan))
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source)
         trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
