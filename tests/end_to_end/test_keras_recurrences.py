@@ -75,7 +75,7 @@ def run_backend(folder: Path, backend: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+@pytest.fixture(scope="module", params=["tensorflow", "jax", "torch"])
 def answered(folder: Path, request: pytest.FixtureRequest) -> str:
     """The backend on which a user's process has answered and trained."""
     backend = str(request.param)
