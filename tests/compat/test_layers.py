@@ -249,13 +249,15 @@ class TestGpu:
 
     def test_the_environment_chooses_the_second_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TF_CUDNN_RNN_USE_V2", "1")
-        (op,) = self.ops(lambda: small()(self.input()))
+        (op,) = self.ops(lambda: cudnn_rnn.CudnnGRU(1, 5)(self.input()))
         assert op.type == "CudnnRNNV2"
 
     def test_a_tensor_for_training_has_an_op_for_each_value(self) -> None:
         v1.disable_control_flow_v2()
         try:
-            found = self.ops(lambda: small()(self.input(), training=v1.placeholder(tf.bool, [])))
+            found = self.ops(
+                lambda: cudnn_rnn.CudnnGRU(1, 5)(self.input(), training=v1.placeholder(tf.bool, []))
+            )
         finally:
             v1.enable_control_flow_v2()
         assert sorted(op.get_attr("is_training") for op in found) == [False, True]
@@ -265,15 +267,15 @@ class TestGpu:
     ) -> None:
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
         with tf.Graph().as_default() as graph:
-            small(name="there")(self.input())
+            cudnn_rnn.CudnnGRU(1, 5, name="there")(self.input())
             with tf.device("/job:worker/device:cpu:0"):
-                small(name="here")(self.input())
+                cudnn_rnn.CudnnGRU(1, 5, name="here")(self.input())
             with cudnn_rnn.build_for("CPU"):
-                small(name="too")(self.input())
+                cudnn_rnn.CudnnGRU(1, 5, name="too")(self.input())
         assert [op.name for op in graph.get_operations() if op.type == "CudnnRNN"] == ["there/CudnnRNN"]
         monkeypatch.undo()
         with tf.Graph().as_default() as graph, tf.device("/gpu:0"):
-            small()(self.input())
+            cudnn_rnn.CudnnGRU(1, 5)(self.input())
         assert "CudnnRNN" not in {op.type for op in graph.get_operations()}
 
     @pytest.mark.every
@@ -305,7 +307,9 @@ class TestGpu:
 def test_a_meta_graph_of_the_drop_in_is_imported(tmp_path: Path) -> None:
     """TensorFlow 1 wrote the saveable's name as that of an op which was not there."""
     with tf.Graph().as_default(), v1.Session() as session:
-        y, _ = small()(v1.placeholder(tf.float32, [None, None, 4], "x"), training=False)
+        y, _ = cudnn_rnn.CudnnGRU(1, 5, direction="bidirectional")(
+            v1.placeholder(tf.float32, [None, None, 4], "x"), training=False
+        )
         v1.global_variables_initializer().run()
         expected = session.run(y, {"x:0": np.ones((3, 2, 4))})
         v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
