@@ -264,7 +264,7 @@ def _blob(model: Model, key: str) -> Found:
 
     The scope's default name may give the mode.
     """
-    mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
+    mode = graphless.mode_by_name(graphless.scope_of_blob(key) or "")
     recurrence = _describe_unknown(
         graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False
     )
