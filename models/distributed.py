@@ -206,4 +206,4 @@ def cudnn_layer(mode, units, layers, bidirectional, dropout):
             )  # fmt: skip
             return tf.transpose(y, [1, 0, 2]), [state[-1] for state in last]
 
-    return CudnnRNN(name="cudnn_" + mode)
+    return CudnnRNN()
