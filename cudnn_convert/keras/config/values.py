@@ -231,12 +231,12 @@ def keep_training_config(
     optimizer = training.get("optimizer_config")
     kind = str(optimizer.get("class_name", "")).rpartition(">")[2] if isinstance(optimizer, Mapping) else ""
     if kind.lower() not in _OPTIMIZERS or not isinstance(optimizer, Mapping):
-        lost = f"its optimizer {kind or 'of no name'} is not Keras's own"
-        return None, (f"training config dropped, {describe_training(training)}: {lost}",)
+        why = f"its optimizer {kind or 'of no name'} is not Keras's own"
+        return None, (f"training config dropped, {describe_training(training)}: {why}",)
     foreign = sorted(_unknown(training.get("loss"), _LOSSES))
     if foreign:
-        lost = f"its loss {', '.join(foreign)} is not Keras's own"
-        return None, (f"training config dropped, {describe_training(training)}: {lost}",)
+        why = f"its loss {', '.join(foreign)} is not Keras's own"
+        return None, (f"training config dropped, {describe_training(training)}: {why}",)
     notes = []
     changed = {**training, "optimizer_config": {**optimizer, "class_name": kind}}
     for key in ("metrics", "weighted_metrics"):
