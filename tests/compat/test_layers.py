@@ -330,6 +330,14 @@ def three(shape: Any = (None, None, 4)) -> Any:
     return v1.placeholder(tf.float32, shape)
 
 
+def cell() -> Any:
+    return cudnn_rnn.CudnnCompatibleLSTMCell(5)
+
+
+def stack(forward: Any, backward: Any, **named: Any) -> Any:
+    return cudnn_rnn.stack_bidirectional_dynamic_rnn(forward, backward, three(), dtype=tf.float32, **named)
+
+
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: cudnn_rnn.CudnnLSTM(1, 5, direction="both"),
@@ -397,6 +405,82 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
         lambda: cudnn_rnn.build_for("TPU").__enter__(),
         ValueError,
         "Invalid device: TPU, expecting one of (CPU, GPU)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnGRU(1, 5).canonical_bias_shapes,
+        RuntimeError,
+        "CudnnGRU.canonical_bias_shapes invoked before input shape is known",
+    ),
+    (
+        lambda: [(layer := cudnn_rnn.CudnnGRU(1, 5, name="gru"))(three()), layer(three([None, None, 6]))],
+        ValueError,
+        'Input 0 of layer "gru" is incompatible with the layer: expected axis -1 of input shape to '
+        "have value 4, but received input with shape (None, None, 6)",
+    ),
+    (
+        lambda: cudnn_rnn_ops.CudnnGRU(1, 5, 4, num_proj=3),
+        ValueError,
+        "Invalid num_proj: 3, expecting none for rnn_mode gru",
+    ),
+    (
+        lambda: cudnn_rnn_ops.CudnnRNNTanh(1, 5, 4).canonical_to_params([tf.zeros([5, 4])], []),
+        ValueError,
+        "canonical parameters: expected 2 matrices and 2 biases, found 1 and 0",
+    ),
+    (
+        lambda: cudnn_rnn_ops.cudnn_gru(three(), three([None, 2, 5]), tf.zeros([9]), False),
+        ValueError,
+        "Expecting known sizes of input_h [num_layers * num_dirs, batch, num_units] and of inputs' last "
+        "dimension, got (None, 2, 5) and (None, None, 4)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleGRUCell(5).build([None, None]),
+        ValueError,
+        "Expected inputs.shape[-1] to be known, saw shape: (None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleLSTMCell(5).build([None, None]),
+        ValueError,
+        "Expecting inputs_shape[1] to be set: (None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleLSTMCell(5)(three([2, 4]), tuple([tf.zeros([2, 5])] * 3)),
+        ValueError,
+        "Expecting state to be a tuple with length 2.",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three([None, None, None]), dtype=tf.float32),
+        ValueError,
+        "Expecting inputs_shape[2] to be set: (None, None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three()),
+        ValueError,
+        "Either initial_state or dtype needs to be specified",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three(), initial_state=[tf.zeros([2, 5])]),
+        ValueError,
+        "Expecting initial_state to be a tuple with length 2 or None",
+    ),
+    (lambda: stack([], [cell()]), ValueError, "Must specify at least one fw cell for BidirectionalRNN."),
+    (lambda: stack([cell()], []), ValueError, "Must specify at least one bw cell for BidirectionalRNN."),
+    (lambda: stack((cell(),), [cell()]), ValueError, "cells_fw must be a list of RNNCells (one per layer)."),
+    (lambda: stack([cell()], (cell(),)), ValueError, "cells_bw must be a list of RNNCells (one per layer)."),
+    (
+        lambda: stack([cell()], [cell(), cell()]),
+        ValueError,
+        "Forward and Backward cells must have the same depth.",
+    ),
+    (
+        lambda: stack([cell()], [cell()], initial_states_fw=()),
+        ValueError,
+        "initial_states_fw must be a list of state tensors (one per layer).",
+    ),
+    (
+        lambda: stack([cell()], [cell()], initial_states_bw=[None, None]),
+        ValueError,
+        "initial_states_bw must be a list of state tensors (one per layer).",
     ),
     (
         lambda: tf.train.Checkpoint(layer=cudnn_rnn.CudnnGRU(1, 5)).save("unused"),
