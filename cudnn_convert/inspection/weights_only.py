@@ -246,8 +246,8 @@ def _blob(model: Model, key: str) -> InspectedRecurrence:
 
     The scope's default name may give the mode.
     """
-    mode, dtype = graphless.mode_by_name(key.removesuffix(graphless.BLOB)), model.variables[key].dtype.name
-    shown = _describe_unknown(graphless.name(key), mode, dtype, batch_major=False)
+    mode = graphless.mode_by_name(graphless.scope_of_blob(key) or "")
+    shown = _describe_unknown(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
     return replace(shown, raw=_raw(model, key), copies=RAW)
 
 

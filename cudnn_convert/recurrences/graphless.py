@@ -51,7 +51,7 @@ def _describe_blob(model: Model, key: str, described: Described) -> Alone:
     do not fit its length.
     """
     tensor, note = model.variables[key], None
-    mode = mode_by_name(key.removesuffix(BLOB))
+    mode = mode_by_name(scope_of_blob(key) or "")
     if described.mode is None and mode is not None:
         described = replace(described, mode=mode)
         note = f"{key}: {mode.value} by the name of its scope; --mode chooses"
@@ -126,6 +126,8 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
 
 #: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
 BLOB: Final = "opaque_kernel"
+#: Ends each key of tf.train.Checkpoint (tensorflow v2.21.0 python/trackable/base.py).
+_OF_OBJECT: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 FLAGS: Final = "--mode, --layers, --units and --directions"
 #: The default scopes of contrib layers name their mode, the same file.
 _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?")
@@ -191,8 +193,17 @@ def blob_keys(model: Model) -> list[str]:
     return [
         key
         for key, tensor in model.variables.items()
-        if key.rpartition("/")[2] == BLOB and len(tensor.shape) == 1
+        if scope_of_blob(key) is not None and len(tensor.shape) == 1
     ]
+
+
+def scope_of_blob(key: str) -> str | None:
+    """What stands before `opaque_kernel` in a key, None for the key of another tensor.
+
+    An object-based checkpoint names the layer's object there, and has a suffix behind it.
+    """
+    path, slash, last = key.removesuffix(_OF_OBJECT).rpartition("/")
+    return f"{path}{slash}" if last == BLOB else None
 
 
 def mode_by_name(scope: str) -> Mode | None:
@@ -211,8 +222,8 @@ def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
 
 def name(key: str) -> str:
     """A signature's name: the scope of a layer's blob, or the key of another tensor."""
-    scope = key.removesuffix(BLOB).strip("/") if key.rpartition("/")[2] == BLOB else key
-    return re.sub(r"\W", "_", scope) or "rnn"
+    scope = scope_of_blob(key)
+    return re.sub(r"\W", "_", key if scope is None else scope.strip("/")) or "rnn"
 
 
 def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> Reason:
