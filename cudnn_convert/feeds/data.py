@@ -291,7 +291,8 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
             f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
         )
     reader = tables.READERS[kind]
-    rows = chain.from_iterable(reader(file, features, flag=FLAG) for file in files)
+    columns = {key: feature for key, feature in features.items() if feature.length_of is None}
+    rows = chain.from_iterable(reader(file, columns, flag=FLAG) for file in files)
     most = max(_KNOWN, data.limit or 0)
     known = [*islice(rows, most)]
     count = len(known) if next(rows, None) is None else -1
@@ -360,9 +361,9 @@ def _scan(file: Path) -> Iterator[Location]:
 
 def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
     examples = records.read(places[:_SEEN], flag=FLAG)
-    fault = records.find_fault(examples[0], {})
-    if fault:
-        return UsageError(f"{FLAG} {places[0]}: {fault}")
+    for place, example in zip(places, examples, strict=False):
+        if fault := records.find_fault(example, {}):
+            return UsageError(f"{FLAG} {place}: {fault}")
     import tensorflow as tf
 
     has = records.describe(tf.train.Example.FromString(examples[0]))

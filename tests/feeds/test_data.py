@@ -167,10 +167,11 @@ def test_parquet(tmp_path: Path) -> None:
         "one": np.arange(ROWS).tolist(),
     }
     parquet.write_table(arrow.table(table), tmp_path / "a.parquet")
-    specs = "ids=int64[4],frames=float32[?,3],image=bytes:uint8[2,3],one=int32[]"
+    specs = "ids=int64[4],frames=float32[?,3],image=bytes:uint8[2,3],one=int32[],n=lengths:frames"
     (feed,) = read(tmp_path / "a.parquet", specs).feeds
     for key, expected in (
         ("ids", IDS), ("frames", padded(FRAMES)), ("image", IMAGES), ("one", np.arange(ROWS)),
+        ("n", STEPS),
     ):  # fmt: skip
         np.testing.assert_array_equal(feed[key], expected)
     assert "expected the columns no, found ids, frames, image, one" in refused(
@@ -230,6 +231,8 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
     )
     assert "expected 5 bytes for image=bytes:uint8[5], found 6" in refused(path, "image=bytes:uint8[5]")
     assert "expected uint8 as ids=uint8[4] says, found values from" in refused(path, "ids=uint8[4]")
+    other = written(tmp_path, [*examples(), b"\xff\xfe"], "d.tfrecord")
+    assert "expected a tf.train.Example, found other bytes" in refused(other)
     without = written(tmp_path, [*examples(), example({"ids": [1]})], "c.tfrecord")
     assert "expected the feature frames, found ids int64[1]" in refused(without, "frames=float32[?,3]")
     told = refused(path)
@@ -252,6 +255,10 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
         ("ids=int64[],ids=int8[]", "ids: expected once, found twice"),
         ("n=lengths:i,i=int64[4]", "n: expected the lengths of another input of a shape [?,...], found 'i'"),
         ("b=bits[?,3]", "b: shape: expected steps of whole bytes where lengths vary, found 3 bits"),
+        (
+            '{"a": {"type": "int8", "shape": ["?"], "feature": "ids"}, "ids": "int64[4]"}',
+            "ids: expected the feature ids with as many values as in a=int8[?], found ids=int64[4]",
+        ),
         ("{", "expected a JSON object, found text that is none"),
         ('{"a": {"type": "int8"}}', "a: expected type, shape and perhaps divisor, feature, pad, found"),
         ("no.json", "expected a file of JSON, found none that can be read"),
@@ -289,6 +296,14 @@ def test_a_csv_names_its_line(tmp_path: Path) -> None:
     assert "expected the columns of a table by input, found none" in refused(path)
     path.write_text("x\n1 2\n4 5 6\n")
     assert "line 3: feature x: expected 2 values for x=int64[2], found 3" in refused(path, "x=int64[2]")
+
+
+def test_tables_have_lengths(tmp_path: Path) -> None:
+    lines = [" ".join(map(str, frames.ravel())) for frames in FRAMES]
+    (tmp_path / "a.csv").write_text("\n".join(["frames", *lines]) + "\n")
+    (feed,) = read(tmp_path / "a.csv", "frames=float32[?,3],n=lengths:frames").feeds
+    np.testing.assert_array_equal(feed["frames"], padded(FRAMES))
+    np.testing.assert_array_equal(feed["n"], STEPS)
 
 
 def test_files_that_are_no_data(tmp_path: Path) -> None:
