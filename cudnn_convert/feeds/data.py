@@ -79,10 +79,14 @@ class Data:
         return "the given arrays" if isinstance(self.pattern, Mapping) else remote.name_of(self.pattern)
 
     def match(self) -> list[Path]:
-        """The files that it names, in order of their names; they may lie in a store. Raises AccessError."""
+        """The files that it names, in order of their names; they may lie in a store.
+
+        Raises UsageError for the address of another kind of store, AccessError.
+        """
         if isinstance(self.pattern, Mapping):
             return []
         text = str(self.pattern)
+        remote.check(self.pattern)
         if remote.address_of(self.pattern):
             return remote.match(self.pattern) if has_magic(text) else [self.pattern]
         # A name may have the characters of a pattern.

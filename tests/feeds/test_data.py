@@ -308,6 +308,7 @@ def test_tables_have_lengths(tmp_path: Path) -> None:
 
 def test_files_that_are_no_data(tmp_path: Path) -> None:
     assert "expected a file, or a pattern of files, found none" in refused(tmp_path / "*.npz")
+    assert refused(Path("https://b/x.npz")).startswith("https://b/x.npz: expected a path or s3://, gs://")
     written(tmp_path)
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
     assert "expected files of one kind, found npz, records" in refused(tmp_path / "a.*", "ids=int64[4]")
