@@ -71,9 +71,13 @@ def batch_examples(
                 # TensorFlow takes an example that lacks a feature for one without values.
                 if _has_empty(arrays) and (reason := _explain(drawn, features, locate, {*numbers.numpy()})):
                     raise UsageError(f"{flag} {reason}")
-                batches.append(
-                    {key: _finish(arrays[key], feature, flag) for key, feature in features.items()}
-                )
+                for key, feature in features.items():
+                    if (row := _find_cut_off(arrays[key], feature)) is not None:
+                        where, value = f"{flag} {locate(int(numbers[row]))}: {key}", arrays[key][row]
+                        expected = f"{feature.dtype} as {feature} says"
+                        actual = f"values from {value.min()} to {value.max()}"
+                        raise UsageError(f"{where}: expected {expected}, found {actual}")
+                batches.append({key: _finish(arrays[key], feature) for key, feature in features.items()})
         except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
             if reason := _explain(drawn, features, locate):
                 raise UsageError(f"{flag} {reason}") from cause
@@ -219,19 +223,21 @@ def _explain(
     return None
 
 
-def _finish(value: Array, feature: Feature, flag: str) -> Array:
-    """An input in the type and with the axes that its feature says. Raises UsageError for what is cut off."""
+def _find_cut_off(value: Array, feature: Feature) -> int | None:
+    """The first row of integers with a value that their type does not have; None where there is none."""
+    if feature.divisor is not None or feature.dtype.kind not in "iub" or value.dtype == feature.dtype:
+        return None
+    bounds = np.iinfo(np.uint8 if feature.dtype.kind == "b" else feature.dtype)
+    high = 1 if feature.dtype.kind == "b" else bounds.max
+    outside = ((value < bounds.min) | (value > high)).reshape(len(value), -1).any(1)
+    return int(outside.argmax()) if outside.any() else None
+
+
+def _finish(value: Array, feature: Feature) -> Array:
+    """An input in the type and with the axes that its feature says."""
     if feature.divisor is not None:
         kind = feature.dtype if feature.dtype.kind == "f" else np.dtype(np.float32)
         value = (value / np.asarray(feature.divisor, np.float64)).astype(kind)
-    elif feature.dtype.kind in "iub" and value.size and value.dtype != feature.dtype:
-        most = np.iinfo(feature.dtype) if feature.dtype.kind != "b" else np.iinfo(np.uint8)
-        high = 1 if feature.dtype.kind == "b" else most.max
-        if value.min() < most.min or value.max() > high:
-            actual = f"values from {value.min()} to {value.max()}"
-            raise UsageError(
-                f"{flag}: {feature.key}: expected {feature.dtype} as {feature} says, found {actual}"
-            )
-    if feature.divisor is None:
+    else:
         value = value.astype(feature.dtype)
     return np.ascontiguousarray(np.moveaxis(value, 0, feature.axis)) if feature.axis else value

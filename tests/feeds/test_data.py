@@ -230,7 +230,14 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
         path, "frames=float32[?,2]"
     )
     assert "expected 5 bytes for image=bytes:uint8[5], found 6" in refused(path, "image=bytes:uint8[5]")
-    assert "expected uint8 as ids=uint8[4] says, found values from" in refused(path, "ids=uint8[4]")
+    ids = np.array([[7, 255], [0, 9], [256, 3], [-1, 1]])
+    wide = written(tmp_path, [example({"ids": row}) for row in ids], "w.tfrecord")
+    third = sum(len(record(example({"ids": row}))) for row in ids[:2])
+    assert (
+        f"record at byte {third}: ids: expected uint8 as ids=uint8[2] says, found values from 3 to 256"
+        in refused(wide, "ids=uint8[2]")
+    )
+    assert "record at byte 0: ids: expected bool as ids=bool[2] says, found" in refused(wide, "ids=bool[2]")
     other = written(tmp_path, [*examples(), b"\xff\xfe"], "d.tfrecord")
     assert "expected a tf.train.Example, found other bytes" in refused(other)
     without = written(tmp_path, [*examples(), example({"ids": [1]})], "c.tfrecord")
@@ -293,6 +300,9 @@ def test_a_csv_names_its_line(tmp_path: Path) -> None:
     path.write_text("x,y\n1 2,3\n4 five,6\n")
     assert "a.csv: line 3: x: expected numbers for x=int64[2], found '4 five'" in refused(path, "x=int64[2]")
     assert "expected the columns z, found x, y" in refused(path, "z=int64[2]")
+    path.write_text("x\n" + "9" * 30 + "\n")
+    assert refused(path, "x=int64[1]").startswith("--data a.csv: line 2: x: expected x=int64[1], found ")
+    path.write_text("x,y\n1 2,3\n4 five,6\n")
     assert "expected the columns of a table by input, found none" in refused(path)
     path.write_text("x\n1 2\n4 5 6\n")
     assert "line 3: feature x: expected 2 values for x=int64[2], found 3" in refused(path, "x=int64[2]")
@@ -328,5 +338,8 @@ def test_more_records_than_are_drawn_from(tmp_path: Path) -> None:
     size = len(example({"x": [1]}))
     with context.within(Limits(expanded=size * 30)):
         calls = read(tmp_path / "*.tfrecord", "x=int64[]", batch=5, limit=10, seed=1)
-    drawn = np.concatenate([feed["x"] for feed in calls.feeds])
+        others = read(tmp_path / "*.tfrecord", "x=int64[]", batch=5, limit=10, seed=2)
+    drawn, other = (np.concatenate([feed["x"] for feed in each.feeds]) for each in (calls, others))
     assert len({*drawn}) == 10 and "10 of more than " in calls.summary
+    files = [{*(numbers // 100)} for numbers in (drawn, other)]
+    assert files[0] != files[1], "the first files do not stand for all"

@@ -147,9 +147,10 @@ def test_a_shard_has_some_calls_and_bounded_bytes(records: Path, monkeypatch: py
     calls = read_calls(given)
     expected = [feed["x"] for feed in calls.feeds]
     assert calls.summary == share_out(given)[1].summary == str(records)
-    for name, most, counts in (("_SHARDS", 3, [2, 2, 2]), ("_SHARD", 1, [1] * 6), ("_SHARDS", 1, [6])):
+    for shards_of_all, size, counts in ((3, 1 << 20, [2, 2, 2]), (1, 1, [1] * 6), (1, 1 << 20, [6])):
         with monkeypatch.context() as patch:
-            patch.setattr(data, name, most)
+            patch.setattr(data, "_SHARDS", shards_of_all)
+            patch.setattr(data, "_SHARD", size)
             parts, _ = share_out(given)
             assert [len(part) for part in parts if isinstance(part, tuple)] == counts
             found = [feed["x"] for part in parts for feed in read_shard(given, part).feeds]
