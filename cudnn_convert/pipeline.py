@@ -23,7 +23,7 @@ from cudnn_convert.errors import (
     VerificationError,
     name_access,
 )
-from cudnn_convert.feeds.data import Data, read_calls
+from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
 from cudnn_convert.plan import Plan, network, notes, prepare
@@ -286,11 +286,12 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
     context.report_progress("verifying")
     call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
 
-    def measure(files: Sequence[Path], terms: Terms | None) -> Iterator[shards.Partial]:
+    def measure(parts: Sequence[Shard], terms: Terms | None) -> Iterator[shards.Partial]:
         assert share is not None
-        columns = [[value] * len(files) for value in (*call, terms)]
-        for done, partial in enumerate(share(measure_shard, *columns[:3], files, columns[3])):
-            context.report_progress("verifying", done + 1, len(files))
+        columns = [[value] * len(parts) for value in (*call, terms)]
+        named = map(staging.name_again, parts)
+        for done, partial in enumerate(share(measure_shard, *columns[:3], named, columns[3])):
+            context.report_progress("verifying", done + 1, len(parts))
             yield partial
 
     try:
@@ -318,7 +319,7 @@ _opened: list[_Opened] = []
 @silence()
 @with_limits
 def measure_shard(
-    source: Path, artifact: Path, options: Options, shard: Path, terms: Terms | None
+    source: Path, artifact: Path, options: Options, shard: Shard, terms: Terms | None
 ) -> shards.Partial:
     """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
     call = (source, artifact, options)

@@ -115,15 +115,20 @@ def _use(copies: Copies) -> Iterator[None]:
 
 
 def name_again(value: Any) -> Any:
-    """A path, or Options, with the addresses in place of the copies that this call works on."""
+    """A value with addresses in place of the copies that this call works on, in paths at any depth of it."""
     copies = _CURRENT.get()
-    if isinstance(value, Options):
-        values = {field.name: getattr(value, field.name) for field in fields(value)}
-        files: dict[str, Any] = {
-            name: name_again(file) for name, file in values.items() if isinstance(file, Path)
-        }
-        return replace(value, **files)
-    return value if copies is None else Path(copies.rename(str(value)))
+    if copies is None:
+        return value
+    match value:
+        case Path():
+            return Path(copies.rename(str(value)))
+        case tuple():
+            return tuple(map(name_again, value))
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            values = {field.name: getattr(value, field.name) for field in fields(value)}
+            own = {name: name_again(path) for name, path in values.items() if isinstance(path, Path)}
+            return replace(value, **own)
+    return value
 
 
 #: The copies that this process keeps to its end, by address; the process of a pool works on one call.

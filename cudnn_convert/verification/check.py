@@ -41,6 +41,7 @@ def verify_artifact(
     judging = prepare_judging(plan, own, shared=measure is not None)
     if measure is not None:
         comparison = shards.compare_shards(judging, measure)
+        judging = comparison.judging  # what was drawn of the data is known now
         trial = find_dependence(judging, comparison.trial)
         runner = open_runner(judging, artifact)
     else:
