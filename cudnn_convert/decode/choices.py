@@ -137,10 +137,7 @@ def _decode(rows: Rows, step: Step, steps: Any, choose: Callable[[Any, Any], Any
 
     n = tf.shape(rows.tokens)[0]
     start = _Loop(
-        rows.tokens,
-        rows.states,
-        tf.zeros_like(rows.tokens, rows.dtype),
-        tf.zeros_like(rows.tokens, tf.int32),
+        rows.tokens, rows.states, tf.zeros_like(rows.tokens, rows.dtype), tf.zeros_like(rows.tokens, tf.int32)
     )
     kept = tf.TensorArray(rows.tokens.dtype, steps, element_shape=shape)
     taken, loop, kept = tf.while_loop(goes_on, advance, (tf.constant(0), start, kept))
