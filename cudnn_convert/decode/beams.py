@@ -152,7 +152,7 @@ class _Search:
         elif not scores.shape.is_compatible_with(self.shape):
             wanted = tf.TensorSpec(self.shape, scores.dtype)
             raise arguments.refuse("initial_scores", arguments.describe(wanted), arguments.describe(scores))
-        examples = tf.constant(_count(self.n * self.width) // self.width)
+        examples = tf.convert_to_tensor(_count(self.n * self.width) // self.width)
         return _Beams(
             tf.gather(self.rows.tokens, examples),
             tf.nest.map_structure(lambda state: tf.gather(state, examples), self.rows.states),
