@@ -55,7 +55,11 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     states = [state.key for state in plan.streaming.states]
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
-    input_keys = ["tokens", *states, *beside, *(["noise"] if options.decode == "sample" else [])]
+    noise = ["noise"] if options.decode == "sample" else []
+    if taken := {"tokens", *noise} & {*states, *beside}:
+        what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
+        raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
+    input_keys = ["tokens", *states, *beside, *noise]
     output_keys = ["sequences", "lengths", "scores"]
     output_keys += ["history_tokens", "history_parents", "history_scores"] if options.history else []
     scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
