@@ -142,7 +142,8 @@ def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str]) -> Ite
 
 def _rename(node: Any, names: Mapping[str, str]) -> None:
     """Give a node and all tensors in it and in its nested graphs other names, in place."""
-    node.name = _PREFIX + node.name
+    if node.name:  # two of one name would be refused
+        node.name = _PREFIX + node.name
     node.input[:] = [names.get(name, name) for name in node.input]
     node.output[:] = [names.get(name, name) for name in node.output]
     for nested in walk.subgraphs(node):
