@@ -220,16 +220,11 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
-    """A search over the steps of a model, which its artifact has beside the model itself.
+class SearchRules:
+    """How a search over the steps of a model goes.
 
-    `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`. Keys
-    are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
-    `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
-    steps `logits_axis` is gone; None: it has what holds after the last step. `scale` says whether these
-    numbers are `probabilities` or `logits`. `lengths` are inputs that hold the length of each row;
-    `beside` are all other inputs, with the axis of their rows, None where they have none. `signature` has the
-    search's own keys, for tensors of the lowered graph.
+    `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
+    `scale` says whether the step's numbers for its `vocabulary` are `probabilities` or `logits`.
     """
 
     kind: str
@@ -241,12 +236,25 @@ class Decoder:
     top_k: int | None
     temperature: float
     history: bool
+    scale: str
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder(SearchRules):
+    """A search over the steps of a model, which its artifact has beside the model itself.
+
+    Keys are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
+    `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
+    steps `logits_axis` is gone; None: it has what holds after the last step. `lengths` are inputs that hold
+    the length of each row; `beside` are all other inputs, with the axis of their rows, None where they have
+    none. `signature` has the search's own keys, for tensors of the lowered graph.
+    """
+
     token: str
     token_axis: int
     logits: str
     logits_axis: int | None
-    scale: str
-    vocabulary: int
     lengths: tuple[str, ...]
     beside: Mapping[str, int | None]
     states: tuple[StreamState, ...]

@@ -53,11 +53,15 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         return ()
     lowered = lower_plan(plan, options)
     graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.parts]
-    if plan.decoder:
+    axes: dict[str, Mapping[str, Sequence[Axis]]] = {part.name: plan.axes for part in parts}
+    if decoder := plan.decoder:
         from cudnn_convert.lower import search
 
-        graph = search.add_search(graph, plan.decoder, plan.signature)
-        parts.append(plan.decoder.part)
+        graph = search.add_search(graph, decoder, plan.signature)
+        parts.append(decoder.part)
+        # Keys of its own, such as `lengths`, may be those of other tensors of the model.
+        shared = {*decoder.beside, *(state.key for state in decoder.states)}
+        axes[decoder.part.name] = {key: plan.axes[key] for key in shared & {*plan.axes}}
     write(
         path,
         graph,
@@ -66,15 +70,9 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         provenance=provenance,
         initializers=plan.initializers,
         files=source.assets,
-        axes=_by_tensor(plan),
+        axes=axes,
     )
     return ()
-
-
-def _by_tensor(plan: Plan) -> dict[str, tuple[Axis, ...]]:
-    """The axes of the plan's inputs and outputs by tensor: a search has some of their keys for others."""
-    ends = {**plan.signature.inputs, **plan.signature.outputs}
-    return {name: plan.axes[key] for key, name in ends.items() if key in plan.axes}
 
 
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
@@ -105,14 +103,14 @@ def write(
     provenance: str,
     initializers: Sequence[str] = (),
     files: Mapping[str, Path] = MappingProxyType({}),
-    axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
+    axes: Mapping[str, Mapping[str, Sequence[Axis]]] = MappingProxyType({}),
 ) -> None:
     """Write `saved_model.pb`, `variables/`, `assets/`, `assets.extra/` into the empty `folder`.
 
     Each part becomes a signature of its name; a single part is also `serving_default`.
     `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
     `graph` that fill its tables, `files` the assets by the tensors that hold their names, `axes` those of
-    inputs and outputs by tensor.
+    inputs and outputs by part and key.
     """
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
@@ -127,7 +125,7 @@ def write(
         bundle.add_variables(meta, ops, variables)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
-        describe(meta.signature_def[part.name], part.signature, seen, axes)
+        describe(meta.signature_def[part.name], part.signature, seen, axes.get(part.name, {}))
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     add(meta, folder, initializers, files)
@@ -179,8 +177,8 @@ def describe(
             infos[key].name = tensor(name)
             infos[key].dtype = tensor_info.dtype.base_dtype.as_datatype_enum
             infos[key].tensor_shape.CopyFrom(tensor_info.shape.as_proto())
-            if name in axes:
-                _name_axes(infos[key].tensor_shape, axes[name])
+            if key in axes:
+                _name_axes(infos[key].tensor_shape, axes[key])
 
 
 def _name_axes(shape: Any, axes: Sequence[Axis]) -> None:
