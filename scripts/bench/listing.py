@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import roster
+from contender import SESSION
 from kept import Timing
 from roster import OURS
 from shapes import QUICK, SHAPES, counted
 
-from cudnn_convert.benchmark.ratios import ratio, summary
+from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,38 @@ def setups(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
             ]
         )
     return Table("Set-up", ["", "`beam_search`", "unrolled", "share"], rows)
+
+
+#: What each form of a recurrence is, in the order of the table.
+_FORMS = {
+    SESSION: "our SavedModel, in a Session",
+    "parallel_32": "`dynamic_rnn`, `parallel_iterations=32` (its default)",
+    "parallel_8": "`dynamic_rnn`, `parallel_iterations=8`",
+    "parallel_1": "`dynamic_rnn`, `parallel_iterations=1`",
+    "swap_memory": "`dynamic_rnn`, `swap_memory=True`",
+    "unrolled": "`static_rnn`, unrolled",
+}
+
+
+def _over(found: Ratio) -> Cell:
+    return Cell(f"{found.median:.2f}", f"{found.low:.2f}-{found.high:.2f}")
+
+
+def loops(rows: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+    """For each cell and size: set-up in seconds, and calls over ours, by number of threads."""
+    for cell, told in dict.fromkeys((row["cell"], row["told"]) for row in rows):
+        here = [row for row in rows if (row["cell"], row["told"]) == (cell, told)]
+        table = []
+        for name, words in _FORMS.items():
+            setup = summary(here[0]["setups"][name])
+            line = [Cell(words), Cell(f"{setup.median:.2f} s", f"{setup.low:.2f}-{setup.high:.2f}")]
+            for row in here:
+                over = ratio(row["micros"][name], row["micros"][SESSION])
+                ours = Cell(f"{summary(row['micros'][name]).median:.0f} µs")
+                line.append(ours if name == SESSION else _over(over))
+            table.append(line)
+        threads = [f"a call, {counted(row['threads'], 'thread')}" for row in here]
+        yield Table(f"{cell.upper()}, {told}", ["", "set-up and first call", *threads], table)
 
 
 #: What each pipeline is, in the order of the table.
