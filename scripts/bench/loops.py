@@ -69,7 +69,9 @@ def _row(cell: str, shape: Shape, threads: int, **until: float) -> dict[str, Any
                 if number:
                     setups.setdefault(name, []).append(round(time.perf_counter() - start, 4))
                 if not error(problem, answer) <= TOLERANCE:
-                    raise SystemExit(f"loops, {cell} {shape.name}: {name} does not give the reference's answer")
+                    raise SystemExit(
+                        f"loops, {cell} {shape.name}: {name} does not give the reference's answer"
+                    )
                 calls[name] = one.call
         micros = timed(calls, **until, chance=random.Random(7))
     return {"cell": cell, "told": shape.told, "threads": threads, "setups": setups, "micros": micros}
