@@ -79,8 +79,8 @@ _THREADS: Final = "How many threads?"
 _ANSWERS: Final = (
     (
         "Which format?",
-        "ONNX where you may change the runtime. A SavedModel where you stay with TensorFlow: the cells that "
-        "TensorFlow 1 restores cuDNN weights into, and a Keras model of the same weights, are slower.",
+        "ONNX where you may change the runtime. A SavedModel where you stay with TensorFlow, rather "
+        "than the cells that TensorFlow 1 restores cuDNN weights into, or a Keras model of the same weights.",
         (
             ("Our ONNX model over our SavedModel in a Session", ONNX, SESSION, 1),
             ("The same with two threads", ONNX, SESSION, 2),
@@ -175,7 +175,10 @@ def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
     if speed := sections.get("speed"):
         found = timings(speed)
         yield "## Which format, threads and flags"
-        yield "Ranges are of medians over the sizes of the tables below, each with the size it is of."
+        yield (
+            "Ranges are of medians over the sizes of the tables below, each with the size it is of; below "
+            "1.00 the first named is faster. One thread, where nothing else is said."
+        )
         for question, advice, figures in _ANSWERS:
             told = [f"{words}: {given}" for words, *of in figures if (given := _range(found, *of))]
             if told:
