@@ -103,7 +103,11 @@ def call_artifact(
         answers = run(drawn)
     except ReadError:  # an id may lie past a small table: its row 1 does not
         drawn = _draw(chosen, path, np.random.default_rng(seed), ids=1)
-        answers = run(drawn)
+        try:
+            answers = run(drawn)
+        except ReadError as cause:  # a state may fix the number of rows, which no signature tells
+            names = {name: getattr(cause, name) for name in ("expected", "found")}
+            raise ReadError(cause.path, cause.where, **names, advice="give inputs with --data") from cause
     return Answers(str(path), form, chosen.part.name, seed, [drawn], [answers])
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import tensorflow as tf
+from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
 from support.samples import FIXTURES, ROOT, fixture
 from support.tiers import some
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
-from cudnn_convert.plan import axes
+from cudnn_convert.options import Options
+from cudnn_convert.plan import axes, prepare
 
 #: The axes of some models, by key.
 AXES: dict[str, dict[str, list[Any]]] = {
@@ -144,3 +147,15 @@ def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, na
 def test_times_are_tried_from_all_different_to_all_the_same(timed: int, groups: list[list[int]]) -> None:
     found = [*axes._partitions(timed)]
     assert sorted(found) == sorted(groups)
+
+
+def test_halves_that_are_doubled_have_no_name() -> None:
+    """As strides make them: of odd times alone the result has the size of the time."""
+    with drawing() as graph:
+        y = lstm(placeholder("x"), variable("blob", BLOB.shape)).output
+        half = y[1::2]
+        tf.concat([half, half, y[:1]], axis=0, name="scores")
+        tf.identity(y, name="steps")
+    options = Options(outputs=["scores:0", "steps:0"])
+    named = axes.name_axes(prepare.make_plan(model(graph), options))
+    assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}

@@ -31,10 +31,11 @@ CHARACTERS = "char_lm"
 ACCURACY = {"bilstm_tagger": 1.0, "ocr_crnn": 0.95, "gru_speech": 0.95, CHARACTERS: 0.9, "seq2seq": 0.99}
 
 
-def commands(name: str) -> list[list[str]]:
-    """The calls that the README of a model shows, without the program."""
+def commands(name: str, *, verify: bool = False) -> list[list[str]]:
+    """The conversions that the README of a model shows, without the program; or its verifications."""
     lines = (MODELS[name] / "README.md").read_text(encoding="utf-8").splitlines()
-    return [shlex.split(line)[1:] for line in lines if line.startswith("    cudnn-convert ")]
+    calls = [shlex.split(line)[1:] for line in lines if line.startswith("    cudnn-convert ")]
+    return [words for words in calls if (words[0] == "verify") is verify]
 
 
 def form(words: list[str]) -> str:
@@ -139,6 +140,19 @@ def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "wanted"), tiered(CALLS))
 def test_the_command_of_the_readme(answered: Any, name: str, wanted: str) -> None:
     compared(answered(name, wanted), name)
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", [name for name in MODELS if commands(name, verify=True)])
+def test_the_readme_verifies_the_recording(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The artifact that the README made gives what TensorFlow 1.15 gave."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(MODELS[name], tmp_path / "models" / name)
+    for words in (commands(name)[0], *commands(name, verify=True)):
+        ended = command(*words, "--quiet")
+        assert (ended.code, ended.stderr) == (0, "")
 
 
 def test_every_readme_has_a_command_for_each_format() -> None:

@@ -130,8 +130,8 @@ def followed(patient: Patient, folder: Path) -> Healed:
     if not printed.takes:  # commands to choose from, each of which says something of the model
         _, _, _, _, _, *flags = printed.commands[0]
         printed = inspected(patient.source, *flags)
-    words, *streamed = printed.commands
-    assert [{*line} for line in streamed] in ([], [{*words, "--states"}])
+    words, *others = printed.commands
+    run_others(words, others)
     ended = command(*words[1:])
     assert ended.code == 0, ended.stderr
     (path,) = (Path(line) for line in ended.stdout.splitlines())
@@ -140,6 +140,16 @@ def followed(patient: Patient, folder: Path) -> Healed:
     form = words[words.index("--format") + 1]
     bound = max(BOUNDS[one] for one in printed.dtypes)
     return patient.healed(Converted(printed, form, path.resolve(), folder, bound))
+
+
+def run_others(words: Sequence[str], others: Iterable[Sequence[str]]) -> None:
+    """What is printed beside the command: a stream, a search. Each works, to a place of its own."""
+    for number, other in enumerate(others):
+        added = {*other} - {*words}
+        assert other[1] == words[1]
+        assert any(flag == "--states" or flag.startswith("--decode") for flag in added), added
+        ended = command(*other[1:2], f"other.{number}", *other[3:], "--no-verify")
+        assert ended.code == 0, ended.stderr
 
 
 def run_it(words: Sequence[str]) -> None:
