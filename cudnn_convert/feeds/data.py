@@ -365,9 +365,9 @@ def _scan(file: Path) -> Iterator[Location]:
 
 def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
     examples = records.read(places[:_SEEN], flag=FLAG)
-    for place, example in zip(places, examples, strict=False):
+    for location, example in zip(places, examples, strict=False):
         if fault := records.find_fault(example, {}):
-            return UsageError(f"{FLAG} {place}: {fault}")
+            return UsageError(f"{FLAG} {location}: {fault}")
     import tensorflow as tf
 
     has = records.describe(tf.train.Example.FromString(examples[0]))
