@@ -257,13 +257,13 @@ def _walk(
     def on_one_thread() -> Any:
         return tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
 
-    def scheduled() -> tuple[Any, Any, Any]:
+    def schedule() -> tuple[Any, Any, Any]:
         return _loop(sums, unroll.in_python(step), state, backward=backward, together=PLAIN)
 
     if many is None:
         y, h, c = on_one_thread()
     else:
-        y, h, c = tf.cond(tf.shape(sums[0])[1] < many, on_one_thread, scheduled)
+        y, h, c = tf.cond(tf.shape(sums[0])[1] < many, on_one_thread, schedule)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 
