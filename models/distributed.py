@@ -134,7 +134,7 @@ def shared(dataset):
 
 
 def export(model, folder, use_gpu):
-    """Writes the SavedModel: one signature, which takes a tensor for each of the model's inputs, and weights."""
+    """Writes the SavedModel: a signature with a tensor for each of the model's inputs, and the weights."""
     served = tf.Module()
     served.weights = model.weights
     specs = {tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name) for tensor in model.inputs}
