@@ -66,13 +66,8 @@ def _complete(description: Described) -> bool:
 
 
 def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
-    return lazy.fitting(
-        math.prod(tensor.shape),
-        description.mode,
-        description.layers,
-        description.directions,
-        description.units,
-    )
+    given = (description.mode, description.layers, description.directions, description.units)
+    return lazy.fitting(math.prod(tensor.shape), *given)
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
@@ -255,17 +250,9 @@ def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
     ]
 
 
-def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
-    return [
-        Sizes(
-            mode,
-            canonical_parameters.layers,
-            canonical_parameters.directions,
-            canonical_parameters.units,
-            canonical_parameters.input_size,
-        )
-        for mode in canonical_parameters.modes
-    ]
+def _readings(parameters: CanonicalParameters) -> list[Sizes]:
+    sizes = (parameters.layers, parameters.directions, parameters.units, parameters.input_size)
+    return [Sizes(mode, *sizes) for mode in parameters.modes]
 
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
@@ -303,11 +290,11 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
 
     If they are, its blob is to be converted.
     """
-    one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
+    single, both = Remedy({"directions": 1}), Remedy({"directions": 2})
     begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
-    reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"
+    reason = f"{begin}; say {single} if it had one, else convert its blob with {both}"
     if description.mode is not None:
-        return Reason(reason, one, two)
+        return Reason(reason, single, both)
     # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
     whole = [
         Remedy({"mode": mode.value, "layers": half.layers, "units": half.units, "directions": 2})
@@ -315,7 +302,7 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
         if half.may_be_half
         for mode in half.modes
     ]
-    return Reason(reason, one, *whole)
+    return Reason(reason, single, *whole)
 
 
 #: A type and widths, the open ones by name: `time`, `batch`.

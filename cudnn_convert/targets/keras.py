@@ -6,8 +6,6 @@ model with layers of unknown classes Keras writes only the weights, and the tran
 Source: keras v3.15 src/saving/saving_lib.py `_save_model_to_fileobj`.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import zipfile

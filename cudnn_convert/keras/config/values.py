@@ -10,8 +10,6 @@ tf_keras v2.21.0, the same files; keras v3.15 src/initializers/, src/regularizer
 src/dtype_policies/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
