@@ -21,7 +21,7 @@ from cudnn_convert.errors import UnsupportedModelError
 
 #: Recurrences by mode, layers, directions and units, as the scripts have them.
 MODELS: dict[str, list[tuple[str, int, int, int]]] = {
-    "bilstm_tagger": [("lstm", 1, 2, 24)],
+    "crf_tagger": [("lstm", 1, 2, 24)],
     "char_lm": [("lstm", 1, 1, 40)] * 2,
     "gru_speech": [("gru", 2, 1, 24)],
     "ocr_crnn": [("lstm", 2, 2, 16)],
