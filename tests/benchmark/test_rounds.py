@@ -205,6 +205,7 @@ def test_answers_are_paired_and_compared(tmp_path: Path) -> None:
     assert disagreement({"scope/y:0": value}, close, atol=1e-3, rtol=0) is None
     assert disagreement({"scope/y:0": value}, close, atol=1e-5, rtol=0) == "output scope/y:0: 1.0e-04 apart"
     assert disagreement({"a": ids}, {"b": ids}, atol=0, rtol=0) is None, "by place"
+    assert disagreement({"a": ids, "b": value}, {"c": ids, "d": value}, atol=0, rtol=0) is None
     assert disagreement({"a": ids}, {"b": ids + 1}, atol=9, rtol=9) == "output a: other values"
     assert disagreement({"a": ids}, {"a": ids[None]}, atol=0, rtol=0) == "output a: shapes [2] and [1, 2]"
     apart = disagreement({"a": ids}, {"b": ids, "c": ids}, atol=0, rtol=0)
