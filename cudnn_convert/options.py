@@ -230,8 +230,8 @@ class Options:
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
             if kinds and value != option.default and self.decode not in kinds:
                 expected = f"expected --decode {' or '.join(kinds)}"
-                found = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
-                raise UsageError(f"{flag_of(option.name)}: {expected}, {found}")
+                actual = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
+                raise UsageError(f"{flag_of(option.name)}: {expected}, {actual}")
         if self.decode is not None and self.steps is None:
             raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
         if self.end is not None and self.end < 0:

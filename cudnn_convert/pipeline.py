@@ -16,12 +16,12 @@ from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
-    AccessError,
     ReadError,
     UnprovenError,
     UnsupportedModelError,
     UsageError,
     VerificationError,
+    name_access,
 )
 from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
@@ -433,12 +433,10 @@ def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[s
 
     Its files must lie in its folder unless it is trusted.
     """
-    try:
+    with name_access(artifact):
         paths.refuse(artifact, trust=trust)
         form, path, recorded = origin.identify(artifact)
         paths.refuse(artifact, [path, *paths.prefix_files(path)], trust=trust)
-    except OSError as cause:
-        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
     return form, path, recorded
 
 

@@ -20,8 +20,6 @@ recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, art
 Entry: `write_artifact`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
