@@ -272,10 +272,8 @@ class _Bench:
         for worker, opened, begin, of, reason in zip(
             self._workers, self._opened, begun, times, reasons, strict=True
         ):
-            medians = [median(each) for each in of]
-            middle = summary(medians)
-            calls = sorted(each for some in of for each in some)
-            compared: Ratio | None = None if reason else ratio(base, medians)
+            middle, p99 = summarise_rounds(of)
+            compared: Ratio | None = None if reason else ratio(base, [median(each) for each in of])
             yield Row(
                 model=str(worker.model),
                 format=opened["format"],
@@ -285,7 +283,7 @@ class _Bench:
                 median_us=round(middle.median, 2),
                 median_low_us=round(middle.low, 2),
                 median_high_us=round(middle.high, 2),
-                p99_us=round(calls[min(len(calls) - 1, int(0.99 * len(calls)))], 2),
+                p99_us=round(p99, 2),
                 per_second=round((batch or shown or 0) / middle.median * 1e6, 1) or None,
                 first_call_us=round(begin["first_call_us"], 2),
                 load_s=round(opened["load_s"], 4),
@@ -336,6 +334,12 @@ class _Bench:
                 "folder": str(where),
                 **answer,
             }
+
+
+def summarise_rounds(times: Sequence[Sequence[float]]) -> tuple[Ratio, float]:
+    """The median of the rounds' medians with its bounds, and the 99th percentile of all calls."""
+    calls = sorted(each for of_round in times for each in of_round)
+    return summary([median(each) for each in times]), calls[min(len(calls) - 1, int(0.99 * len(calls)))]
 
 
 def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Row]) -> None:

@@ -273,8 +273,8 @@ def _choose(data: Data, count: int, *, known: int) -> Drawing:
     size, taken = data.batch or BATCH, min(known, data.limit or EXAMPLES)
     if not taken:
         raise UsageError(f"{data}: expected at least one example, found none")
-    is_one = taken == known and taken <= size
-    return pipeline.Drawing(known, taken, size, None if is_one else data.seed)
+    is_single = taken == known and taken <= size
+    return pipeline.Drawing(known, taken, size, None if is_single else data.seed)
 
 
 def _describe(data: Data, count: int, drawing: Drawing) -> Calls:
@@ -365,9 +365,9 @@ def _scan(file: Path) -> Iterator[Location]:
 
 def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
     examples = records.read(places[:_SEEN], flag=FLAG)
-    for location, example in zip(places, examples, strict=False):
+    for record, example in zip(places, examples, strict=False):
         if fault := records.find_fault(example, {}):
-            return UsageError(f"{FLAG} {location}: {fault}")
+            return UsageError(f"{FLAG} {record}: {fault}")
     import tensorflow as tf
 
     has = records.describe(tf.train.Example.FromString(examples[0]))

@@ -91,7 +91,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
 
 def read(places: Sequence[Location], *, flag: str) -> list[bytes]:
     """The bytes of records that `scan` found, in the order given. Raises UsageError for damaged ones."""
-    content: dict[Location, bytes] = {}
+    contents: dict[Location, bytes] = {}
     in_order = sorted(places, key=lambda record: (str(record.path), record.offset))
     for path, of_file in groupby(in_order, key=lambda record: record.path):
         with staging.local_copy(path) as local, _open(local) as stream:
@@ -105,8 +105,8 @@ def read(places: Sequence[Location], *, flag: str) -> list[bytes]:
                 if len(data) < record.length or len(tail) < _TAIL:
                     raise _too_short(where, record.length, len(data) + len(tail))
                 _require_checksum(where, _extend(0, data), tail)
-                content[record] = data
-    return [content[record] for record in places]
+                contents[record] = data
+    return [contents[record] for record in places]
 
 
 def _open(path: Path) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -39,6 +40,9 @@ BEGUN: Final = ".cudnn_convert"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 #: What a store says of the content of an object: fsspec's s3fs, gcsfs, and its memory.
 _CHECKSUMS: Final = ("ETag", "md5Hash", "crc32c", "etag", "created")
+#: Libraries that log what they raise too, with tracebacks: without a user's handlers that goes nowhere.
+_LOGGERS: Final = ("fsspec", "gcsfs", "s3fs", "botocore", "aiobotocore", "google", "aiohttp")
+_NOWHERE: Final = logging.NullHandler()
 #: The local disk is to blame, not the store.
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Variables whose values no message may have.
@@ -245,6 +249,8 @@ def _open(path: Path) -> Any:
     """The file system of an address. Raises UsageError, MissingDependencyError, AccessError."""
     check(path)
     scheme, _ = _split(path)
+    for name in _LOGGERS:
+        logging.getLogger(name).addHandler(_NOWHERE)
     try:
         import fsspec
 

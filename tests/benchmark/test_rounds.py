@@ -6,6 +6,7 @@ import json
 import re
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from support.browser import measure
 from support.command_line import Ended, command
 from support.samples import ROOT
 
-from cudnn_convert.benchmark import answers, models, page
+from cudnn_convert.benchmark import answers, models, page, worker
 from cudnn_convert.benchmark.answers import disagreement
 from cudnn_convert.benchmark.models import Sizes
 from cudnn_convert.benchmark.rounds import Result, Row
+from cudnn_convert.options import Options
 
 RNG = np.random.default_rng(2)
 WEIGHTS = RNG.normal(size=(3, 5)).astype(np.float32)
@@ -86,6 +88,25 @@ def test_feeds_of_the_user(tmp_path: Path) -> None:
     assert (ended.code, ended.stderr) == (
         2, "cudnn-convert: --steps cannot be combined with --data, which has its own; leave one out\n",
     )  # fmt: skip
+
+
+def test_a_process_asks_every_feed_and_binds_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    server = worker._Server()
+    server._opening, server._feeds = SimpleNamespace(run=seen.append), ["a", "b", "c"]  # type: ignore[list-item]
+    assert len(server._measure(5)) == 5 and seen == ["a", "b", "c", "a", "b"]
+    np.savez(tmp_path / "d.npz", x=np.arange(7))
+    server._options = Options(data=tmp_path / "d.npz")
+    for batch, shapes in ((3, [3]), (0, [7])):
+        answer = server.read(batch=batch, seed=1, out=str(tmp_path / "out.npz"))
+        assert answer["shapes"] == {"x": shapes}
+    monkeypatch.setattr(worker.os, "environ", environment := {})
+    monkeypatch.setattr(worker.os, "sched_getaffinity", lambda _: {4, 2, 7}, raising=False)
+    monkeypatch.setattr(
+        worker.os, "sched_setaffinity", lambda pid, cores: seen.append((pid, [*cores])), raising=False
+    )
+    worker.bind_to_cores(2)
+    assert seen[-1] == (0, [2, 4]) and {*environment.values()} == {"2"}
 
 
 def test_what_cannot_be_measured(tmp_path: Path) -> None:
@@ -205,6 +226,7 @@ def test_answers_are_paired_and_compared(tmp_path: Path) -> None:
     assert disagreement({"scope/y:0": value}, close, atol=1e-3, rtol=0) is None
     assert disagreement({"scope/y:0": value}, close, atol=1e-5, rtol=0) == "output scope/y:0: 1.0e-04 apart"
     assert disagreement({"a": ids}, {"b": ids}, atol=0, rtol=0) is None, "by place"
+    assert disagreement({"a": ids, "b": value}, {"c": ids, "d": value}, atol=0, rtol=0) is None
     assert disagreement({"a": ids}, {"b": ids + 1}, atol=9, rtol=9) == "output a: other values"
     assert disagreement({"a": ids}, {"a": ids[None]}, atol=0, rtol=0) == "output a: shapes [2] and [1, 2]"
     apart = disagreement({"a": ids}, {"b": ids, "c": ids}, atol=0, rtol=0)

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.command_line import Ended
+from support.record_files import example, record
 from support.s3_server import BUCKET, Server, serve
 from support.samples import ROOT, fixture
 
@@ -74,6 +76,25 @@ def test_a_conversion_has_the_bytes_of_a_local_one(server: Server, local: Path, 
     assert ended.code == 0 and f'"{SOURCE}"' in ended.stdout
     assert convert(owner, SOURCE, tmp_path / "here.onnx", "--quiet").code == 0
     assert convert(owner, "verify", SOURCE, tmp_path / "here.onnx", "--quiet").stdout == "equal\n"
+
+
+def test_records_are_shared_out_from_their_addresses(server: Server, tmp_path: Path) -> None:
+    owner, rng = server.users["owner"], np.random.default_rng(4)
+    for name, rows in (("a", 3), ("b", 4)):
+        content = b""
+        for steps in range(2, 2 + rows):
+            x, state = (rng.normal(size=size).astype(np.float32) for size in (3 * steps, 12))
+            content += record(example({"x": x, "h0": state}))
+        server.client.put_object(Bucket=BUCKET, Key=f"data/{name}.tfrecord", Body=content)
+    made = tmp_path / "made.onnx"
+    assert convert(owner, SOURCE, made, "--no-verify", "--quiet").code == 0
+    for name in ("*", "b"):
+        data = f"s3://{BUCKET}/data/{name}.tfrecord"
+        given = ("--data", data, "--features", "x=float32[?,3],h0=float32[2,6]", "--batch", "2", "--json")
+        whole = convert(owner, "verify", SOURCE, made, *given, "--quiet")
+        assert whole.code == 0, whole.stderr
+        assert json.loads(whole.stdout)["data"] == data
+        assert convert(owner, "verify", SOURCE, made, *given, "--quiet", "--jobs", "2") == whole
 
 
 def test_an_upload_that_fails_leaves_nothing(server: Server) -> None:

@@ -56,7 +56,7 @@ RECORDS = {
         "yield Location(path, offset, length)",
         "yield Location(path, offset + 1, length)",
     ),
-    "shards in the files' order": ("[found[record] for record in places]", "[*found.values()]"),
+    "shards in the files' order": ("[contents[record] for record in places]", "[*contents.values()]"),
     "damaged bytes": ('if int.from_bytes(tail, "little") != mask_crc(crc)', "if False"),
 }
 DATA = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,6 +194,13 @@ def test_a_message_has_neither_queries_nor_values_of_secret_variables(
     text = "proxy http://me:hidden@p:1/: AWS4 Credential=hidden/s3, Signature=hidden; Bearer hidden, s3://b/k"
     told = "proxy http://...p:1/: AWS4 Credential=..., Signature=... Bearer ... s3://b/k"
     assert remote.without_secrets(text) == told
+
+
+@pytest.mark.parametrize("name", ["gcsfs", "s3fs"])
+def test_libraries_of_stores_log_to_a_users_handlers_alone(name: str) -> None:
+    remote._open(Path("memory://bucket/m"))
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger(name).handlers)
+    assert logging.getLogger(name).propagate
 
 
 @pytest.mark.parametrize("missing", ["fsspec", "s3fs"])

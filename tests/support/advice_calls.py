@@ -232,10 +232,10 @@ FORMATS: Final = (
         r"(?P<gone>--cell) lstm_block: .*; leave it out",
     ),
     Advice(
-        ["options.py: --golden cannot be combined with {}"],
+        ["options.py: --golden cannot be combined"],
         "1.3.0-params_lstm_bi",
         ["{here}/artifact", "--golden", str(_GOLDEN), "--data", "{here}/feeds.npz"],
-        r"with (?P<gone>--data) .*; leave one out",
+        r"with (?P<gone>--data): .*; leave one out",
         verb="verify",
         prepare=converted(),
     ),
