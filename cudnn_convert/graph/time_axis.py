@@ -9,10 +9,8 @@ Sizes may be read to make shapes, not as numbers. Lengths of rows may be compare
 steps, as `tf.sequence_mask` does, and given to recurrences: a chunk has the rest of each length.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice, permutations, product
@@ -74,44 +72,64 @@ def find_time_axis(
     `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
     to whether it is time-major.
     """
-    fitted = fit_roles(graph, inputs, recurrences)
+    known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
+    sizes = {TIME: _choose_prime(graph.shapes), **_SIZES}
+
+    def infer(roles: Roles) -> tf.Graph | None:
+        shapes = {name: size_axes(value.shape, roles[name], sizes) for name, value in known.items()}
+        return with_sizes(graph, known, shapes)
+
+    shapes = {name: value.shape for name, value in known.items()}
+    called = Called(frozenset([sizes[TIME]]), sizes[BATCH])
+    fitted = fit_roles(shapes, inputs, recurrences, infer, called)
     if fitted is None:
         return None
-    return _Walk(graph, fitted.seen, Steps(fitted.time), fitted.roles, recurrences).judge(outputs)
+    return _Walk(graph, fitted.seen, Steps(sizes[TIME]), fitted.roles, recurrences).judge(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The sizes that axes called time, of which there may be several, and batch are given."""
+
+    times: frozenset[int]
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """The roles of the inputs' axes that fit the recurrences best, and the graph with sizes for them.
 
-    `time` is the size of the steps. `sure` are the roles of inputs' axes that every recurrence confirms.
+    `sure` are the roles of inputs' axes that every recurrence confirms.
     """
 
     seen: tf.Graph
     roles: Roles
-    time: int
     sure: frozenset[int]
 
 
 def fit_roles(
-    graph: node_defs.Graph,
-    inputs: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, tf.TensorShape],
+    batches: Mapping[str, Sequence[int]],
     recurrences: Mapping[str, bool],
+    infer: Callable[[Roles], tf.Graph | None],
+    called: Called,
     *,
     tries: int = _TRIES,
 ) -> Fitted | None:
-    """Find which unknown sizes of `inputs` are time and batch; None where they are of unknown rank."""
-    shapes = {name: graph.shapes.get_tensor_by_name(name).shape for name in inputs}
+    """Find which unknown sizes of inputs are time and batch; None where they are of unknown rank.
+
+    `batches` has the axes of each input that are known to be the batch. `infer` gives the graph with sizes,
+    which are `called` so, for the axes of the inputs; None where TensorFlow refuses them.
+    """
     if any(shape.rank is None for shape in shapes.values()):
         return None
-    sizes = {TIME: _choose_prime(graph.shapes), **_SIZES}
     best: tuple[int, tf.Graph, Roles] | None = None
     wanted = 2 * len(recurrences)
-    for roles in islice(_assignments(shapes, inputs), tries):
-        seen = with_sizes(graph, _size_inputs(shapes, roles, sizes))
+    for roles in islice(_assignments(shapes, batches), tries):
+        seen = infer(roles)
         if seen is None:
             continue
-        score = sum(_fit(seen, node, sizes[TIME], time_major=major) for node, major in recurrences.items())
+        score = sum(_fit(seen, node, called, time_major=major) for node, major in recurrences.items())
         if best is None or score > best[0]:
             best = score, seen, roles
         if score == wanted:
@@ -119,19 +137,20 @@ def fit_roles(
     if best is None:
         return None
     _, seen, roles = best
-    return Fitted(seen, roles, sizes[TIME], _find_sure(seen, recurrences, sizes))
+    return Fitted(seen, roles, _find_sure(seen, recurrences, called))
 
 
-def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], sizes: Mapping[int, int]) -> frozenset[int]:
+def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: Called) -> frozenset[int]:
     """Which of time and batch each recurrence has where it expects it."""
     sure = {TIME, BATCH}
     for node, is_time_major in recurrences.items():
         shape = seen.get_operation_by_name(node).inputs[INPUT].shape
         axes = (0, 1) if is_time_major else (1, 0)
+        sizes: tuple[Collection[int], Collection[int]] = (called.times, (called.batch,))
         sure &= {
             role
-            for role, axis in zip((TIME, BATCH), axes, strict=True)
-            if shape.rank == 3 and shape[axis] == sizes[role]
+            for role, axis, expected in zip((TIME, BATCH), axes, sizes, strict=True)
+            if shape.rank == 3 and shape[axis] in expected
         }
     return frozenset(sure)
 
@@ -151,8 +170,8 @@ def _assignments(
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)
-    for way in ways:
-        yield {name: each[k] for name, each, k in zip(shapes, choices, way, strict=True)}
+    for chosen in ways:
+        yield {name: each[k] for name, each, k in zip(shapes, choices, chosen, strict=True)}
 
 
 def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -171,40 +190,37 @@ def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, .
         yield tuple({**known, **others, first: BATCH, second: TIME}.values())
 
 
-def _size_inputs(
-    shapes: Mapping[str, tf.TensorShape], roles: Roles, sizes: Mapping[int, int]
-) -> dict[str, list[int]]:
-    """The shape of each input where each role has a size."""
-    return {
-        name: [
-            sizes[role] if size is None else size
-            for size, role in zip(shape.as_list(), roles[name], strict=True)
-        ]
-        for name, shape in shapes.items()
-    }
+def size_axes(shape: tf.TensorShape, roles: Sequence[int], sizes: Mapping[int, int]) -> list[int]:
+    """The shape of an input where each unknown size is that of its role."""
+    return [sizes[role] if size is None else size for size, role in zip(shape.as_list(), roles, strict=True)]
 
 
-def with_sizes(graph: node_defs.Graph, shapes: Mapping[str, Sequence[int]]) -> tf.Graph | None:
-    """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them."""
+def with_sizes(
+    graph: node_defs.Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int]]
+) -> tf.Graph | None:
+    """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them.
+
+    `inputs` are those tensors in a graph without sizes, for their dtypes.
+    """
     changes = {}
     for name, shape in shapes.items():
-        op, dtype = split(name)[0], graph.shapes.get_tensor_by_name(name).dtype
-        changes[op] = node_defs.placeholder(op, dtype, tf.TensorShape(shape))
+        op = split(name)[0]
+        changes[op] = node_defs.placeholder(op, inputs[name].dtype, tf.TensorShape(shape))
     try:
         return node_defs.import_checked(node_defs.replace_nodes(graph, changes))
     except InvalidModelError:
         return None
 
 
-def _fit(seen: tf.Graph, node: str, prime: int, *, time_major: bool) -> int:
+def _fit(seen: tf.Graph, node: str, called: Called, *, time_major: bool) -> int:
     """2 where a recurrence's steps are an input's, 1 where they may be, 0 where they are not."""
     shape = seen.get_operation_by_name(node).inputs[INPUT].shape
     if shape.rank != 3:
         return 1
     time, batch = (shape[0], shape[1]) if time_major else (shape[1], shape[0])
-    if time == prime and (batch is None or batch % prime):
+    if time in called.times and (batch is None or all(batch % each for each in called.times)):
         return 2
-    return int(time is None or batch == _SIZES[BATCH])
+    return int(time is None or batch == called.batch)
 
 
 class _Kind(Enum):

@@ -2,17 +2,17 @@
 
 TensorFlow's shape inference is asked with sizes that no others are: an axis of an output that has the size
 of the batch is the batch. Two inputs share a time where the graph refuses different ones, as an encoder and
-a decoder do not. Each answer is asked for twice, with other sizes. Names are given only where each
+a decoder do not. The graph that fits is asked twice, with other sizes. Names are given only where each
 recurrence finds its steps, or its rows, in inputs; a name that is wrong would be worse than none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
+import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, time_axis
 from cudnn_convert.graph.index import split
@@ -21,10 +21,14 @@ from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
 from cudnn_convert.model import Axis
 from cudnn_convert.plan import Plan
 
-#: Two sizes for each role: none divides another, nor a usual size. Times have primes.
+#: Two sizes for each role: no first one divides another, or is a usual size. The first times are primes, the
+#: second ones are multiples of 60: halves that are doubled again have one of two sizes alone.
 _BATCHES: Final = (2 * 7 * 11 * 13, 2 * 7 * 11 * 17)
 _OTHERS: Final = (2 * 3 * 5 * 7 * 13, 2 * 3 * 5 * 7 * 17)
-_TIMES: Final = ((1051, 1061, 1063, 1069), (1087, 1091, 1093, 1097))
+_TIMES: Final = ((1051, 1061, 1063, 1069), (1080, 1140, 1200, 1260))
+_CALLED: Final = time_axis.Called(frozenset(_TIMES[0]), _BATCHES[0])
+#: The second size of each first one.
+_SECOND: Final = {**dict(zip(*_TIMES, strict=True)), **dict([_BATCHES, _OTHERS])}
 #: Ways to call the axes that are tried; a graph of which none fits gets no names.
 _TRIES: Final = 8
 #: Inputs with a time whose groups are tried: four have 15.
@@ -53,52 +57,74 @@ def _name_tensors(
     ends: Sequence[str],
     recurrences: Mapping[str, bool],
 ) -> dict[str, tuple[Axis, ...]] | None:
+    known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
+    shapes = {name: value.shape for name, value in known.items()}
     # As a whole it has the shapes of all ends; a condition such as that of one step may contradict sizes.
-    graphs = chain([graph], _fix_conditions(graph, ends))
-    fits = ((each, time_axis.fit_roles(each, inputs, recurrences, tries=_TRIES)) for each in graphs)
-    fitting = next(((each, fitted) for each, fitted in fits if fitted is not None and fitted.sure), None)
-    if fitting is None:
+    for whole in chain([graph], _fix_conditions(graph, ends)):
+        infer = partial(_infer, whole, known)
+        fitted = time_axis.fit_roles(shapes, inputs, recurrences, infer, _CALLED, tries=_TRIES)
+        if fitted is not None and fitted.sure:
+            break
+    else:
         return None
-    whole, fitted = fitting
-    known = {name: whole.shapes.get_tensor_by_name(name).shape.as_list() for name in inputs}
-    fit = _find_times(whole, known, fitted.roles)
-    if fit is None:
+    if sum(TIME in given for given in fitted.roles.values()) > _MOST:
         return None
-    times, first = fit
-    second = time_axis.with_sizes(whole, _choose_shapes(known, fitted.roles, times, 1))
+    second = time_axis.with_sizes(whole, known, _choose_second(shapes, fitted.seen))
     if second is None:
         return None
     names = _list_names(fitted.sure)
     named = {}
     for name in ends:
-        shapes = [each.get_tensor_by_name(name).shape for each in (first, second)]
-        if any(shape.rank is None for shape in shapes):
+        pair = [each.get_tensor_by_name(name).shape for each in (fitted.seen, second)]
+        if any(shape.rank is None for shape in pair):
             continue
         stated = graph.shapes.get_tensor_by_name(name).shape
-        axes = [None] * shapes[0].rank if stated.rank is None else stated.as_list()
-        columns = zip(axes, *(shape.as_list() for shape in shapes), strict=True)
-        named[name] = tuple(_name(size, tuple(pair), names) for size, *pair in columns)
+        axes = [None] * pair[0].rank if stated.rank is None else stated.as_list()
+        columns = zip(axes, *(shape.as_list() for shape in pair), strict=True)
+        named[name] = tuple(_name(size, tuple(sizes), names) for size, *sizes in columns)
     return named
 
 
-def _find_times(
-    graph: node_defs.Graph, known: Mapping[str, Sequence[int | None]], roles: time_axis.Roles
-) -> tuple[dict[str, int], Any] | None:
-    """The number of the time of each input that has one: as many times as the graph takes, 0 for the first.
+def _infer(graph: node_defs.Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles) -> tf.Graph | None:
+    """The graph with as many times as it takes, the first set of sizes; None where it takes not even one.
 
-    Beside it the graph with the first set of sizes, as TensorFlow infers its shapes. None where there are too
-    many inputs to try, or no way fits.
+    Where there are too many inputs to try, they have one time.
     """
     timed = [name for name, given in roles.items() if TIME in given]
+
+    def ask(numbers: Sequence[int]) -> tf.Graph | None:
+        number = dict(zip(timed, numbers, strict=True))
+        shapes = {}
+        for name, value in known.items():
+            sizes = {TIME: _TIMES[0][number.get(name, 0)], BATCH: _BATCHES[0], OTHER: _OTHERS[0]}
+            shapes[name] = time_axis.size_axes(value.shape, roles[name], sizes)
+        return time_axis.with_sizes(graph, known, shapes)
+
+    one = [0] * len(timed)
     if len(timed) > _MOST:
+        return ask(one)
+    # Most graphs take different times; one that takes not even the same has other roles.
+    finest, *others = sorted(_partitions(len(timed)), key=max, reverse=True) if timed else [one]
+    seen = ask(finest)
+    if seen is not None or not others:
+        return seen
+    same = ask(one)
+    if same is None:
         return None
-    ways = sorted(_partitions(len(timed)), key=max, reverse=True) if timed else [[]]
-    for numbers in ways:
-        times = dict(zip(timed, numbers, strict=True))
-        seen = time_axis.with_sizes(graph, _choose_shapes(known, roles, times, 0))
-        if seen is not None:
-            return times, seen
-    return None
+    between = (ask(numbers) for numbers in others if numbers != one)
+    return next((each for each in between if each is not None), same)
+
+
+def _choose_second(shapes: Mapping[str, tf.TensorShape], first: tf.Graph) -> dict[str, list[int]]:
+    """The shape of each input in the second set of sizes, by that in the graph with the first."""
+    found = {name: first.get_tensor_by_name(name).shape.as_list() for name in shapes}
+    return {
+        name: [
+            _SECOND[size] if stated is None else stated
+            for stated, size in zip(shapes[name].as_list(), sizes, strict=True)
+        ]
+        for name, sizes in found.items()
+    }
 
 
 def _partitions(count: int) -> Iterator[list[int]]:
@@ -108,21 +134,6 @@ def _partitions(count: int) -> Iterator[list[int]]:
         return
     for first in _partitions(count - 1):
         yield from ([*first, group] for group in range(max(first) + 2))
-
-
-def _choose_shapes(
-    known: Mapping[str, Sequence[int | None]], roles: time_axis.Roles, times: Mapping[str, int], which: int
-) -> dict[str, list[int]]:
-    """The shape of each input in the first or the second of two sets of sizes."""
-    return {
-        name: [
-            {TIME: _TIMES[which][times.get(name, 0)], BATCH: _BATCHES[which], OTHER: _OTHERS[which]}[role]
-            if size is None
-            else size
-            for size, role in zip(shape, roles[name], strict=True)
-        ]
-        for name, shape in known.items()
-    }
 
 
 def _list_names(sure: Collection[int]) -> dict[tuple[int, int], str]:

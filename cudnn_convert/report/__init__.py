@@ -10,8 +10,6 @@ May import: version, errors, model, storage.
 Entry: `Report` and `Verification`, the values; `files.write_reports` writes them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

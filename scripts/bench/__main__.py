@@ -5,6 +5,7 @@
     python scripts/bench --conversions [--large --scratch FOLDER]
     python scripts/bench --repaired           # repaired SavedModels against Keras' own
     python scripts/bench --decoding           # a beam search against what a user would write
+    python scripts/bench --loops              # loops of TensorFlow and unrolled graphs: set-up and calls
     python scripts/bench --inputs             # orders of an input pipeline over records
     python scripts/bench --page               # the page of the stored results, nothing measured
 
@@ -80,6 +81,10 @@ def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "repaired", {"rows": children.measured("repaired", threads=1, pairs=pairs, quick=given.quick)}
     elif given.decoding:
         yield "decoding", decoding_section(quick=given.quick)
+    elif given.loops:
+        until = {"rounds": 2, "seconds": 0} if given.quick else {"rounds": given.rounds, "seconds": 2}
+        many = [children.measured("loops", threads=n, quick=given.quick, **until) for n in given.threads]
+        yield "loops", {"rows": [row for rows in many for row in rows], **until}
     elif given.inputs:
         rounds_of_inputs = 2 if given.quick else _FEEDINGS
         yield "inputs", children.measured("inputs", threads=2, rounds=rounds_of_inputs, quick=given.quick)
@@ -101,6 +106,9 @@ def show(found: Mapping[str, Any]) -> bool:
     if section := found.get("decoding"):
         print(f"\n{listing.decoding(section).plain()}")
         print(f"\n{listing.setups(section['setups']).plain()}")
+    if section := found.get("loops"):
+        for table in listing.loops(section["rows"]):
+            print(f"\n{table.plain()}")
     if section := found.get("inputs"):
         for table in listing.inputs(section):
             print(f"\n{table.plain()}")
@@ -134,6 +142,7 @@ def _flags() -> argparse.ArgumentParser:
     kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
     kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
     kind.add_argument("--decoding", action="store_true", help="a beam search against what a user would write")
+    kind.add_argument("--loops", action="store_true", help="loops of TensorFlow and unrolled graphs")
     kind.add_argument("--inputs", action="store_true", help="orders of an input pipeline over records")
     kind.add_argument("--page", action="store_true", help="write the page of the stored results")
     parser.add_argument("--cells", type=_of(CELLS), default=CELLS, help="lstm,gru")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import roster
+from contender import SESSION
 from kept import Timing
-from roster import OURS
+from roster import FORM, OURS
 from shapes import QUICK, SHAPES, counted
 
-from cudnn_convert.benchmark.ratios import ratio, summary
+from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,42 @@ class Table:
         return "\n".join([f"| {' | '.join(self.heads)} |", rule, *rows])
 
 
-def speed(timings: Sequence[Timing]) -> Iterator[Table]:
-    """A table for each number of threads and cell: ours in microseconds, the others' time over ours."""
+def speed(timings: Sequence[Timing], *, forms: bool | None = None) -> Iterator[Table]:
+    """A table for each number of threads and cell: ours in microseconds, the others' time over ours.
+
+    `forms`: the forms of our lowering alone, none of them, or all rows.
+    """
     for threads, cell in dict.fromkeys((one.threads, one.cell) for one in timings):
         here = ordered([one for one in timings if (one.threads, one.cell) == (threads, cell)])
         present = roster.ordered(name for one in here for name in one.micros)
         rows = [
             [Cell(roster.words(name)), *(_cell(one, name) for one in here), _error(here, name)]
             for name in present
+            if forms is None or name.startswith(FORM) == forms
         ]
+        if not rows:
+            continue
         many = "1 thread" if threads == 1 else f"{threads} threads"
         heads = ["", *(one.shape for one in here), "largest error"]
         yield Table(f"{cell.upper()}, {many}", heads, rows)
+
+
+def threads(timings: Sequence[Timing]) -> Table | None:
+    """Ours with two threads over the same with one: of medians, for they are of different processes."""
+    alone = {(one.cell, one.shape): one for one in timings if one.threads == 1}
+    two = {(one.cell, one.shape): one for one in timings if one.threads == 2}
+    shapes = [one.shape for one in ordered([*two.values()])]
+    shapes = [*dict.fromkeys(shapes)]
+    rows = []
+    for cell in dict.fromkeys(cell for cell, _ in two):
+        for name in OURS:
+            found = []
+            for shape in shapes:
+                both = [by[cell, shape].median(name) for by in (two, alone) if (cell, shape) in by]
+                over = both[0] / both[1] if len(both) == 2 and both[0] and both[1] else None
+                found.append(Cell("-" if over is None else f"{over:.2f}"))
+            rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *found])
+    return Table("Two threads over one", ["", *shapes], rows) if rows else None
 
 
 def costs(found: Sequence[Mapping[str, Any]]) -> Table:
@@ -142,6 +167,38 @@ def setups(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
             ]
         )
     return Table("Set-up", ["", "`beam_search`", "unrolled", "share"], rows)
+
+
+#: What each form of a recurrence is, in the order of the table.
+_FORMS = {
+    SESSION: "our SavedModel, in a Session",
+    "parallel_32": "`dynamic_rnn`, `parallel_iterations=32` (its default)",
+    "parallel_8": "`dynamic_rnn`, `parallel_iterations=8`",
+    "parallel_1": "`dynamic_rnn`, `parallel_iterations=1`",
+    "swap_memory": "`dynamic_rnn`, `swap_memory=True`",
+    "unrolled": "`static_rnn`, unrolled",
+}
+
+
+def _over(found: Ratio) -> Cell:
+    return Cell(f"{found.median:.2f}", f"{found.low:.2f}-{found.high:.2f}")
+
+
+def loops(rows: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
+    """For each cell and size: set-up in seconds, and calls over ours, by number of threads."""
+    for cell, told in dict.fromkeys((row["cell"], row["told"]) for row in rows):
+        here = [row for row in rows if (row["cell"], row["told"]) == (cell, told)]
+        table = []
+        for name, words in _FORMS.items():
+            setup = summary(here[0]["setups"][name])
+            line = [Cell(words), Cell(f"{setup.median:.2f} s", f"{setup.low:.2f}-{setup.high:.2f}")]
+            for row in here:
+                over = ratio(row["micros"][name], row["micros"][SESSION])
+                ours = Cell(f"{summary(row['micros'][name]).median:.0f} µs")
+                line.append(ours if name == SESSION else _over(over))
+            table.append(line)
+        threads = [f"a call, {counted(row['threads'], 'thread')}" for row in here]
+        yield Table(f"{cell.upper()}, {told}", ["", "set-up and first call", *threads], table)
 
 
 #: What each pipeline is, in the order of the table.

@@ -10,13 +10,14 @@ import conversions
 import goals
 import listing
 from charts import chart
+from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION
 from goals import Verdict
 from kept import Timing, timings
 from listing import Cell, Table
 from roster import own, words
 from shapes import QUICK, SHAPES
 
-from cudnn_convert.benchmark.ratios import CONFIDENCE
+from cudnn_convert.benchmark.ratios import CONFIDENCE, ratio, summary
 
 NAME: Final = "performance.md"
 _PLOTS: Final = MappingProxyType(
@@ -73,13 +74,68 @@ to the end of its records. Ratios are of runs beside each other: the machine was
 TensorFlow 2 makes `map` parallel and prefetches by itself; both are off but where they are named."""
 
 
+_THREADS: Final = "How many threads?"
+#: Each question with advice and ranges: words, an implementation, what it is compared with, threads, cell.
+_ANSWERS: Final = (
+    (
+        "Which format?",
+        "ONNX where you may change the runtime. A SavedModel where you stay with TensorFlow, rather "
+        "than the cells that TensorFlow 1 restores cuDNN weights into, or a Keras model of the same weights.",
+        (
+            ("Our ONNX model over our SavedModel in a Session", ONNX, SESSION, 1),
+            ("The same with two threads", ONNX, SESSION, 2),
+            ("TensorFlow 1's cells over our SavedModel", "tf1", SESSION, 1),
+            ("The same with two threads", "tf1", SESSION, 2),
+            ("tf_keras over our SavedModel of `tf.saved_model.load`", "tf_keras", FUNCTION, 1),
+            ("The same with two threads", "tf_keras", FUNCTION, 2),
+        ),
+    ),
+    (
+        _THREADS,
+        "For a batch of one, one thread (`intra_op_parallelism_threads=1`, in ONNX Runtime "
+        "`intra_op_num_threads=1`): a second waits longer than it works, and serves another call better. "
+        "For large batches and matrices, as many as there are cores. The table has the time with two "
+        "threads over that with one.",
+        (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),
+    ),
+    (
+        "When does `--jit` pay?",
+        "For a batch of one and many steps, if lengths and batches recur: XLA compiles anew for each. Not "
+        "for large batches.",
+        (
+            ("LSTM, `--jit` over the SavedModel without", JIT, SESSION, 1, "lstm"),
+            ("GRU", JIT, SESSION, 1, "gru"),
+        ),
+    ),
+    (
+        "When does int8 pay?",
+        "For LSTMs in ONNX, where an answer may differ by the error that the tables name; most where "
+        "matrices fill the caches. GRUs have no int8 form.",
+        (("`--quantize int8` over float32", ONNX_INT8, ONNX, 1, "lstm"),),
+    ),
+)
+_UNROLLED: Final = """\
+A loop, unless there are few steps and their number is fixed: an unrolled graph takes one number of steps, and
+its set-up grows with it."""
+_LOOPS: Final = """\
+The baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys 2018), of
+TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its weights and
+the first call, in a process that did so before. Calls are times over ours, as in the tables of speed."""
+
+
 def written(sections: Mapping[str, Any]) -> dict[str, str]:
-    """The page and its plots, by file name, of the sections that were measured."""
-    found = [_INTRODUCTION, *_judged(sections)]
+    """The page and its plots, by file name, of the sections that were measured.
+
+    What users ask comes first, goals and forms of the lowering last.
+    """
+    found = [_INTRODUCTION, *_answers(sections)]
     plots: dict[str, str] = {}
     if speed := sections.get("speed"):
         plots = dict(_plots(timings(speed)))
         found += _speed(speed, plots)
+    if loops := sections.get("loops"):
+        found += ["## Dynamic loop or unrolled", _LOOPS, _about(loops["taken"])]
+        found += [f"### {table.title}\n\n{table.markdown()}" for table in listing.loops(loops["rows"])]
     if costs := sections.get("conversions"):
         found += [
             "## What a conversion costs",
@@ -108,7 +164,57 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
             _about(inputs["taken"]),
             *(f"### {table.title}\n\n{table.markdown()}" for table in listing.inputs(inputs)),
         ]
+    found += _judged(sections)
+    if speed:
+        found += _forms(timings(speed))
     return {NAME: "\n\n".join(found) + "\n", **plots}
+
+
+def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
+    """What users ask, each answered with the figures of the tables below."""
+    if speed := sections.get("speed"):
+        found = timings(speed)
+        yield "## Which format, threads and flags"
+        yield (
+            "Ranges are of medians over the sizes of the tables below, each with the size it is of; below "
+            "1.00 the first named is faster. One thread, where nothing else is said."
+        )
+        for question, advice, figures in _ANSWERS:
+            told = [f"{words}: {given}" for words, *of in figures if (given := _range(found, *of))]
+            if told:
+                yield f"### {question}"
+                yield advice
+                yield "\n".join(f"- {line}." for line in told)
+            if question == _THREADS and (table := listing.threads(found)):
+                yield table.markdown()
+    if loops := sections.get("loops"):
+        yield "### Dynamic loop or unrolled?"
+        yield _UNROLLED
+        yield "\n".join(_unrolled(loops["rows"]))
+
+
+def _range(found: Sequence[Timing], name: str, own: str, threads: int, cell: str = "") -> str:
+    """The least and the largest time of `name` over `own`, each with where it is."""
+    here = [one for one in found if one.threads == threads and cell in ("", one.cell)]
+    all_here = [(one.over(name, own), f"{one.cell.upper()} {one.shape}") for one in here]
+    ratios = [(over.median, where) for over, where in all_here if over]
+    if not ratios:
+        return ""
+    (least, where), (most, there) = min(ratios), max(ratios)
+    return f"{least:.2f} ({where}) to {most:.2f} ({there})"
+
+
+def _unrolled(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What an unrolled graph and a loop take beside ours, by cell and size, with one thread."""
+    for row in (row for row in rows if row["threads"] == 1):
+        micros, setups = row["micros"], row["setups"]
+        unrolled, loop = (ratio(micros[name], micros[SESSION]).median for name in ("unrolled", "parallel_32"))
+        seconds = [summary(setups[name]).median for name in ("unrolled", "parallel_32", SESSION)]
+        yield (
+            f"- {row['cell'].upper()}, {row['told']}: a call takes {unrolled:.2f} of ours unrolled, "
+            f"{loop:.2f} as a loop; set-up takes {seconds[0]:.2f} s unrolled, {seconds[1]:.2f} s as a loop, "
+            f"{seconds[2]:.2f} s as our SavedModel."
+        )
 
 
 def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
@@ -138,6 +244,17 @@ def _judged(sections: Mapping[str, Any]) -> Iterator[str]:
     yield told(verdicts(sections)).markdown()
 
 
+def _forms(found: Sequence[Timing]) -> Iterator[str]:
+    """What our lowering might be instead, over what it is."""
+    tables = [*listing.speed(found, forms=True)]
+    if tables:
+        yield "## Forms of the lowering"
+        yield "What our SavedModel might be instead: the time of each form over ours in a Session."
+    for table in tables:
+        yield f"### Forms, {table.title}"
+        yield table.markdown()
+
+
 def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
     found = timings(section)
     present = {one.shape for one in found}
@@ -159,7 +276,7 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
     for plot in plots:
         cell, family = plot.removesuffix(".svg").split("-")[1:]
         yield f"![{cell.upper()}, 1 thread: {_PLOTS[family][0]}, time over ours by shape]({plot})"
-    for table in listing.speed(found):
+    for table in listing.speed(found, forms=False):
         yield f"### {table.title}"
         yield table.markdown()
 

@@ -68,10 +68,14 @@ class GRUCell:
         return tf.nn.bias_add(x @ self.weights[f"{name}/kernel"], self.weights[f"{name}/bias"])
 
 
-def network(problem: Problem) -> dict[Any, Any]:
-    """Adds it to the current graph, from `x:0` to `y:0`; gives its variables with their values."""
+def network(problem: Problem, *, unrolled: bool = False, **loop: Any) -> dict[Any, Any]:
+    """Adds it to the current graph, from `x:0` to `y:0`; gives its variables with their values.
+
+    `unrolled`: nodes for each of the problem's steps, in one direction. `loop`: arguments of `dynamic_rnn`.
+    """
     values: dict[Any, Any] = {}
-    y = v1.placeholder(tf.float32, [None, None, problem.shape.inputs], INPUT)
+    steps = problem.shape.steps if unrolled else None
+    y = v1.placeholder(tf.float32, [steps, None, problem.shape.inputs], INPUT)
     kind = LSTMCell if problem.mode is Mode.LSTM else GRUCell
     for number, layer in enumerate(problem.recurrence.cells):
         cells = []
@@ -82,8 +86,11 @@ def network(problem: Problem) -> dict[Any, Any]:
             }
             values |= {made[key]: value for key, value in packed.items()}
             cells.append(kind({key: one.value() for key, one in made.items()}, problem.shape.units))
-        told = {"dtype": tf.float32, "time_major": True, "scope": f"layer_{number}"}
-        if len(cells) == 1:
+        told = {"dtype": tf.float32, "time_major": True, "scope": f"layer_{number}", **loop}
+        if unrolled:
+            outputs, _ = v1.nn.static_rnn(cells[0], tf.unstack(y), dtype=tf.float32, scope=f"layer_{number}")
+            y = tf.stack(outputs)
+        elif len(cells) == 1:
             y, _ = v1.nn.dynamic_rnn(cells[0], y, **told)
         else:
             y = tf.concat(v1.nn.bidirectional_dynamic_rnn(*cells, y, **told)[0], 2)
@@ -91,17 +98,17 @@ def network(problem: Problem) -> dict[Any, Any]:
     return values
 
 
-def session(problem: Problem, threads: int) -> Any:
-    """A Session of the network with its weights."""
+def session(problem: Problem, threads: int, **form: Any) -> Any:
+    """A Session of the network with its weights; `form` as in `network`."""
     with tensorflow_1() as graph:
-        values = network(problem)
+        values = network(problem, **form)
         made = v1.Session(graph=graph, config=config(threads))
         restore(made, [*values.items()], problem.folder)
     return made
 
 
-def build(problem: Problem, threads: int) -> Built:
-    return in_session(problem, session(problem, threads), f"{INPUT}:0", f"{OUTPUT}:0")
+def build(problem: Problem, threads: int, **form: Any) -> Built:
+    return in_session(problem, session(problem, threads, **form), f"{INPUT}:0", f"{OUTPUT}:0")
 
 
 def _variable(name: str, shape: Any) -> Any:

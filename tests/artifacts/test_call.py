@@ -170,6 +170,26 @@ def test_what_cannot_be_drawn_is_asked_for(two: Path) -> None:
     assert answers.outputs[0]["n"].tolist() == [6, 4]
 
 
+def test_a_model_that_takes_no_random_inputs_asks_for_some(tmp_path: Path) -> None:
+    """A state of two rows, as a stateful model has, which its inputs do not tell."""
+
+    class Module(tf.Module):
+        def __init__(self) -> None:
+            self.state = tf.Variable([[1.0, 2, 3], [4, 5, 6]])
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
+        def add(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"y": x + self.state}
+
+    module = Module()
+    tf.saved_model.save(module, tmp_path / "saved", signatures=module.add)
+    [line] = refused(tmp_path, "run", tmp_path / "saved", code=1)
+    assert line.startswith(f"{tmp_path / 'saved'}: artifact: expected one that savedmodel's runtime can run")
+    assert line.endswith("; give inputs with --data")
+    answers = cudnn_convert.run(tmp_path / "saved", data={"x": np.ones([2, 3], np.float32)})
+    np.testing.assert_array_equal(answers.outputs[0]["y"], [[2, 3, 4], [5, 6, 7]])
+
+
 def test_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = make_gather(tmp_path, rows=2)
     for fed, message in (

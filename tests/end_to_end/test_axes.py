@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+import tensorflow as tf
+from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
 from support.samples import FIXTURES, ROOT, fixture
 from support.tiers import some
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
-from cudnn_convert.plan import axes
+from cudnn_convert.options import Options
+from cudnn_convert.plan import axes, prepare
 
 #: The axes of some models, by key.
 AXES: dict[str, dict[str, list[Any]]] = {
@@ -32,7 +35,7 @@ AXES: dict[str, dict[str, list[Any]]] = {
         "log_probs": ["batch", "time_2", 12], "next_h": ["batch", 40], "next_c": ["batch", 40],
         "encoded_h": ["batch", 40], "encoded_c": ["batch", 40],
     },
-    "bilstm_tagger": {  # a condition on one step contradicts all other sizes
+    "crf_tagger": {  # a condition on one step contradicts all other sizes
         "ids": ["batch", "time"], "logits": ["batch", "time", 7], "tags": ["batch", None], "score": [None],
     },
     "ocr_crnn": {  # the steps are columns of an image, two of them each
@@ -125,6 +128,20 @@ def test_a_saved_model_and_every_provenance_have_the_names(tmp_path: Path) -> No
     assert json.loads(text)["axes"] == AXES[name]
 
 
+def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
+    """Its tokens have other axes than those that the model takes."""
+    out = tmp_path / "saved"
+    source, inputs = fixture("1.15.5-estimator_examples").prefix, ["tokens:0", "ParseExample/ParseExample:3"]
+    report = cudnn_convert.convert(source, out, inputs=inputs, decode="beam", steps=8, verify=False)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((out / "saved_model.pb").read_bytes())
+    signatures = saved.meta_graphs[0].signature_def
+    assert report.axes["tokens"] == ("batch", "time")
+    step, begin = (signatures[name].inputs["tokens"].tensor_shape for name in ("stream", "decode"))
+    assert [dimension.name for dimension in step.dim] == ["batch", "time"]
+    assert [dimension.name for dimension in begin.dim] == [""]
+
+
 @pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))
 def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, name: str) -> None:
     from cudnn_convert.artifacts import origin
@@ -144,3 +161,15 @@ def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, na
 def test_times_are_tried_from_all_different_to_all_the_same(timed: int, groups: list[list[int]]) -> None:
     found = [*axes._partitions(timed)]
     assert sorted(found) == sorted(groups)
+
+
+def test_halves_that_are_doubled_have_no_name() -> None:
+    """As strides make them: of odd times alone the result has the size of the time."""
+    with drawing() as graph:
+        y = lstm(placeholder("x"), variable("blob", BLOB.shape)).output
+        half = y[1::2]
+        tf.concat([half, half, y[:1]], axis=0, name="scores")
+        tf.identity(y, name="steps")
+    options = Options(outputs=["scores:0", "steps:0"])
+    named = axes.name_axes(prepare.make_plan(model(graph), options))
+    assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}

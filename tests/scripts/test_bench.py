@@ -269,7 +269,13 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
     row = {"cell": "gru", "units": 128, "steps": 1, "batch": 16, "bound": 1.15}
     row |= {"keras": [2.0] * 3, "repaired": [2.2, 2.4, 2.6]}
     kept.keep(results, "repaired", {"rows": [row], "taken": TAKEN})
-    kept.keep(results, "speed", speed(run("lstm", "u1", U1), run("lstm", "u1", U1, threads=2)))
+    two = {name: [2 * value for value in micros] for name, micros in U1.items()}
+    kept.keep(results, "speed", speed(run("lstm", "u1", U1), run("lstm", "u1", two, threads=2)))
+    forms = {"savedmodel": [100.0] * 3, "unrolled": [90.0] * 3, "parallel_32": [240.0] * 3}
+    forms |= dict.fromkeys(("parallel_8", "parallel_1", "swap_memory"), [250.0] * 3)
+    setups = dict.fromkeys(forms, [0.25] * 3) | {"unrolled": [1.5, 2.5, 3.5]}
+    loops = {"cell": "gru", "told": "some steps", "threads": 1, "micros": forms, "setups": setups}
+    kept.keep(results, "loops", {"rows": [loops, loops | {"threads": 2}], "taken": TAKEN})
     assert '"tf1": [210.0, 200.0, 190.0]' in results.read_text()
     command = [sys.executable, str(BENCH), "--page", "--results", str(results), "--docs", str(docs)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -288,8 +294,20 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "| GRU, 128 units, 1 step, batch 16 | 2.000 ms | 1.200<br><small>1.100-1.300</small> |",
         "![LSTM, 1 thread: TensorFlow, time over ours by shape](speed-lstm-tensorflow.svg)",
         "### LSTM, 2 threads",
+        "- Our ONNX model over our SavedModel in a Session: 0.40 (LSTM u1) to 0.40 (LSTM u1).",
+        "| LSTM, our SavedModel, in a Session | 2.00 |",
+        "- GRU, some steps: a call takes 0.90 of ours unrolled, 2.40 as a loop; set-up takes 2.50 s "
+        "unrolled, 0.25 s as a loop, 0.25 s as our SavedModel.",
+        "### GRU, some steps",
+        "| `static_rnn`, unrolled | 2.50 s<br><small>1.50-3.50</small> | 0.90<br><small>0.90-0.90</small> | "
+        "0.90<br><small>0.90-0.90</small> |",
     ):
         assert line in page.splitlines(), line
+    heads = [line for line in page.splitlines() if line.startswith("## ")]
+    # What users ask comes first; goals and what the lowering might be instead come last.
+    assert heads[0] == "## Which format, threads and flags"
+    assert heads[-2:] == ["## Goals", "## Forms of the lowering"]
+    assert page.index("form `new`") > page.index("## Forms of the lowering")
     assert [path.name for path in sorted(docs.glob("*.svg"))] == [
         "speed-lstm-runtimes.svg",
         "speed-lstm-tensorflow.svg",

@@ -47,8 +47,8 @@ def stored(case: Case, *, block: bool) -> list[Array]:
     return [value for cell in cells(case) for value in layer_stack.layer_weights(cell, block=block).values()]
 
 
-def looped(case: Case, together: Sequence[int]) -> layer_stack.Stack:
-    """The loop over steps, `together` of them an iteration."""
-    layer = partial(while_loop.layer, together=together)
+def looped(case: Case, together: Sequence[int], many: int | None = None) -> layer_stack.Stack:
+    """The loop over steps, `together` of them an iteration; a plain one from `many` rows on."""
+    layer = partial(while_loop.layer, together=together, many=many)
     each = len(while_loop.weights(cells(case)[0]))
     return layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)

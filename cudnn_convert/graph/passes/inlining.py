@@ -23,8 +23,6 @@ Source: tensorflow v2.21.0 core/common_runtime/inline_function_utils.cc (names o
 core/common_runtime/lower_functional_ops.cc (`_lower_using_switch_merge`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -129,11 +127,15 @@ def _branches_as_calls(graph: GraphDef) -> GraphDef:
     """Keep branches as functions when a graph runs, so that only one is called.
 
     By default TensorFlow makes Switch nodes of them, and visits the nodes of the other branch too, without
-    values: a step that needs no loop then pays for the loop.
+    values: a step that needs no loop then pays for the loop. It must do so where it makes nodes of a loop as
+    well: only nodes of the graph itself become ops of oneDNN, whose small products stay on one thread.
+    Source: tensorflow v2.21.0 core/common_runtime/mkl_layout_pass.cc (a pass after partitioning).
     """
-    for node in all_nodes(graph):
-        if node.op in _BRANCHES:
-            node.attr.pop(LOWERED, None)
+    nodes = [*all_nodes(graph)]
+    if not any(LOWERED in node.attr for node in nodes if node.op not in _BRANCHES):
+        for node in nodes:
+            if node.op in _BRANCHES:
+                node.attr.pop(LOWERED, None)
     return graph
 
 

@@ -33,7 +33,7 @@ from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.model import Mode, Recurrence, Signature
-from cudnn_convert.weights import layouts
+from cudnn_convert.weights import layouts, lazy
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _FLOATS: Final = frozenset({_FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})
@@ -57,7 +57,8 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
 
     The node's output tensors keep their names. What nobody reads is left to `finish` to drop.
     """
-    recurrence = recurrences[node.get_attr_int("seed2")]
+    number = node.get_attr_int("seed2")
+    recurrence = recurrences[number]
     inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])
     shapes = [graph.get_shape(name) for name in outputs]
     graph.remove_node(node.name)
@@ -83,6 +84,7 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
         shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
     for name, result, shape in zip(outputs, results, shapes, strict=False):
         graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
+    lazy.report_lowered(recurrences, number + 1)
 
 
 def _are_zeros(graph: Any, name: str) -> bool:

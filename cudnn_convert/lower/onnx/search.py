@@ -5,8 +5,6 @@ place, so that a search computes as the step's own file does. Weights go to the 
 them, and they are written in pieces as those of any model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -19,8 +19,6 @@ reads the same variables, not from the row of `layouts` by which they were packe
 reveals a wrong row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -181,6 +179,10 @@ _FEW_STEPS: Final = 16
 #: (`verification/judges.py`) use each of them.
 _SMALL: Final = (16, 4, 1)
 _OTHERS: Final = (10, 1)
+#: The batch from which others have a plain loop. TensorFlow shares the products of a function's steps among
+#: threads, which wait for each other longer than a product takes: 32 rows, 256 inputs and 512 columns take 60
+#: microseconds with one thread, 148 with two (measured). The feeds of a proof have fewer rows.
+_MANY: Final = 4
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
@@ -210,7 +212,7 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
     """
     sizes = recurrence.sizes
     if not uses_block(recurrence, lowering):
-        walk = partial(while_loop.layer, together=_together(sizes, recurrence.dtype, lowering))
+        walk = _loop_layer(sizes, recurrence.dtype, lowering)
         return stack_layers(sizes, walk, len(while_loop.shapes(sizes, 0)), time_major=recurrence.time_major)
     cell = recurrence.cells[0][0]
     layer: Layer = partial(block_layer, op=partial(BLOCK, forget_bias=forget_bias))
@@ -230,16 +232,20 @@ def switch_at_runtime(
     fast = lowering == "fast"
     block = fast and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
     block = block and not sizes.projection and _is_cached(sizes, dtype)
-    together = _OTHERS if block else _together(sizes, dtype, lowering)
-    walk = partial(while_loop.layer, layout=layout, together=together)
+    few = partial(while_loop.layer, together=_OTHERS)
+    walk = partial(few if block else _loop_layer(sizes, dtype, lowering), layout=layout)
     layer = partial(_switch_layer, loop=walk, layout=layout) if block else walk
     return stack_layers(sizes, layer, each, time_major=time_major)
 
 
-def _together(sizes: Sizes, dtype: np.dtype[Any], lowering: str) -> tuple[int, ...]:
+#: The loop of recurrences whose matrices no cache holds.
+_other_loop: Final[Layer] = partial(while_loop.layer, together=_OTHERS, many=_MANY)
+
+
+def _loop_layer(sizes: Sizes, dtype: np.dtype[Any], lowering: str) -> Layer:
     if lowering != "fast":
-        return while_loop.PLAIN
-    return _SMALL if _is_cached(sizes, dtype) else _OTHERS
+        return while_loop.layer
+    return partial(while_loop.layer, together=_SMALL) if _is_cached(sizes, dtype) else _other_loop
 
 
 def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
@@ -301,9 +307,7 @@ def _few_in_block(
     def walk() -> tuple[Any, Any, Any]:
         whole = bias if added is None else bias + added
         taken, layout = [kernel[:inputs], kernel[inputs:], whole], layouts.BLOCK_LSTM_V1
-        return while_loop.layer(
-            mode, x, state, lengths, taken, backward=backward, layout=layout, together=_OTHERS
-        )
+        return _other_loop(mode, x, state, lengths, taken, backward=backward, layout=layout)
 
     most = _READ // (inputs * kernel.shape[1] * kernel.dtype.size)
     few = tf.shape(x)[0] <= min(_FEW_STEPS, max(1, most))

@@ -205,16 +205,19 @@ def layer(
     backward: bool,
     layout: layouts.Layout = layouts.LOOP,
     together: Sequence[int] = PLAIN,
+    many: int | None = None,
 ) -> tuple[Any, Any, Any]:
     """Compute one pseudo-layer: `y [time, batch, width]` and the final states.
 
-    `together`: the steps an iteration of successive loops, ending in 1.
+    `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
+    loop is run in their place.
     """
     sums, step = cell_steps(mode, x, arrays, layout)
+    walk = partial(_walk, backward=backward, together=together, many=many)
     if lengths is None:
-        return _walk(sums, step, state, backward=backward, together=together)
+        return walk(sums, step, state)
     now = alive(x, lengths)
-    y, h, c = _walk([*sums, now], _mask_rows(step), state, backward=backward, together=together)
+    y, h, c = walk([*sums, now], _mask_rows(step), state)
     return tf.where(now, y, tf.zeros_like(y)), h, c
 
 
@@ -229,7 +232,13 @@ def _mask_rows(step: Step) -> Step:
 
 
 def _walk(
-    sums: Sequence[Any], step: Step, state: State, *, backward: bool, together: Sequence[int]
+    sums: Sequence[Any],
+    step: Step,
+    state: State,
+    *,
+    backward: bool,
+    together: Sequence[int],
+    many: int | None,
 ) -> tuple[Any, Any, Any]:
     if tuple(together) == PLAIN:
         plain = unroll.in_python(step)
@@ -245,7 +254,16 @@ def _walk(
         (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
-    y, h, c = tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
+    def on_one_thread() -> Any:
+        return tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
+
+    def scheduled() -> tuple[Any, Any, Any]:
+        return _loop(sums, unroll.in_python(step), state, backward=backward, together=PLAIN)
+
+    if many is None:
+        y, h, c = on_one_thread()
+    else:
+        y, h, c = tf.cond(tf.shape(sums[0])[1] < many, on_one_thread, scheduled)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 

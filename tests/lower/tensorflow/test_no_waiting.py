@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from support.cases import Case
+from support.cases import BATCH, Case
 from support.samples import ROOT
 
 from cudnn_convert.graph import node_defs
@@ -31,7 +31,7 @@ WAYS: Final = {
 }
 
 
-def write(case: Case, folder: Path) -> None:
+def write(case: Case, folder: Path, *, many: bool) -> None:
     graph, signature = case.graph()
     outputs = [*signature.outputs.values()]
     if case.mode is not Mode.LSTM:
@@ -40,13 +40,14 @@ def write(case: Case, folder: Path) -> None:
     lowered = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering="fast")
     bodies = [node for function in lowered.graph.library.function for node in function.node_def]
     loops = [node for node in bodies if node.op in {"While", "StatelessWhile"}]
-    assert {node.attr["body"].func.attr["_executor"].s for node in loops} == {b"SINGLE_THREADED_EXECUTOR"}
+    executors = {node.attr["body"].func.attr["_executor"].s for node in loops}
+    assert executors == {b"SINGLE_THREADED_EXECUTOR"} | ({b""} if many else set())
     parts = (Part(SERVING, signature),)
     write_saved_model.write(folder, lowered.graph, parts, lowered.variables, provenance="{}")
 
 
-def write_feeds(case: Case, path: Path) -> None:
-    feeds = case.feeds(STEPS)
+def write_feeds(case: Case, path: Path, batch: int) -> None:
+    feeds = case.feeds(STEPS, batch)
     direction = np.random.default_rng(3).normal(size=feeds["x"].shape)
     reach = 1e-4
     ends = [
@@ -70,15 +71,20 @@ def write_feeds(case: Case, path: Path) -> None:
     ],
     ids=["one_thread", "one_between_ops", "two_threads"],
 )
-@pytest.mark.parametrize("case", [GRU, LSTM], ids=lambda case: case.mode.value)
+@pytest.mark.parametrize(
+    ("case", "batch"),
+    [(GRU, BATCH), (LSTM, BATCH), (GRU, layer_stack._MANY)],
+    ids=["gru", "lstm", "gru_of_many_rows"],
+)
 def test_no_way_to_call_waits_for_ever(
-    case: Case, threads: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, batch: int, threads: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if case is LSTM:
+    large = case is LSTM or batch == layer_stack._MANY
+    if large:
         monkeypatch.setattr(layer_stack, "_CACHED", 0)
     (tmp_path / "saved_model").mkdir()
-    write(case, tmp_path / "saved_model")
-    write_feeds(case, tmp_path / "feeds.npz")
+    write(case, tmp_path / "saved_model", many=large)
+    write_feeds(case, tmp_path / "feeds.npz", batch)
     call = [sys.executable, "-I", str(PROGRAM), str(tmp_path / "saved_model"), str(tmp_path / "feeds.npz")]
     ended = subprocess.run(
         [*call, *map(str, threads)], capture_output=True, text=True, check=False, timeout=LIMIT

@@ -16,6 +16,7 @@ from support.lowered_recurrences import judged, looped, stored
 from support.samples import ROOT
 from support.tiers import combinations, some
 
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
 from cudnn_convert.verification import judges
@@ -105,7 +106,11 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
         return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
 
     monkeypatch.setattr(while_loop, "cell_steps", counted)
-    for lowering, held, each in (("fast", 2**20, 16 + 4), ("fast", 0, 10), ("portable", 2**20, 1)):
+    # From some rows on, large matrices have a plain loop too.
+    for lowering, held, each, plain in (
+        *(("fast", 2**20, 16 + 4, 0), ("fast", 0, 10, 1)),
+        ("portable", 2**20, 0, 1),
+    ):
         monkeypatch.setattr(layer_stack, "_CACHED", held)
         compute = layer_stack.stack(case.recurrence(), lowering)
         with tf.Graph().as_default() as graph:
@@ -114,12 +119,32 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
             definition = graph.as_graph_def()
         bodies = [node.op for function in definition.library.function for node in function.node_def]
         # One for the odd steps, one for a single step; traced once, whatever their number.
-        assert bodies.count("Tanh") == (each + 2 if each > 1 else 1)
-        assert len(ran) == 1
-        assert ("TensorListConcatV2" in {*bodies}) == (each > 1)
-        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == (each == 1)
+        assert bodies.count("Tanh") == (each + 2 if each else 0) + plain
+        assert len(ran) == (each > 0) + plain
+        assert ("TensorListConcatV2" in {*bodies}) == (each > 0)
+        assert [*bodies, *(node.op for node in definition.node)].count("TensorListStack") == plain
         # Several rows at once, and one as it is; what is stacked of one step stays an item of one.
-        assert ("Unpack" in {*bodies}) == (each > 1)
+        assert ("Unpack" in {*bodies}) == (each > 0)
+
+
+@pytest.mark.parametrize("mode", some([Mode.GRU], Mode.LSTM))
+def test_many_rows_go_step_by_step(mode: Mode) -> None:
+    """One row fewer takes the other loops; no steps and a single one are as right."""
+    case = Case(mode, 2, 2, "CudnnRNNV3", True)
+    judged(case, looped(case, (5, 2, 1), 4), stored(case, block=False), ((7, 3), (7, 4), (1, 5), (0, 4)))
+
+
+def test_loops_for_many_rows_become_nodes_of_the_graph_that_runs() -> None:
+    """There oneDNN computes their products; the loops of few rows stay functions on one thread."""
+    case = Case(Mode.GRU)
+    weights, stack = stored(case, block=False), looped(case, (5, 1), 4)
+    specs = [tf.TensorSpec([None, None, width], tf.float32) for width in (case.inputs, case.units)]
+    specs += [tf.TensorSpec(shape, tf.float32) for shape in ([], *(value.shape for value in weights))]
+    made = inlining.trace_function(lambda x, h, c, *rest: stack(x, h, c, None, *rest), *specs)
+    nodes = [*made.nodes, *(node for function in made.library for node in function.node_def)]
+    lowered = [node.op for node in nodes if node.attr[inlining.LOWERED].b]
+    assert sorted(lowered) == ["StatelessIf", "StatelessIf", "StatelessWhile"]
+    assert sum(node.op == "StatelessWhile" for node in nodes) == 3
 
 
 def test_the_feeds_of_a_proof_take_every_loop() -> None:
