@@ -8,9 +8,9 @@ BIN := .venv/bin
 
 demo: .venv/ready
 	@mkdir -p out
-	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger --force
-	$(BIN)/cudnn-convert models/bilstm_tagger/model.ckpt out/bilstm_tagger.onnx --format onnx --force
-	$(BIN)/cudnn-convert verify models/bilstm_tagger/model.ckpt out/bilstm_tagger
+	$(BIN)/cudnn-convert models/crf_tagger/model.ckpt out/crf_tagger --force
+	$(BIN)/cudnn-convert models/crf_tagger/model.ckpt out/crf_tagger.onnx --format onnx --force
+	$(BIN)/cudnn-convert verify models/crf_tagger/model.ckpt out/crf_tagger
 
 # Two workers on two cores: more threads in each would only wait for each other. Compiled modules are kept
 # whatever the environment says: the tests start many processes, and each would compile them anew.

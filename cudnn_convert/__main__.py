@@ -1,7 +1,5 @@
 """`python -m cudnn_convert` is the command `cudnn-convert`."""
 
-from __future__ import annotations
-
 from cudnn_convert.cli import run
 
 run()

@@ -7,8 +7,6 @@ WARNING. Nothing is printed: what native code says while TensorFlow is imported 
 says nothing unless `TF_CPP_MIN_LOG_LEVEL` is set.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -235,8 +235,8 @@ def using_threads(count: int) -> Iterator[None]:
 class Listener(Protocol):
     """A callback for progress: the name of a step, and how much is done.
 
-    Amounts are 0 of 0 if unknown, bytes for `writing`, calls of a model for `verifying`. The working thread
-    calls it.
+    Amounts are 0 of 0 if unknown, calls of a model for `verifying`, bytes for `lowering` (of weights),
+    `writing`, `digesting`, `fetching` and `uploading`. The working thread calls it.
     """
 
     def __call__(self, step: str, done: int = 0, total: int = 0) -> None: ...

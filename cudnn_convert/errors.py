@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -132,12 +133,10 @@ def _spell(reason: str, how: Callable[[str], str]) -> str:
     return Reason(how(reason), *reason.remedies) if isinstance(reason, Reason) else how(reason)
 
 
-def _rebuild(
-    cls: type[CudnnConvertError], args: tuple[Any, ...], fields: dict[str, Any]
-) -> CudnnConvertError:
+def _rebuild(cls: type[CudnnConvertError], args: tuple[Any, ...], state: dict[str, Any]) -> CudnnConvertError:
     error = cls.__new__(cls)
     error.args = args
-    error.__dict__.update(fields)
+    error.__dict__.update(state)
     return error
 
 
@@ -145,13 +144,8 @@ class ReadError(CudnnConvertError):
     """The file is damaged, or not what it claims to be."""
 
     def __init__(self, path: object, where: str, *, expected: str, found: str, advice: str = "") -> None:
-        self.path, self.where, self.expected, self.found, self.advice = (
-            str(path),
-            where,
-            expected,
-            found,
-            advice,
-        )
+        self.path, self.where, self.advice = str(path), where, advice
+        self.expected, self.found = expected, found
         message = f"{visible(self.path)}: {_part(where)}: expected {_part(expected)}, found {_part(found)}"
         super().__init__(f"{message}; {advice}" if advice else message)
 
@@ -164,6 +158,15 @@ class AccessError(CudnnConvertError):
     def __init__(self, path: object, reason: str) -> None:
         self.path, self.reason = str(path), reason
         super().__init__(f"{visible(self.path)}: cannot read: {_part(reason)}")
+
+
+@contextmanager
+def name_access(path: object) -> Iterator[None]:
+    """In this context an OSError becomes an AccessError of its own file, or else of `path`."""
+    try:
+        yield
+    except OSError as cause:
+        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
 class InvalidModelError(CudnnConvertError):

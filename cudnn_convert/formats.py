@@ -1,7 +1,5 @@
 """The target formats: what lies at OUT. Imports nothing heavy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -94,15 +94,14 @@ class Cell:
             ("projection", (width, units)),
             ("peepholes", (3, units)),
         ):
-            found = getattr(self, name)
-            if found is None:
+            part = getattr(self, name)
+            if part is None:
                 continue
-            if found.shape != shape:
-                raise InvalidModelError(f"cell.{name}", expected=f"shape {shape}", found=f"{found.shape}")
-            if found.dtype != self.kernel.dtype:
-                raise InvalidModelError(
-                    f"cell.{name}", expected=f"{self.kernel.dtype}", found=f"{found.dtype}"
-                )
+            where, dtype = f"cell.{name}", self.kernel.dtype
+            if part.shape != shape:
+                raise InvalidModelError(where, expected=f"shape {shape}", found=f"{part.shape}")
+            if part.dtype != dtype:
+                raise InvalidModelError(where, expected=f"{dtype}", found=f"{part.dtype}")
         if self.projection is not None and self.mode is not Mode.LSTM:
             raise InvalidModelError("cell.projection", expected="none but in an LSTM", found=self.mode.value)
 
@@ -152,6 +151,11 @@ class Signature:
     def of_names(cls, inputs: Iterable[str], outputs: Iterable[str]) -> Signature:
         """The signature whose keys are the artifact's own names."""
         return cls({name: name for name in inputs}, {name: name for name in outputs})
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of all tensors, of inputs first."""
+        return [*self.inputs.values(), *self.outputs.values()]
 
 
 #: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.
@@ -207,18 +211,20 @@ class StreamState:
     depth: int
     width: int
 
+    @classmethod
+    def of(cls, recurrence: Recurrence, kind: str, *, time_major: bool, **names: str) -> StreamState:
+        """The state `kind` of a recurrence, of its depth and width, by these names."""
+        sizes = recurrence.sizes
+        depth, width = sizes.layers * sizes.directions, sizes.units if kind == "c" else sizes.width
+        return cls(recurrence.node, kind, time_major, depth=depth, width=width, **names)
+
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
-    """A search over the steps of a model, which its artifact has beside the model itself.
+class SearchRules:
+    """How a search over the steps of a model goes.
 
-    `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`. Keys
-    are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
-    `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
-    steps `logits_axis` is gone; None: it has what holds after the last step. `scale` says whether these
-    numbers are `probabilities` or `logits`. `lengths` are inputs that hold the length of each row;
-    `beside` are all other inputs, with the axis of their rows, None where they have none. `signature` has the
-    search's own keys, for tensors of the lowered graph.
+    `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
+    `scale` says whether the step's numbers for its `vocabulary` are `probabilities` or `logits`.
     """
 
     kind: str
@@ -230,12 +236,25 @@ class Decoder:
     top_k: int | None
     temperature: float
     history: bool
+    scale: str
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder(SearchRules):
+    """A search over the steps of a model, which its artifact has beside the model itself.
+
+    Keys are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
+    `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
+    steps `logits_axis` is gone; None: it has what holds after the last step. `lengths` are inputs that hold
+    the length of each row; `beside` are all other inputs, with the axis of their rows, None where they have
+    none. `signature` has the search's own keys, for tensors of the lowered graph.
+    """
+
     token: str
     token_axis: int
     logits: str
     logits_axis: int | None
-    scale: str
-    vocabulary: int
     lengths: tuple[str, ...]
     beside: Mapping[str, int | None]
     states: tuple[StreamState, ...]

@@ -163,11 +163,6 @@ class Options:
         return (OF_RECURRENCES if self.recurrences_only else FORMATS).get(self.format, FORMATS[self.format])
 
     @property
-    def data_name(self) -> str:
-        """The user's own inputs in words: their file, or arrays of a library call."""
-        return "the given arrays" if isinstance(self.data, Mapping) else str(self.data)
-
-    @property
     def streams(self) -> bool:
         """Whether states become inputs and outputs; a search needs them."""
         return self.states or self.decode is not None
@@ -209,8 +204,7 @@ class Options:
             if not (module and colon and name):
                 raise UsageError(f"--custom-objects: expected MODULE:NAME, found {item!r}")
         if self.golden is not None and self.data is not None:
-            data = "--data" if isinstance(self.data, Mapping) else f"--data {self.data}"
-            raise UsageError(f"--golden cannot be combined with {data}: it has its own inputs; leave one out")
+            raise UsageError("--golden cannot be combined with --data: it has its own inputs; leave one out")
         self._check_data()
         self._check_search()
         Limits.of(self.limit)
@@ -236,8 +230,8 @@ class Options:
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
             if kinds and value != option.default and self.decode not in kinds:
                 expected = f"expected --decode {' or '.join(kinds)}"
-                found = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
-                raise UsageError(f"{flag_of(option.name)}: {expected}, {found}")
+                actual = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
+                raise UsageError(f"{flag_of(option.name)}: {expected}, {actual}")
         if self.decode is not None and self.steps is None:
             raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
         if self.end is not None and self.end < 0:

@@ -16,14 +16,14 @@ from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
-    AccessError,
     ReadError,
     UnprovenError,
     UnsupportedModelError,
     UsageError,
     VerificationError,
+    name_access,
 )
-from cudnn_convert.feeds.data import Data, read_calls
+from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
 from cudnn_convert.plan import Plan, network, notes, prepare
@@ -286,11 +286,12 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
     context.report_progress("verifying")
     call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
 
-    def measure(files: Sequence[Path], terms: Terms | None) -> Iterator[shards.Partial]:
+    def measure(parts: Sequence[Shard], terms: Terms | None) -> Iterator[shards.Partial]:
         assert share is not None
-        columns = [[value] * len(files) for value in (*call, terms)]
-        for done, partial in enumerate(share(measure_shard, *columns[:3], files, columns[3])):
-            context.report_progress("verifying", done + 1, len(files))
+        columns = [[value] * len(parts) for value in (*call, terms)]
+        named = map(staging.name_again, parts)
+        for done, partial in enumerate(share(measure_shard, *columns[:3], named, columns[3])):
+            context.report_progress("verifying", done + 1, len(parts))
             yield partial
 
     try:
@@ -318,7 +319,7 @@ _opened: list[_Opened] = []
 @silence()
 @with_limits
 def measure_shard(
-    source: Path, artifact: Path, options: Options, shard: Path, terms: Terms | None
+    source: Path, artifact: Path, options: Options, shard: Shard, terms: Terms | None
 ) -> shards.Partial:
     """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
     call = (source, artifact, options)
@@ -432,12 +433,10 @@ def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[s
 
     Its files must lie in its folder unless it is trusted.
     """
-    try:
+    with name_access(artifact):
         paths.refuse(artifact, trust=trust)
         form, path, recorded = origin.identify(artifact)
         paths.refuse(artifact, [path, *paths.prefix_files(path)], trust=trust)
-    except OSError as cause:
-        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
     return form, path, recorded
 
 

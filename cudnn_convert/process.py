@@ -11,8 +11,6 @@ interface/gemm.c (SMP_THRESHOLD_MIN), driver/others/blas_server.c (THREAD_TIMEOU
 driver/others/openblas_env.c.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

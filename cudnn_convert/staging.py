@@ -115,15 +115,20 @@ def _use(copies: Copies) -> Iterator[None]:
 
 
 def name_again(value: Any) -> Any:
-    """A path, or Options, with the addresses in place of the copies that this call works on."""
+    """A value with addresses in place of the copies that this call works on, in paths at any depth of it."""
     copies = _CURRENT.get()
-    if isinstance(value, Options):
-        values = {field.name: getattr(value, field.name) for field in fields(value)}
-        files: dict[str, Any] = {
-            name: name_again(file) for name, file in values.items() if isinstance(file, Path)
-        }
-        return replace(value, **files)
-    return value if copies is None else Path(copies.rename(str(value)))
+    if copies is None:
+        return value
+    match value:
+        case Path():
+            return Path(copies.rename(str(value)))
+        case tuple():
+            return tuple(map(name_again, value))
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            values = {field.name: getattr(value, field.name) for field in fields(value)}
+            own = {name: name_again(path) for name, path in values.items() if isinstance(path, Path)}
+            return replace(value, **own)
+    return value
 
 
 #: The copies that this process keeps to its end, by address; the process of a pool works on one call.
@@ -226,20 +231,20 @@ class Copies:
         self._addresses[str(folder)] = remote.name_of(path.parent)
         return folder / path.name
 
-    def _publish(self, made: Path, out: Path, options: Options) -> None:
+    def _publish(self, local: Path, out: Path, options: Options) -> None:
         refuse_place(out, (), force=options.force)  # what another run put there meanwhile stays
-        files = [file for file in made.rglob("*") if file.is_file()] if made.is_dir() else [made]
+        files = [file for file in local.rglob("*") if file.is_file()] if local.is_dir() else [local]
         total = sum(file.stat().st_size for file in files)
 
         def tell(done: int) -> None:
             context.report_progress("uploading", done, total)
 
         if listed := remote.list_below(out):
-            storage.require_kind(remote.name_of(out), folder=made.is_dir(), is_folder="" not in listed)
-        if made.is_dir():
-            remote.put_folder(made, out, MARKS, tell=tell)
+            storage.require_kind(remote.name_of(out), folder=local.is_dir(), is_folder="" not in listed)
+        if local.is_dir():
+            remote.put_folder(local, out, MARKS, tell=tell)
         else:
-            remote.put(made, out)
+            remote.put(local, out)
 
     def rename(self, value: Any) -> Any:
         """A value with addresses in place of copies, in texts at any depth of it."""

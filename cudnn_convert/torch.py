@@ -4,8 +4,6 @@ from cudnn_convert.torch import load_rnn
 lstm = load_rnn("model.ckpt")
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path

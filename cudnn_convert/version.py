@@ -1,7 +1,5 @@
 """The version of the package, and of those that it works with."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from typing import Final
 

@@ -56,14 +56,10 @@ INSPECT: Final = "inspect"
 WRITERS: Final = ("tensorflow", "keras", "tf_keras", "tf2onnx", "onnx", "h5py", "numpy", "safetensors")
 #: Options that change an artifact; `--fast` takes all of them.
 WITH_OPTIONS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
-    ("models/bilstm_tagger", "onnx", {"opset": 13}),
-    ("models/bilstm_tagger", "onnx", {"opset": 18}),
-    ("models/bilstm_tagger", "onnx", {"weights_dtype": "float16"}),
-    (
-        "models/bilstm_tagger",
-        "onnx",
-        {"quantize": "int8", "max_error": 10.0, "data": "ids.npz", "verify": True},
-    ),
+    ("models/crf_tagger", "onnx", {"opset": 13}),
+    ("models/crf_tagger", "onnx", {"opset": 18}),
+    ("models/crf_tagger", "onnx", {"weights_dtype": "float16"}),
+    ("models/crf_tagger", "onnx", {"quantize": "int8", "max_error": 10.0, "data": "ids.npz", "verify": True}),
     ("models/char_lm", "onnx", {"weights_dtype": "float16"}),
     ("models/char_lm", "onnx", {"lowering": "portable"}),
     ("models/gru_speech", "savedmodel", {"lowering": "portable"}),
@@ -71,10 +67,10 @@ WITH_OPTIONS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("models/gru_speech", "frozen", {"lowering": "portable"}),
     ("models/gru_speech", "tflite", {"lowering": "portable"}),
     ("models/gru_speech", "checkpoint", {"slots": True}),
-    ("models/bilstm_tagger", "checkpoint", {"cell": "lstm_block"}),
-    ("models/bilstm_tagger", "checkpoint", {"cell": "basic_lstm", "rename": ["cudnn_lstm=rnn"]}),
-    ("models/bilstm_tagger", "savedmodel", {"weights": "raw"}),
-    ("models/bilstm_tagger", "savedmodel", {"weights": "canonical"}),
+    ("models/crf_tagger", "checkpoint", {"cell": "lstm_block"}),
+    ("models/crf_tagger", "checkpoint", {"cell": "basic_lstm", "rename": ["cudnn_lstm=rnn"]}),
+    ("models/crf_tagger", "savedmodel", {"weights": "raw"}),
+    ("models/crf_tagger", "savedmodel", {"weights": "canonical"}),
     ("models/ocr_crnn", "savedmodel", {"jit": True}),
     ("models/ocr_crnn", "checkpoint", {"cell": "lstm_block", "slots": True}),
     ("models/ocr_crnn", "npz", {"gate_order": "lingvo"}),
@@ -229,7 +225,7 @@ def digests(jobs: list[Job], processes: int) -> dict[str, dict[str, str]]:
         for part in ("models", "tests/data"):
             shutil.copytree(ROOT / part, Path(folder, part), symlinks=True)
         Path(folder, "out").mkdir()
-        ids = np.load(Path(folder, "models/bilstm_tagger/golden.npz"))["feed0/ids:0"]
+        ids = np.load(Path(folder, "models/crf_tagger/golden.npz"))["feed0/ids:0"]
         np.savez(Path(folder, "ids.npz"), ids=ids)  # what --quantize, which needs a proof, is measured on
         os.chdir(folder)
         try:

@@ -18,7 +18,7 @@ from trained_models import char_lm, contrib, seq2seq
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
 MAKERS = {
-    "bilstm_tagger": contrib.bilstm_tagger,
+    "crf_tagger": contrib.crf_tagger,
     "ocr_crnn": contrib.ocr_crnn,
     "gru_speech": contrib.gru_speech,
     "char_lm": char_lm.make,

@@ -29,8 +29,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: read those of the command line; tests/test_calls.py tests how one becomes the other, for every message.
 LIBRARY_WORDS = frozenset(
     ROOT / "tests" / file
-    for file in "test_calls.py test_library.py test_context.py report/test_card.py targets/test_weights.py "
-    "end_to_end/test_keras.py end_to_end/test_graphless.py end_to_end/test_state.py".split()
+    for file in "test_calls.py test_library.py test_context.py house/test_docs.py report/test_card.py "
+    "targets/test_weights.py end_to_end/test_keras.py end_to_end/test_graphless.py "
+    "end_to_end/test_state.py".split()
 )
 SPELL = CudnnConvertError.spell
 #: CPU seconds by test file, and `whole` of all processes; with pytest-xdist each worker sends its own.

@@ -19,7 +19,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL = ROOT / "models" / "bilstm_tagger" / "model.ckpt"
+MODEL = ROOT / "models" / "crf_tagger" / "model.ckpt"
 LAYERS = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "bidirectional" / "model.h5"
 
 
@@ -69,7 +69,7 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
 
 #: A graph that fits is imported with two sets of sizes. The tagger's has a condition that refuses two ways
 #: to call its axes, and then is replaced by a constant, which is folded at five places.
-@pytest.mark.parametrize(("name", "most"), [("bilstm_tagger", 2 + 2 + 5), ("gru_speech", 2), ("seq2seq", 2)])
+@pytest.mark.parametrize(("name", "most"), [("crf_tagger", 2 + 2 + 5), ("gru_speech", 2), ("seq2seq", 2)])
 def test_axes_are_named_with_two_sets_of_sizes(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ROOT / "models" / name / "model.ckpt"
     plan = prepare.make_plan(prepare.read_source(model, Options(), tag=None), Options())

@@ -4,8 +4,6 @@ Without a source nobody says which sizes belong together, so every size that is 
 batch and time then agree wherever they meet. Integers may be ids of a small table, or lengths.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,8 +112,8 @@ def call_artifact(
 def _fit(feed: Mapping[str, Array], chosen: Interface, path: Path) -> dict[str, Array]:
     """The inputs of a call in the dtypes of the artifact. Raises UsageError for other keys or shapes."""
     if feed.keys() != chosen.inputs.keys():
-        wanted, found = (", ".join(keys) or "none" for keys in (chosen.inputs, feed))
-        raise UsageError(f"--data: expected the inputs {wanted} of {path}, found {found}")
+        wanted, actual = (", ".join(keys) or "none" for keys in (chosen.inputs, feed))
+        raise UsageError(f"--data: expected the inputs {wanted} of {path}, found {actual}")
     for key, spec in chosen.inputs.items():
         if spec.shape is not None and not _fits(feed[key].shape, spec.shape):
             sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)

@@ -1,7 +1,5 @@
 """Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

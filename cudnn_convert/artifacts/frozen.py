@@ -1,7 +1,5 @@
 """Opens a frozen graph in a Session, by the tensor names of a signature."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

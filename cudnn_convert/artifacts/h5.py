@@ -1,7 +1,5 @@
 """Opens an HDF5 file through tf_keras, up to the first layer that is not allowed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -135,13 +135,22 @@ class Recurrent(Layers):
 
 
 def _trace(model: Any) -> Any:
-    """The model as a graph, as its `predict` runs it: a loop in it is many times as fast as one of Python."""
+    """The model as a graph, as its `predict` runs it: a loop in it is many times as fast as one of Python.
+
+    A Sequential that was built by its first call takes other numbers of steps than that had.
+    """
     import tensorflow as tf
 
     shapes = [[None if size is None else int(size) for size in tensor.shape] for tensor in model.inputs]
     specs = [tf.TensorSpec(shape, tensor.dtype) for shape, tensor in zip(shapes, model.inputs, strict=True)]
+    stated = tf.function(lambda given: _call(model, given), input_signature=[specs], autograph=False)
+    other = tf.function(lambda given: _call(model, given), reduce_retracing=True, autograph=False)
 
-    return tf.function(lambda given: _call(model, given), input_signature=[specs], autograph=False)
+    def call(given: Sequence[Any]) -> Any:
+        fits = all(spec.shape.is_compatible_with(v.shape) for spec, v in zip(specs, given, strict=True))
+        return (stated if fits else other)(given)
+
+    return call
 
 
 def _call(model: Any, given: Sequence[Any]) -> Any:

@@ -1,7 +1,5 @@
 """Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

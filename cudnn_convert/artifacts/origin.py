@@ -3,24 +3,20 @@
 What knows a format is imported for that format alone.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError
+from cudnn_convert.errors import CudnnConvertError, ReadError, name_access
 from cudnn_convert.formats import FORMATS, PROVENANCE
 from cudnn_convert.storage import RECORD
 
 
 def identify(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     """`(format, the artifact's own path, provenance or None)`. Raises ReadError, AccessError."""
-    try:
+    with name_access(artifact):
         return _read(artifact)
-    except OSError as cause:
-        raise AccessError(cause.filename or artifact, cause.strerror or str(cause)) from cause
 
 
 def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:

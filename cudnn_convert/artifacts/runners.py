@@ -5,8 +5,6 @@ imported where it is needed. Where no provenance gives them, signature keys are 
 names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

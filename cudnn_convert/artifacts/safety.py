@@ -6,8 +6,6 @@ Source: tensorflow v2.21.0 python/saved_model/load.py (`_load_checkpoint_save_an
 `_add_object_graph_edges`, which may put a function in the place of any method), load_v1_in_v2.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
     """One for each signature, by its keys."""
-    found = []
+    listed = []
     for meta in _metas(path):
         for name, signature in graph_def.signatures(meta).items():
             # A sparse tensor is several inputs, of which the signature gives no shapes.
@@ -83,8 +81,8 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
                     key: checkpoint.tensor_spec(info.dtype, info.tensor_shape) for key, info in infos.items()
                 }
                 part = Part(name, Signature.of_names(signature.inputs, signature.outputs))
-                found.append(runners.Interface(part, specs))
-    return found
+                listed.append(runners.Interface(part, specs))
+    return listed
 
 
 def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:

@@ -1,7 +1,5 @@
 """Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature."""
 
-from __future__ import annotations
-
 import struct
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs, lite/core/inter
 lite/tools/verifier.cc, lite/string_util.h.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -80,7 +78,7 @@ class _StandIn:
     Pos, Bytes = 0, b""
 
     def __init__(self) -> None:
-        self.slot, self.is_vector, self.found = 0, False, _Field()
+        self.slot, self.is_vector, self.field = 0, False, _Field()
 
     def Offset(self, slot: int) -> int:  # noqa: N802 - the names are flatbuffers' own
         self.slot = slot
@@ -91,19 +89,19 @@ class _StandIn:
         return 0
 
     def Get(self, flags: Any, _: int) -> Any:  # noqa: N802
-        self.found = _Field(width=flags.bytewidth, is_vector=self.is_vector)
+        self.field = _Field(width=flags.bytewidth, is_vector=self.is_vector)
         return flags.py_type(0)
 
     def Indirect(self, _: int) -> int:  # noqa: N802
-        self.found = _Field(table=True, is_vector=self.is_vector)
+        self.field = _Field(table=True, is_vector=self.is_vector)
         return 0
 
     def String(self, _: int) -> bytes:  # noqa: N802
-        self.found = _Field(is_string=True, is_vector=self.is_vector)
+        self.field = _Field(is_string=True, is_vector=self.is_vector)
         return b""
 
     def Union(self, *_: Any) -> None:  # noqa: N802
-        self.found = _Field(is_union=True)
+        self.field = _Field(is_union=True)
 
 
 @cache
@@ -115,7 +113,7 @@ def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
             table, stand_in = reader(), _StandIn()
             table._tab = stand_in
             value = read(table, *[0] * (read.__code__.co_argcount - 1))
-            field = stand_in.found
+            field = stand_in.field
             if field.table:
                 field = _Field(table=type(value), is_vector=field.is_vector)
             fields_by_slot[stand_in.slot] = (name, field)

@@ -4,8 +4,6 @@ As `named_weights.Weights` and docs/equations.md say, in float64, from the array
 alone: what the file says is what is tried.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -114,16 +112,14 @@ def _direction(
     h, c = state
     step, y = STEPS[record["mode"]], np.zeros((*x.shape[:2], h.shape[-1]))
     for k in range(len(x)):
-        reverse = (
-            lengths - 1 - k if backward else np.full(x.shape[1], k)
-        )  # backward starts at a row's own end
+        # Backward starts at a row's own end.
+        reverse = lengths - 1 - k if backward else np.full(x.shape[1], k)
         valid = (k < lengths)[:, None]
         rows = np.arange(x.shape[1])
         seen = x[np.maximum(reverse, 0), rows]
         inputs = _sums(record["gates"], own.get("kernel"), own["bias"], seen)
-        new_h, new_c = step(
-            inputs, _sums(record["gates"], own["recurrent_kernel"], own["recurrent_bias"], h), h, c
-        )
+        sums = _sums(record["gates"], own["recurrent_kernel"], own["recurrent_bias"], h)
+        new_h, new_c = step(inputs, sums, h, c)
         if "projection" in own:
             new_h = new_h @ own["projection"].T
         h, c = np.where(valid, new_h, h), np.where(valid, new_c, c)

@@ -15,8 +15,8 @@ from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, pair
 from cudnn_convert.report.page import document
 
 _HEADS: Final = (
-    "model", "format", "batch", "steps", "threads", "median", "99 %", "a second", "first call", "load",
-    "memory", "times as fast",
+    "model", "format", "batch", "steps", "threads", "median", "times as fast", "99 %", "a second",
+    "first call", "load", "memory",
 )  # fmt: skip
 #: Columns that align right.
 _NUMBERS: Final = tuple(range(2, len(_HEADS)))
@@ -92,17 +92,17 @@ def _row(row: Row) -> Iterator[object]:
         yield Markup(NOTHING) if size is None else size
     yield row.threads
     bounds = f"[{micros(row.median_low_us)}, {micros(row.median_high_us)}]"
-    yield join([micros(row.median_us), tag("br"), tag("span", bounds, class_="soft")])
+    yield join([micros(row.median_us), tag("div", bounds, class_="soft")])
+    if row.ratio is None or row.ratio_low is None or row.ratio_high is None:
+        yield tag("span", "not comparable", title=row.incomparable)
+    else:
+        bounds = f"[{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
+        yield join([f"{row.ratio:.2f}", tag("div", bounds, class_="soft")])
     yield micros(row.p99_us)
     yield Markup(NOTHING) if row.per_second is None else f"{row.per_second:,.0f}"
     yield micros(row.first_call_us)
     yield micros(row.load_s * 1e6)
     yield Markup(NOTHING) if row.peak_mb is None else f"{row.peak_mb:,.0f} MiB"
-    if row.ratio is None or row.ratio_low is None or row.ratio_high is None:
-        yield tag("span", "not comparable", title=row.incomparable)
-    else:
-        bounds = f"[{row.ratio_low:.2f}, {row.ratio_high:.2f}]"
-        yield join([f"{row.ratio:.2f}", tag("br"), tag("span", bounds, class_="soft")])
 
 
 def _shorten(label: str) -> str:

@@ -305,7 +305,10 @@ def _explain(parts: Sequence[Part], ops: Sequence[Part], function: str | None) -
     work = 1 - waiting
     if steps and (share := _sum(steps) / work) >= _MUCH:
         cure = "its steps follow one another: put more rows in a call, or compare another format"
-        yield f"the recurrence takes {share:.0%} of the work, most of it {steps[0].name}; {cure}"
+        # A loop may be the recurrence itself, unless ops are known that are and take less.
+        is_loop = 0 < _sum(of("recurrence")) < _sum(of("loop"))
+        what = "loops and recurrences take" if is_loop else "the recurrence takes"
+        yield f"{what} {share:.0%} of the work, most of it {steps[0].name}; {cure}"
     elif ops and (share := ops[0].share / work) >= _MUCH:
         yield f"{ops[0].name} takes {share:.0%} of the work"
     if waiting >= _MUCH:

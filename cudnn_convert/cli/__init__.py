@@ -16,8 +16,6 @@ inspection, pipeline, batch, benchmark.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import faulthandler

@@ -97,7 +97,7 @@ def _batch(flags: argparse.Namespace) -> int:
 
     options = read_options(flags, verify=not flags.no_verify, lineage=flags.report is not None)
     call = room.Batch(flags.sources, flags.out, options, flags.manifest, flags.retry, flags.report)
-    with _show(flags) as tell:
+    with show_progress(flags):
         report_progress("searching")
         plan = room.plan_batch(call, _read_flags)
     if not flags.quiet:
@@ -105,7 +105,7 @@ def _batch(flags: argparse.Namespace) -> int:
     if flags.dry_run:
         terminal.show_plan(room.preview(call, plan))
         return 0
-    with _open_engine(flags, len(plan.jobs)) as engine, _show(flags) as tell:
+    with _open_engine(flags, len(plan.jobs)) as engine, show_progress(flags) as tell:
         summary = room.run_plan(call, plan, engine, _Listener(plan, tell))
     if not flags.quiet:
         terminal.show_summary(summary)
@@ -157,9 +157,9 @@ class _Listener:
 
 
 @contextmanager
-def _show(flags: argparse.Namespace) -> Iterator[Callable[[str], None]]:
+def show_progress(flags: argparse.Namespace) -> Iterator[Callable[[str], None]]:
     """Show progress at a terminal; yield a function that prints a line on stderr beside it."""
-    if flags.quiet or sys.stderr is None or not sys.stderr.isatty():
+    if getattr(flags, "quiet", False) or sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: print(visible(text), file=sys.stderr)
         return
     from cudnn_convert.cli import terminal

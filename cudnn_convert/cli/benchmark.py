@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert import storage
+from cudnn_convert.cli.batch import show_progress
 from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flag, directly, read_options
-from cudnn_convert.context import listen
 from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.process import silence_native
 
@@ -106,7 +105,7 @@ def _benchmark(flags: argparse.Namespace) -> int:
         profile=_prepare_folder(flags.profile),
     )
     with _keep_report(flags, [(f"MODEL {model}", model) for model in [*models, call.against]]) as keep:
-        with _show_progress(flags):
+        with show_progress(flags):
             result = rounds.run_benchmark(call)
         keep(result)
     from cudnn_convert.cli import terminal
@@ -161,15 +160,3 @@ def _keep_report(
                     raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
 
         yield keep
-
-
-@contextmanager
-def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
-    """Show progress at a terminal within the context."""
-    if flags.quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    from cudnn_convert.cli import terminal
-
-    with terminal.show_progress() as line, listen(line.at):
-        yield

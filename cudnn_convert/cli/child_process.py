@@ -5,8 +5,6 @@ limits of memory, time and file size; a crash or a limit becomes one line and ex
 files on the disk are removed. Where the system cannot fork there is neither child nor limit.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal

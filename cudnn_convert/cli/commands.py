@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share
+from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share, show_progress
 from cudnn_convert.cli.benchmark import benchmark
 from cudnn_convert.cli.parser import (
     PROGRAM,
@@ -25,7 +26,6 @@ from cudnn_convert.cli.parser import (
     print_completion,
     read_options,
 )
-from cudnn_convert.context import listen
 from cudnn_convert.errors import UsageError, VerificationError, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import choose_format
@@ -87,7 +87,7 @@ def _convert(flags: argparse.Namespace) -> int:
     form = choose_format(out, flags.format)
     options = read_options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     read = pipeline.apart(source, options) if flags.report or flags.card else []
-    with _write_reports(flags, [*read, (f"OUT {out}", out)]) as keep, _show_progress(flags):
+    with _write_reports(flags, [*read, (f"OUT {out}", out)]) as keep, show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
     if not flags.quiet:
         from cudnn_convert.cli import terminal
@@ -113,18 +113,13 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 def _inspect(flags: argparse.Namespace) -> int:
     silence_native()
+    from cudnn_convert.cli import terminal
     from cudnn_convert.inspection import inspect
 
     options = read_options(flags)
-    with _show_progress(flags):
+    with show_progress(flags):
         inspection = inspect.inspect_source(Path(flags.source), options, form=flags.format)
-    if flags.json:
-        print(inspection.to_json())
-    else:
-        from cudnn_convert.cli import terminal
-
-        terminal.show_inspection(inspection)
-    return 0
+    return _print(inspection, flags, terminal.show_inspection)
 
 
 def map_weights(words: Sequence[str], within: Within = directly) -> int:
@@ -149,17 +144,12 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
 def _map(flags: argparse.Namespace) -> int:
     silence_native()
     from cudnn_convert import pipeline
+    from cudnn_convert.cli import terminal
 
     options = read_options(flags)
-    with _show_progress(flags):
+    with show_progress(flags):
         weight_map = pipeline.map_weights(Path(flags.source), flags.artifact, options)
-    if flags.json:
-        print(weight_map.to_json())
-    else:
-        from cudnn_convert.cli import terminal
-
-        terminal.show_map(weight_map)
-    return 0
+    return _print(weight_map, flags, terminal.show_map)
 
 
 def verify(words: Sequence[str], within: Within = directly) -> int:
@@ -184,7 +174,7 @@ def _verify(flags: argparse.Namespace) -> int:
     options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
-    with _write_reports(flags, read) as keep, _show_progress(flags), open_share(flags) as share:
+    with _write_reports(flags, read) as keep, show_progress(flags), open_share(flags) as share:
         result = pipeline.verify(source, artifact, options, share)
         keep(result)
     if not flags.quiet:
@@ -223,17 +213,12 @@ def run(words: Sequence[str], within: Within = directly) -> int:
 def _run(flags: argparse.Namespace) -> int:
     silence_native()
     from cudnn_convert import pipeline
+    from cudnn_convert.cli import terminal
 
     options = read_options(flags)
-    with _show_progress(flags):
+    with show_progress(flags):
         answers = pipeline.run(Path(flags.source), options, out=flags.out)
-    if flags.json:
-        print(answers.to_json())
-    else:
-        from cudnn_convert.cli import terminal
-
-        terminal.show_answers(answers, quiet=flags.quiet)
-    return 0
+    return _print(answers, flags, partial(terminal.show_answers, quiet=flags.quiet))
 
 
 def record(words: Sequence[str], within: Within = directly) -> int:
@@ -262,7 +247,7 @@ def _record(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     options = read_options(flags)
-    with _show_progress(flags):
+    with show_progress(flags):
         meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else visible(str(flags.out)))
     return 0
@@ -303,6 +288,15 @@ SUBCOMMANDS: Final = {
 }
 
 
+def _print(result: Any, flags: argparse.Namespace, show: Callable[[Any], None]) -> int:
+    """Print a result on stdout: as JSON with `--json`, else by `show`; return the exit code."""
+    if flags.json:
+        print(result.to_json())
+    else:
+        show(result)
+    return 0
+
+
 @contextmanager
 def _write_reports(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
     """Yield a function that keeps the report, and write what `--report` and `--card` name at the end.
@@ -323,16 +317,3 @@ def _write_reports(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]])
         if flags.json:
             print(error.report.to_json())
         raise
-
-
-@contextmanager
-def _show_progress(flags: argparse.Namespace) -> Iterator[None]:
-    """Show progress at a terminal within the context."""
-    is_seen = sys.stderr is not None and sys.stderr.isatty()
-    if not is_seen or ("quiet" in flags and flags.quiet):
-        yield
-        return
-    from cudnn_convert.cli import terminal
-
-    with terminal.show_progress() as line, listen(line.at):
-        yield

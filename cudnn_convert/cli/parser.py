@@ -4,8 +4,6 @@ Shells complete by argcomplete: it runs the command with the typed line in `COMP
 would parse the line answers (argcomplete 3.7, finders.py `CompletionFinder.__call__`).
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import os

@@ -6,9 +6,11 @@ progress line, which comes where work takes over a second, go to stderr.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +24,7 @@ from rich.text import Text
 from cudnn_convert import report as reports
 from cudnn_convert.artifacts.call import Answers, measure
 from cudnn_convert.errors import command, visible
-from cudnn_convert.inspection.result import End, Found, Held, Inspection
+from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
 from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, Verification
 
@@ -40,7 +42,9 @@ _WIDE: Final = 10_000
 #: Seconds in which no progress is shown.
 _AFTER: Final = 1.0
 #: The step whose amounts are bytes.
-_BYTES: Final = frozenset({"writing", "digesting"})
+_BYTES: Final = frozenset({"lowering", "writing", "digesting", "fetching", "uploading"})
+#: Names of files are no markup.
+_AS_IT_IS: Final[Mapping[str, Any]] = {"highlight": False, "markup": False, "emoji": False}
 #: How many values of an output are printed.
 _SHOWN: Final = 4
 
@@ -135,7 +139,7 @@ def _commands(console: Screen, inspection: Inspection) -> None:
         console.print("no command converts it as it is")
 
 
-def _recurrences(recurrences: Iterable[Found]) -> Table:
+def _recurrences(recurrences: Iterable[InspectedRecurrence]) -> Table:
     table = _make_table(
         *"recurrence op mode layers directions units inputs dtype axes lengths dropout live streams".split()
     )
@@ -158,9 +162,9 @@ def _recurrences(recurrences: Iterable[Found]) -> Table:
     return table
 
 
-def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
+def _weights(recurrences: Iterable[InspectedRecurrence]) -> Iterator[str]:
     """Lines on where weights are, one for all recurrences that share them."""
-    sharing: dict[tuple[str, tuple[Held, ...], tuple[Held, ...]], list[str]] = {}
+    sharing: dict[tuple[str, tuple[WeightTensor, ...], tuple[WeightTensor, ...]], list[str]] = {}
     for recurrence in recurrences:
         weights = (recurrence.copies, recurrence.raw, recurrence.canonical)
         sharing.setdefault(weights, []).append(recurrence.name or "(root)")
@@ -171,7 +175,7 @@ def _weights(recurrences: Iterable[Found]) -> Iterator[str]:
                 yield f"  {kind}: {', '.join(f'{tensor.name} {list(tensor.shape)}' for tensor in tensors)}"
 
 
-def _settings(recurrences: Iterable[Found]) -> Iterator[str]:
+def _settings(recurrences: Iterable[InspectedRecurrence]) -> Iterator[str]:
     for recurrence in recurrences:
         if recurrence.settings:
             settings = ", ".join(f"{key}={value}" for key, value in recurrence.settings.items())
@@ -387,9 +391,7 @@ class Screen(Console):
     def __init__(self, *, stderr: bool) -> None:
         is_seen = (sys.stderr if stderr else sys.stdout).isatty()
         width = None if is_seen else _WIDE
-        super().__init__(
-            stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True
-        )
+        super().__init__(stderr=stderr, width=width, soft_wrap=True, **_AS_IT_IS)
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Replace what is not printable, in cells of tables too."""
@@ -441,12 +443,15 @@ class _Amount(progress.ProgressColumn):
 
 
 class _Time(progress.ProgressColumn):
-    """The time left where it can be estimated, else the time passed."""
+    """The time left, from the first part that is done on; before it, the time passed."""
 
-    _left, _passed = progress.TimeRemainingColumn(), progress.TimeElapsedColumn()
+    _passed = progress.TimeElapsedColumn()
 
     def render(self, task: progress.Task) -> RenderableType:
-        return self._left.render(task) if task.total else self._passed.render(task)
+        if not (task.total and task.completed and task.elapsed):
+            return self._passed.render(task)
+        left = task.elapsed * (task.total - task.completed) / task.completed
+        return Text(f"{timedelta(seconds=math.ceil(left))} left", style="progress.remaining")
 
 
 class Line:
@@ -478,9 +483,7 @@ class Line:
     def tell(self, text: str) -> None:
         """Print a text above the line."""
         with self._lock:
-            self._progress.console.print(
-                visible(text), markup=False, highlight=False, emoji=False, soft_wrap=True
-            )
+            self._progress.console.print(visible(text), soft_wrap=True, **_AS_IT_IS)
 
     def end(self) -> None:
         """Remove the line, or keep it from coming."""

@@ -24,7 +24,10 @@ _NO_CLIP = -1.0
 def _read_size(shape: Any, axis: int) -> int:
     size = tf.TensorShape(shape).as_list()[axis]
     if size is None:
-        raise ValueError(f"Expecting inputs_shape[{axis}] to be set: {tf.TensorShape(shape)}")
+        shape = tf.TensorShape(shape)
+        if axis == -1:
+            raise ValueError(f"Expected inputs.shape[-1] to be known, saw shape: {shape}")
+        raise ValueError(f"Expecting inputs_shape[{axis}] to be set: {shape}")
     return int(size)
 
 
@@ -81,6 +84,7 @@ class LSTMBlockCell(_Weights, keras_private.legacy_cells().LayerRNNCell):  # typ
         """Make the variables. Raises ValueError where the last dimension is unknown."""
         self._make_weights(_read_size(inputs_shape, 1))
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step: inputs `[batch, inputs]`, the state `(c, h)`, each `[batch, units]`."""
         if len(state) != 2:
@@ -143,6 +147,7 @@ class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ign
         self._from_state = make("candidate/hidden_projection", units, units, other)
         self.built = True
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
         """One step: inputs `[batch, inputs]`, the state `[batch, units]`."""
 
@@ -185,6 +190,7 @@ class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell): 
         """Make the variables. Raises ValueError where the last dimension is unknown."""
         self._make_weights(_read_size(input_shape, 2))
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(
         self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None
     ) -> tuple[Any, Any]:

@@ -90,6 +90,7 @@ __all__ = [
     "stack_bidirectional_dynamic_rnn",
 ]
 
+_, _layers = keras_private.legacy_namespaces()
 _DTYPES: Final = (tf.float16, tf.float32, tf.float64)
 
 
@@ -208,6 +209,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
                 "== num_units; cudnn_rnn_ops has classes for skip_input"
             )
         self._sizes = sizes
+        self.input_spec = _layers.InputSpec(ndim=3, axes={-1: inputs})
         self._set_scope(None)
         with tf.compat.v1.variable_scope(self._scope, custom_getter=self._track):
             self.kernel = tf.compat.v1.get_variable(

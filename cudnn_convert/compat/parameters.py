@@ -73,11 +73,12 @@ def join(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Any:
 
     Raises ValueError where their number is another.
     """
-    places = [*regions(sizes)[0], *regions(sizes)[1]]
-    given = [*matrices, *biases]
-    if len(given) != len(places):
+    matrices_of, biases_of = regions(sizes)
+    places, given = [*matrices_of, *biases_of], [*matrices, *biases]
+    if (len(matrices), len(biases)) != (len(matrices_of), len(biases_of)):
         raise ValueError(
-            f"canonical parameters: expected {len(places)} tensors for {sizes}, found {len(given)}"
+            f"canonical parameters: expected {len(matrices_of)} matrices and {len(biases_of)} biases, found "
+            f"{len(matrices)} and {len(biases)}"
         )
     order = sorted(range(len(places)), key=places.__getitem__)
     return tf.concat([tf.reshape(given[number], [int(np.prod(places[number][1]))]) for number in order], 0)

@@ -86,8 +86,14 @@ def keep_shape(where: str, value: Any, before: Any) -> Any:
     """
     if value.dtype != before.dtype or not value.shape.is_compatible_with(before.shape):
         raise refuse(where, f"{describe(before)} as before the step", describe(value))
-    known = before.shape.merge_with(value.shape).as_list() == value.shape.as_list() if value.shape else False
-    return value if known else tf.ensure_shape(value, before.shape)
+    return with_shape(value, before.shape)
+
+
+def with_shape(value: Any, shape: Any) -> Any:
+    """Return the tensor `value` with all that is known of a `shape`: as it is, where that is nothing more."""
+    shape, before = tf.TensorShape(shape), value.shape
+    is_known = before.rank is not None and shape.merge_with(before).as_list() == before.as_list()
+    return value if is_known else tf.ensure_shape(value, shape)
 
 
 def keep_shapes(after: Any, before: Any) -> Iterator[Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from cudnn_convert.decode import arguments
+
 
 def trace_paths(parents: Any, ends: Any) -> Any:
     """Follow parents back from the last step.
@@ -19,13 +21,14 @@ def trace_paths(parents: Any, ends: Any) -> Any:
     is not read. `ends [n, paths]` int32 are slots of the last step. Returns `[steps, n, paths]` int32: the
     slot of every path at every step. `steps` may be 0.
     """
-    steps = tf.shape(parents)[0]
+    steps = parents.shape[0] if parents.shape[0] is not None else tf.shape(parents)[0]
+    last = steps - 1
     rows = tf.TensorArray(tf.int32, steps, element_shape=ends.shape)
 
     def go_back(done: Any, slots: Any, rows: Any) -> Any:
-        before = tf.gather(tf.gather(parents, steps - 1 - done), slots, axis=1, batch_dims=1)
+        before = tf.gather(tf.gather(parents, last - done), slots, axis=1, batch_dims=1)
         # Rows are written in rising order: that is the order of an ONNX Loop's scan outputs.
-        return done + 1, tf.ensure_shape(before, ends.shape), rows.write(done, slots)
+        return done + 1, arguments.with_shape(before, ends.shape), rows.write(done, slots)
 
     _, _, rows = tf.while_loop(
         lambda done, *_: done < steps, go_back, (tf.constant(0), ends, rows), parallel_iterations=1

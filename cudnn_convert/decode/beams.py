@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.decode import arguments
@@ -86,18 +87,24 @@ def beam_search(
     width, steps = arguments.check_count("width", width), arguments.check_count("steps", steps)
     penalty = arguments.check_number("length_penalty", length_penalty)
     n = tf.size(rows.tokens) if rows.tokens.shape[0] is None else rows.tokens.shape[0]
-    search = _Search(rows, step, width, steps, penalty, initial_scores, n, tf.range(n)[:, None] * width)
+    search = _Search(rows, step, width, steps, penalty, initial_scores, n, _count(n)[:, None] * width)
     taken, beams, kept = tf.while_loop(
         search.goes_on, search.advance, (tf.constant(0), search.start(), search.arrays(keep_history))
     )
     return search.finish(taken, beams, kept)
 
 
+def _count(size: Any) -> Any:
+    """`[0, ..., size - 1]`, a constant where the size is known: it is one node of a graph instead of many."""
+    return np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
+
+
 class _Beams(NamedTuple):
     """What the loop carries.
 
     `tokens [n * width]` and `states [n * width, ...]` are the next step's input, token 0 where no answer is
-    read; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has ended, 0 before.
+    read; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has
+    ended, 0 before; it is () where no token is an end.
     """
 
     tokens: Any
@@ -132,23 +139,25 @@ class _Search:
         return self.rows.end is not None
 
     def for_each(self, row: Any) -> Any:
-        """`row [width]` for each example: `[n, width]`."""
+        """`row [width]`, an array, for each example: `[n, width]`."""
+        if isinstance(self.n, int):
+            return tf.constant(np.broadcast_to(row, [self.n, self.width]))
         return tf.ensure_shape(tf.broadcast_to(row, [self.n, self.width]), self.shape)
 
     def start(self) -> _Beams:
         scores = self.initial_scores
         if scores is None:
             first = [0.0] + [-math.inf] * (self.width - 1)
-            scores = self.for_each(tf.constant(first, self.rows.dtype))
+            scores = self.for_each(np.array(first, self.rows.dtype.as_numpy_dtype))
         elif not scores.shape.is_compatible_with(self.shape):
             wanted = tf.TensorSpec(self.shape, scores.dtype)
             raise arguments.refuse("initial_scores", arguments.describe(wanted), arguments.describe(scores))
-        examples = tf.range(self.n * self.width) // self.width
+        examples = tf.convert_to_tensor(_count(self.n * self.width) // self.width)
         return _Beams(
             tf.gather(self.rows.tokens, examples),
             tf.nest.map_structure(lambda state: tf.gather(state, examples), self.rows.states),
-            tf.ensure_shape(tf.cast(scores, self.rows.dtype), self.shape),
-            self.for_each(tf.constant([0] * self.width)),
+            arguments.with_shape(tf.cast(scores, self.rows.dtype), self.shape),
+            self.for_each(np.zeros(self.width, np.int32)) if self.can_end else (),
         )
 
     def arrays(self, keep_history: bool) -> tuple[Any, ...]:
@@ -167,14 +176,15 @@ class _Search:
         """Continue every beam by a token, and keep the best candidates."""
         log_probs, states = self.rows.call(self.step, beams.tokens, beams.states)
         self.check_width(log_probs.shape[1])
-        scores, parents, tokens = self.choose(number, log_probs, beams)
+        following = number + 1
+        scores, parents, tokens = self.choose(following, log_probs, beams)
         goes_on = exists = scores > self.rows.never
-        parents = tf.where(exists, parents, tf.range(self.width))
+        parents = tf.where(exists, parents, _count(self.width))
         tokens, ended = tf.cast(tokens, beams.tokens.dtype), beams.ended
         if self.can_end:
             ended = tf.gather(ended, parents, batch_dims=1)
             goes_on = exists & (ended == 0)
-            ended = tf.where(goes_on & (tokens == self.rows.end), number + 1, ended)
+            ended = tf.where(goes_on & (tokens == self.rows.end), following, ended)
         row = (tf.where(goes_on, tokens, self.rows.padding), parents, scores)
         places = tf.reshape(self.offsets + parents, [-1])
         after = _Beams(
@@ -185,39 +195,41 @@ class _Search:
         )
         after = _Beams(*arguments.keep_shapes(after, beams))
         kept = tuple(array.write(number, value) for array, value in zip(kept, row, strict=False))
-        return number + 1, after, kept
+        return following, after, kept
 
-    def choose(self, number: Any, log_probs: Any, beams: _Beams) -> tuple[Any, Any, Any]:
+    def choose(self, length: Any, log_probs: Any, beams: _Beams) -> tuple[Any, Any, Any]:
         """The best candidates of each example: scores, parents and tokens `[n, width]`.
 
-        Where sequences can end, each beam has a candidate more, the first: itself, if it has ended.
+        `length` is that of a beam with a token more. Where sequences can end, each beam has a candidate more,
+        the first: itself, if it has ended.
         """
         rows, bias = self.rows, self.rows.bias
         vocabulary = log_probs.shape[1] or tf.shape(log_probs)[1]
-        log_probs = tf.reshape(log_probs, [-1, self.width, vocabulary])
         if bias is not None:
-            log_probs += bias[:, None] if bias.shape.rank == 2 else bias
-        scores, lengths = beams.scores, number + 1
+            if bias.shape.rank == 2:  # that of each example
+                log_probs, bias = tf.reshape(log_probs, [-1, self.width, vocabulary]), bias[:, None]
+            log_probs = tf.reshape(log_probs + bias, [-1, vocabulary])
+        scores, lengths = tf.reshape(beams.scores, [-1, 1]), length
         if self.can_end:
-            has_ended = beams.ended > 0
+            ended = tf.reshape(beams.ended, [-1, 1])
+            has_ended = ended > 0
             itself = tf.where(has_ended, scores, rows.never)
             scores = tf.where(has_ended, rows.never, scores)
-            lengths = tf.where(has_ended, beams.ended, lengths)
-        totals = scores[:, :, None] + log_probs
+            lengths = tf.where(has_ended, ended, lengths)
+        totals = scores + log_probs
         if self.can_end:
-            totals = tf.concat([itself[:, :, None], totals], 2)
+            totals = tf.concat([itself, totals], 1)
         candidates = vocabulary + int(self.can_end)
-        totals = tf.reshape(totals, [-1, self.width * candidates])
+        shape = [-1, self.width * candidates]
+        flat = tf.reshape(totals, shape)
         if self.penalty:
-            penalties = tf.reshape(
-                tf.gather(self.penalties(), lengths), [-1, self.width if self.can_end else 1, 1]
-            )
-            ranks = tf.reshape(totals, [-1, self.width, candidates]) / penalties
-            best = tf.math.top_k(tf.reshape(ranks, [-1, self.width * candidates]), self.width).indices
-            scores = tf.gather(totals, best, batch_dims=1)
+            ranks = totals / tf.gather(self.penalties(), lengths)
+            best = tf.math.top_k(tf.reshape(ranks, shape), self.width).indices
+            scores = tf.gather(flat, best, batch_dims=1)
         else:
-            scores, best = tf.math.top_k(totals, self.width)
-        return scores, best // candidates, best % candidates - int(self.can_end)
+            scores, best = tf.math.top_k(flat, self.width)
+        tokens = best % candidates
+        return scores, best // candidates, tokens - 1 if self.can_end else tokens
 
     def penalties(self) -> Any:
         """What scores are divided by, by length: constants, for runtimes need not round powers alike."""
@@ -240,7 +252,7 @@ class _Search:
 
     def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
         """Bring the tokens that were kept into order, and fill what the early end left out."""
-        slots = self.for_each(tf.range(self.width))
+        slots = self.for_each(_count(self.width))
         tokens, parents, *scores = (array.stack() for array in kept)
         if self.can_end:
             tokens, parents, *scores = (part[:taken] for part in (tokens, parents, *scores))
@@ -260,4 +272,4 @@ class _Search:
         if self.can_end:
             rest = tf.broadcast_to(row, [self.steps - taken, self.n, self.width])
             kept = tf.concat([kept, rest], 0)
-        return tf.transpose(tf.ensure_shape(kept, [self.steps, *self.shape]), axes)
+        return tf.transpose(arguments.with_shape(kept, [self.steps, *self.shape]), axes)

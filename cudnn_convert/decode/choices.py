@@ -137,10 +137,7 @@ def _decode(rows: Rows, step: Step, steps: Any, choose: Callable[[Any, Any], Any
 
     n = tf.shape(rows.tokens)[0]
     start = _Loop(
-        rows.tokens,
-        rows.states,
-        tf.ensure_shape(tf.zeros(tf.stack([n]), rows.dtype), shape),
-        tf.ensure_shape(tf.zeros(tf.stack([n]), tf.int32), shape),
+        rows.tokens, rows.states, tf.zeros_like(rows.tokens, rows.dtype), tf.zeros_like(rows.tokens, tf.int32)
     )
     kept = tf.TensorArray(rows.tokens.dtype, steps, element_shape=shape)
     taken, loop, kept = tf.while_loop(goes_on, advance, (tf.constant(0), start, kept))
@@ -149,6 +146,6 @@ def _decode(rows: Rows, step: Step, steps: Any, choose: Callable[[Any, Any], Any
     rest = tf.fill(tf.stack([steps - taken, n]), rows.padding)
     sequences = tf.transpose(tf.concat([sequences, rest], 0))
     if isinstance(steps, int):
-        sequences = tf.ensure_shape(sequences, [shape[0], steps])
+        sequences = arguments.with_shape(sequences, [shape[0], steps])
     lengths = tf.where(exists, tf.where(loop.ended > 0, loop.ended, taken), 0)
     return Decoded(sequences, lengths, loop.scores)

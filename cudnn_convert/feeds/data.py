@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -28,12 +28,18 @@ from cudnn_convert.options import Options
 from cudnn_convert.storage import remote
 from cudnn_convert.weights import npz_archive
 
+if TYPE_CHECKING:  # its module needs TensorFlow
+    from cudnn_convert.feeds.pipeline import Drawing
+
 FLAG: Final = "--data"
 #: Examples of a call, and in all, unless the user chooses others.
 BATCH: Final = 32
 EXAMPLES: Final = 64
 #: Examples that are drawn from, at most: the first ones, as many as also fit the memory.
 _KNOWN: Final = 10_000
+#: Bytes of the records of a shard, at most, and shards that data without so many have.
+_SHARD: Final = 64 << 20
+_SHARDS: Final = 100
 #: Records that are looked at to say what a file has.
 _SEEN: Final = 32
 _KINDS: Final = {
@@ -73,27 +79,19 @@ class Data:
         return "the given arrays" if isinstance(self.pattern, Mapping) else remote.name_of(self.pattern)
 
     def match(self) -> list[Path]:
-        """The files that it names, in order of their names; they may lie in a store. Raises AccessError."""
+        """The files that it names, in order of their names; they may lie in a store.
+
+        Raises UsageError for the address of another kind of store, AccessError.
+        """
         if isinstance(self.pattern, Mapping):
             return []
         text = str(self.pattern)
+        remote.check(self.pattern)
         if remote.address_of(self.pattern):
             return remote.match(self.pattern) if has_magic(text) else [self.pattern]
         # A name may have the characters of a pattern.
         names = [text] if self.pattern.is_file() else sorted(glob(text, recursive=True))  # noqa: PTH207
         return [Path(name) for name in names if Path(name).is_file()]
-
-    def match_shards(self) -> list[Path]:
-        """The files of calls that may be run apart from each other.
-
-        Raises UsageError for other data, AccessError.
-        """
-        files = self.match()
-        if not files or isinstance(self.pattern, Mapping):
-            raise UsageError(f"{self}: expected a pattern of .npz files, found nothing")
-        if self.batch or self.limit or {*map(_find_kind, files)} != {"npz"}:
-            raise UsageError(f"{self}: --jobs: expected calls in .npz files, found examples; leave it out")
-        return files
 
     def describe(self) -> Calls:
         """The calls of data whose files are read elsewhere."""
@@ -112,6 +110,63 @@ class Calls:
     summary: str
 
 
+#: Some of the calls, read apart from the others: a file of them, or where the records of each are.
+Shard = Path | tuple[tuple[Location, ...], ...]
+
+
+def share_out(data: Data) -> tuple[list[Shard], Calls]:
+    """The shards of the user's data, whose calls in order are those of `read_calls`, and these without feeds.
+
+    Raises UsageError for tables and examples in arrays, and where records are damaged.
+    """
+    files = data.match()
+    if not files or isinstance(data.pattern, Mapping):
+        raise UsageError(f"{data}: expected a pattern of .npz files or records, found nothing")
+    kind = _find_one_kind(data, files)
+    if kind == "records":
+        places, count = _find_places(data, files, feature_specs.parse_features(data.features))
+        drawing = _choose(data, count, known=len(places))
+        return [*_cut(places, drawing)], _describe(data, count, drawing)
+    if kind != "npz" or data.batch or data.limit:
+        what = "expected records, or calls in .npz files, found"
+        raise UsageError(
+            f"{data}: --jobs: {what} {'examples' if kind == 'npz' else f'.{kind}'}; leave it out"
+        )
+    return [*files], data.describe()
+
+
+def _cut(places: Sequence[Location], drawing: Drawing) -> Iterator[Shard]:
+    """Cut the calls that are drawn into shards."""
+    from cudnn_convert.feeds import pipeline
+
+    most = -(-drawing.calls // _SHARDS)
+    shard: list[tuple[Location, ...]] = []
+    size = 0
+    for numbers in pipeline.draw_numbers(drawing):
+        call = tuple(places[number] for number in numbers)
+        length = sum(record.length for record in call)
+        if shard and (len(shard) == most or size + length > _SHARD):
+            yield tuple(shard)
+            shard, size = [], 0
+        shard.append(call)
+        size += length
+    yield tuple(shard)
+
+
+def read_shard(data: Data, shard: Shard) -> Calls:
+    """The calls of one shard. Raises UsageError."""
+    if isinstance(shard, Path):
+        return read_calls(replace(data, pattern=shard))
+    from cudnn_convert.feeds import pipeline
+
+    features, places = feature_specs.parse_features(data.features), [*chain.from_iterable(shard)]
+    drawing = pipeline.Drawing(len(places), len(places), len(shard[0]), None)
+    feeds = pipeline.batch_examples(
+        pipeline.hold(records.read(places, flag=FLAG)), drawing, features, lambda k: str(places[k]), flag=FLAG
+    )
+    return Calls(str(data), feeds, data.name)
+
+
 def read_calls(data: Data) -> Calls:
     """The calls of a user's data. Raises UsageError, MissingDependencyError."""
     if isinstance(data.pattern, Mapping):
@@ -124,10 +179,7 @@ def read_calls(data: Data) -> Calls:
 
 
 def _read_files(data: Data, files: Sequence[Path]) -> Calls:
-    kinds = {file: _find_kind(file) for file in files}
-    if len(listed := sorted({*kinds.values()})) > 1:
-        raise UsageError(f"{data}: expected files of one kind, found {', '.join(listed)}")
-    (kind,) = listed
+    kind = _find_one_kind(data, files)
     try:
         if kind in ("npz", "npy"):
             return _read_arrays(data, files, kind)
@@ -136,18 +188,26 @@ def _read_files(data: Data, files: Sequence[Path]) -> Calls:
         raise UsageError(f"{data}: cannot read {cause.filename}: {cause.strerror or cause}") from cause
 
 
+def _find_one_kind(data: Data, files: Sequence[Path]) -> str:
+    kinds = sorted({*map(_find_kind, files)})
+    if len(kinds) > 1:
+        raise UsageError(f"{data}: expected files of one kind, found {', '.join(kinds)}")
+    return kinds[0]
+
+
 def _find_kind(path: Path) -> str:
     """The kind of a file: by its suffix, else by its first bytes, else `npz`, whose reader refuses it."""
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if suffixes and suffixes[-1] in _KINDS:
         return _KINDS[suffixes[-1]]
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(8)
-    except OSError:
-        return "npz"
-    known = (kind for begin, kind in _HEADS.items() if head.startswith(begin))
-    return next(known, "records" if records.is_records(path) else "npz")
+    with staging.local_copy(path) as local:
+        try:
+            with local.open("rb") as stream:
+                head = stream.read(8)
+        except OSError:
+            return "npz"
+        known = (kind for begin, kind in _HEADS.items() if head.startswith(begin))
+        return next(known, "records" if records.is_records(local) else "npz")
 
 
 def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> Calls:
@@ -172,14 +232,14 @@ def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> Calls:
         return Calls(str(data), feeds, data.name)
     rows = _join_rows(feeds, data)
     count = len(next(iter(rows.values()), ()))
-    return _draw(
-        data,
-        count,
-        known=count,
-        batches=lambda drawing, draw: (
-            {key: value[numbers] for key, value in rows.items()} for numbers in draw(drawing)
-        ),
-    )
+
+    def pick(drawing: Drawing) -> list[dict[str, Array]]:
+        from cudnn_convert.feeds import pipeline
+
+        drawn = pipeline.draw_numbers(drawing)
+        return [{key: value[numbers] for key, value in rows.items()} for numbers in drawn]
+
+    return _draw(data, count, known=count, batches=pick)
 
 
 def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Array]:
@@ -198,22 +258,32 @@ def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Ar
         raise UsageError(f"{data}: expected calls of one shape but for their rows, found several") from cause
 
 
-def _draw(data: Data, count: int, *, known: int, batches: Callable[..., Iterator[dict[str, Array]]]) -> Calls:
-    """Draw examples: those of one call stay in their order, more are shuffled."""
+def _draw(
+    data: Data, count: int, *, known: int, batches: Callable[[Drawing], list[dict[str, Array]]]
+) -> Calls:
+    """Draw examples and read their batches."""
+    drawing = _choose(data, count, known=known)
+    return replace(_describe(data, count, drawing), feeds=batches(drawing))
+
+
+def _choose(data: Data, count: int, *, known: int) -> Drawing:
+    """Which examples are taken: those of one call stay in their order, more are shuffled."""
     from cudnn_convert.feeds import pipeline
 
-    size, limit = data.batch or BATCH, data.limit or EXAMPLES
-    taken = min(known, limit)
+    size, taken = data.batch or BATCH, min(known, data.limit or EXAMPLES)
     if not taken:
         raise UsageError(f"{data}: expected at least one example, found none")
     is_one = taken == known and taken <= size
-    drawing = pipeline.Drawing(known, taken, size, None if is_one else data.seed)
-    feeds = [*batches(drawing, pipeline.draw_numbers)]
-    if taken == count:
-        return Calls(str(data), feeds, data.name)
-    of = f"{count:,}" if count >= 0 else f"more than {known:,}"
-    what = f"{taken:,} of {of} examples, in {len(feeds)} calls of at most {size}"
-    return Calls(str(data), feeds, f"{data.name}: {what} (--limit-examples, --batch)")
+    return pipeline.Drawing(known, taken, size, None if is_one else data.seed)
+
+
+def _describe(data: Data, count: int, drawing: Drawing) -> Calls:
+    """The calls that are drawn of `count` examples, -1 of an unknown number, without their feeds."""
+    if drawing.taken == count:
+        return data.describe()
+    of = f"{count:,}" if count >= 0 else f"more than {drawing.known:,}"
+    what = f"{drawing.taken:,} of {of} examples, in {drawing.calls} calls of at most {drawing.batch}"
+    return Calls(str(data), [], f"{data.name}: {what} (--limit-examples, --batch)")
 
 
 def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
@@ -225,36 +295,30 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
             f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
         )
     reader = tables.READERS[kind]
-    rows = chain.from_iterable(reader(file, features, flag=FLAG) for file in files)
+    columns = {key: feature for key, feature in features.items() if feature.length_of is None}
+    rows = chain.from_iterable(reader(file, columns, flag=FLAG) for file in files)
     most = max(_KNOWN, data.limit or 0)
     known = [*islice(rows, most)]
     count = len(known) if next(rows, None) is None else -1
 
-    def batches(drawing: Any, _: Any) -> Iterator[dict[str, Array]]:
-        import tensorflow as tf
-
+    def parse(drawing: Drawing) -> list[dict[str, Array]]:
         from cudnn_convert.feeds import pipeline
 
-        with tf.init_scope():
-            examples = tf.data.Dataset.from_tensor_slices([example for _, example in known])
+        examples = pipeline.hold([example for _, example in known])
         return pipeline.batch_examples(examples, drawing, features, lambda k: known[k][0], flag=FLAG)
 
-    return _draw(data, count, known=len(known), batches=batches)
+    return _draw(data, count, known=len(known), batches=parse)
 
 
 def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feature]) -> Calls:
-    places, is_whole = _find_places(data, files)
-    if not features and places:
-        raise _ask_for_features(data, places)
+    places, count = _find_places(data, files, features)
 
-    def batches(drawing: Any, _: Any) -> Iterator[dict[str, Array]]:
+    def parse(drawing: Drawing) -> list[dict[str, Array]]:
         from cudnn_convert.feeds import pipeline
 
         examples = pipeline.read_records(places)
         try:
-            yield from pipeline.batch_examples(
-                examples, drawing, features, lambda k: str(places[k]), flag=FLAG
-            )
+            return pipeline.batch_examples(examples, drawing, features, lambda k: str(places[k]), flag=FLAG)
         except UsageError:
             # Bytes that do not fit their checksum are named before what they are read as.
             for file in dict.fromkeys(record.path for record in places):
@@ -262,37 +326,48 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feat
                     pass
             raise
 
-    return _draw(data, len(places) if is_whole else -1, known=len(places), batches=batches)
+    return _draw(data, count, known=len(places), batches=parse)
 
 
-def _find_places(data: Data, files: Sequence[Path]) -> tuple[list[Location], bool]:
-    """Where the records are that examples are drawn from, and whether these are all.
+def _find_places(
+    data: Data, files: Sequence[Path], features: Mapping[str, Feature]
+) -> tuple[list[Location], int]:
+    """Where the records are that examples are drawn from, and how many there are, -1 where there are more.
 
     Where there are more, files are taken in an order of their own, so that the first do not stand for all.
+    Raises UsageError where `features` are none.
     """
     for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
         places: list[Location] = []
         size, most = 0, max(_KNOWN, data.limit or 0)
-        for record in chain.from_iterable(records.scan(file, flag=FLAG) for file in ordered):
+        for record in chain.from_iterable(map(_scan, ordered)):
             if len(places) == most or (places and size + record.length > context.current().expanded):
                 break
             places.append(record)
             size += record.length
         else:
-            return places, True
+            count = len(places)
+            break
+        count = -1
         if len(files) == 1:
             break
-    return places, False
+    if places and not features:
+        raise _ask_for_features(data, places)
+    return places, count
+
+
+def _scan(file: Path) -> Iterator[Location]:
+    """The records of a file, which may lie in a store."""
+    with staging.local_copy(file) as local:
+        for record in records.scan(local, flag=FLAG):
+            yield record if local is file else replace(record, path=file)
 
 
 def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
-    from cudnn_convert.feeds import pipeline
-
-    seen = pipeline.read_records(places).take(_SEEN)
-    examples = [each.numpy() for each in seen]
-    fault = records.find_fault(examples[0], {})
-    if fault:
-        return UsageError(f"{FLAG} {places[0]}: {fault}")
+    examples = records.read(places[:_SEEN], flag=FLAG)
+    for place, example in zip(places, examples, strict=False):
+        if fault := records.find_fault(example, {}):
+            return UsageError(f"{FLAG} {place}: {fault}")
     import tensorflow as tf
 
     has = records.describe(tf.train.Example.FromString(examples[0]))

@@ -78,6 +78,11 @@ class Feature:
         return "float" if self.dtype.kind == "f" else "int64"
 
     @property
+    def parsed_as(self) -> tuple[str, int | None]:
+        """The kind of its list, and how many values that has, None for any number."""
+        return self.kind, 1 if self.coding else None if self.is_variable else self.inner
+
+    @property
     def bytes_per_step(self) -> int:
         """Bytes of a string that a step takes, or the whole where all sizes are fixed."""
         return -(-self.inner // 8) if self.coding == BITS else self.inner * self.dtype.itemsize
@@ -109,7 +114,18 @@ def parse_features(given: Sequence[str]) -> dict[str, Feature]:
             expected = f"the lengths of another input of a shape [?,...], found {feature.length_of!r}"
             raise UsageError(f"{_FLAG}: {key}: expected {expected}")
         parsed[key] = Feature(key, other.name, np.dtype(np.int32), length_of=other.key)
+    _refuse_two_forms([feature for feature in parsed.values() if feature.length_of is None])
     return parsed
+
+
+def _refuse_two_forms(features: Sequence[Feature]) -> None:
+    """Raise UsageError where two inputs are made of one feature that would be parsed in two ways."""
+    first: dict[str, Feature] = {}
+    for feature in features:
+        other = first.setdefault(feature.name, feature)
+        if feature.parsed_as != other.parsed_as:
+            expected = f"the feature {feature.name} with as many values as in {other}"
+            raise UsageError(f"{_FLAG}: {feature.key}: expected {expected}, found {feature}")
 
 
 def _items(text: str) -> list[tuple[str, Any]]:

@@ -6,7 +6,7 @@ one call for each. Where a batch is refused, its records are looked at one by on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -19,7 +19,10 @@ from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import BITS, Feature
 from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
+#: Examples among which each is drawn: of more, those near each other in the files make a batch.
+_SHUFFLED: Final = 10_000
 #: After an input's key: the steps of each example.
 _STEPS: Final = "/steps"
 _PARSED: Final = {"float": tf.float32, "int64": tf.int64, "bytes": tf.string}
@@ -34,6 +37,11 @@ class Drawing:
     batch: int
     seed: int | None
 
+    @property
+    def calls(self) -> int:
+        """How many batches there are."""
+        return -(-self.taken // self.batch)
+
 
 def batch_examples(
     examples: Any,
@@ -42,13 +50,13 @@ def batch_examples(
     locate: Callable[[int], str],
     *,
     flag: str,
-) -> Iterator[dict[str, Array]]:
-    """Yield the arrays of each batch by input key.
+) -> list[dict[str, Array]]:
+    """The arrays of each batch by input key.
 
     `examples` is a dataset of serialized Examples, `locate` says where the one of a number is. Raises
     UsageError for the first example that is damaged or does not fit its features.
     """
-    with tf.init_scope():  # the caller may be building a graph
+    with tf_private.eager_mode():  # the source's graph may stand open
         drawn = _draw(examples, drawing)
         parsed = drawn.map(
             tf.autograph.experimental.do_not_convert(
@@ -56,46 +64,61 @@ def batch_examples(
             ),
             num_parallel_calls=tf.data.AUTOTUNE,
         ).prefetch(tf.data.AUTOTUNE)
+        batches = []
         try:
             for numbers, values in parsed:
                 arrays = {key: value.numpy() for key, value in values.items()}
                 # TensorFlow takes an example that lacks a feature for one without values.
                 if _has_empty(arrays) and (reason := _explain(drawn, features, locate, {*numbers.numpy()})):
                     raise UsageError(f"{flag} {reason}")
-                yield {key: _finish(arrays[key], feature, flag) for key, feature in features.items()}
+                for key, feature in features.items():
+                    if (row := _find_cut_off(arrays[key], feature)) is not None:
+                        where, value = f"{flag} {locate(int(numbers[row]))}: {key}", arrays[key][row]
+                        expected = f"{feature.dtype} as {feature} says"
+                        actual = f"values from {value.min()} to {value.max()}"
+                        raise UsageError(f"{where}: expected {expected}, found {actual}")
+                batches.append({key: _finish(arrays[key], feature) for key, feature in features.items()})
         except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
             if reason := _explain(drawn, features, locate):
                 raise UsageError(f"{flag} {reason}") from cause
             raise UsageError(
                 f"{flag}: expected examples of these features, found: {first_line(cause)}"
             ) from cause
+        return batches
 
 
 def _draw(examples: Any, drawing: Drawing) -> Any:
     """A dataset of batches of numbers and serialized Examples."""
     numbered = examples.take(drawing.known).enumerate()
     if drawing.seed is not None:
-        numbered = numbered.shuffle(drawing.known, drawing.seed, reshuffle_each_iteration=False)
+        numbered = numbered.shuffle(
+            min(drawing.known, _SHUFFLED), drawing.seed, reshuffle_each_iteration=False
+        )
     return numbered.take(drawing.taken).batch(drawing.batch)
 
 
-def draw_numbers(drawing: Drawing) -> Iterator[Array]:
-    """Yield the numbers of the examples of each batch, the same as of records."""
-    with tf.init_scope():
-        for numbers, _ in _draw(tf.data.Dataset.range(drawing.known), drawing):
-            yield numbers.numpy()
+def draw_numbers(drawing: Drawing) -> list[Array]:
+    """The numbers of the examples of each batch, the same as of records."""
+    with tf_private.eager_mode():
+        return [numbers.numpy() for numbers, _ in _draw(tf.data.Dataset.range(drawing.known), drawing)]
 
 
 def read_records(places: Sequence[Location]) -> Any:
     """A dataset of the serialized Examples of all files that `places` are in, in this order."""
-    with tf.init_scope():
+    with tf_private.eager_mode():
         files = [path for path, _ in groupby(places, lambda record: record.path)]
         whole = None
         for compressed, paths in groupby(files, records.is_compressed):
             kind = "GZIP" if compressed else ""
             part = tf.data.TFRecordDataset([str(path) for path in paths], compression_type=kind)
             whole = part if whole is None else whole.concatenate(part)
-        return tf.data.Dataset.from_tensor_slices(tf.zeros([0], tf.string)) if whole is None else whole
+        return hold([]) if whole is None else whole
+
+
+def hold(serialized: Sequence[bytes]) -> Any:
+    """A dataset of serialized Examples that are in memory."""
+    with tf_private.eager_mode():
+        return tf.data.Dataset.from_tensor_slices(tf.constant([*serialized], tf.string, [len(serialized)]))
 
 
 def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
@@ -200,19 +223,21 @@ def _explain(
     return None
 
 
-def _finish(value: Array, feature: Feature, flag: str) -> Array:
-    """An input in the type and with the axes that its feature says. Raises UsageError for what is cut off."""
+def _find_cut_off(value: Array, feature: Feature) -> int | None:
+    """The first row of integers with a value that their type does not have; None where there is none."""
+    if feature.divisor is not None or feature.dtype.kind not in "iub" or value.dtype == feature.dtype:
+        return None
+    bounds = np.iinfo(np.uint8 if feature.dtype.kind == "b" else feature.dtype)
+    high = 1 if feature.dtype.kind == "b" else bounds.max
+    outside = ((value < bounds.min) | (value > high)).reshape(len(value), -1).any(1)
+    return int(outside.argmax()) if outside.any() else None
+
+
+def _finish(value: Array, feature: Feature) -> Array:
+    """An input in the type and with the axes that its feature says."""
     if feature.divisor is not None:
         kind = feature.dtype if feature.dtype.kind == "f" else np.dtype(np.float32)
         value = (value / np.asarray(feature.divisor, np.float64)).astype(kind)
-    elif feature.dtype.kind in "iub" and value.size and value.dtype != feature.dtype:
-        most = np.iinfo(feature.dtype) if feature.dtype.kind != "b" else np.iinfo(np.uint8)
-        high = 1 if feature.dtype.kind == "b" else most.max
-        if value.min() < most.min or value.max() > high:
-            actual = f"values from {value.min()} to {value.max()}"
-            raise UsageError(
-                f"{flag}: {feature.key}: expected {feature.dtype} as {feature} says, found {actual}"
-            )
-    if feature.divisor is None:
+    else:
         value = value.astype(feature.dtype)
     return np.ascontiguousarray(np.moveaxis(value, 0, feature.axis)) if feature.axis else value

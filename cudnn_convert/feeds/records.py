@@ -11,14 +11,15 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert import context
+from cudnn_convert import context, staging
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds.features import Feature
 from cudnn_convert.read.tensorbundle.tables import extend_crc, mask_crc
@@ -52,7 +53,7 @@ def is_compressed(path: Path) -> bool:
 def is_records(path: Path) -> bool:
     """Whether a file begins with a record's head."""
     try:
-        with gzip.open(path) if is_compressed(path) else path.open("rb") as stream:
+        with _open(path) as stream:
             head = stream.read(_HEAD.size)
     except (OSError, EOFError, zlib.error):
         return False
@@ -67,7 +68,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
     stored = path.stat().st_size
     compressed = is_compressed(path)
     try:
-        with gzip.open(path) if compressed else path.open("rb") as stream:
+        with _open(path) as stream:
             offset = 0
             while head := stream.read(_HEAD.size):
                 where = f"{flag} {path}: record at byte {offset}"
@@ -86,6 +87,31 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
         raise UsageError(
             f"{flag} {path}: expected a whole file of gzip, found a damaged one; {_AGAIN}"
         ) from cause
+
+
+def read(places: Sequence[Location], *, flag: str) -> list[bytes]:
+    """The bytes of records that `scan` found, in the order given. Raises UsageError for damaged ones."""
+    found: dict[Location, bytes] = {}
+    in_order = sorted(places, key=lambda record: (str(record.path), record.offset))
+    for path, of_file in groupby(in_order, key=lambda record: record.path):
+        with staging.local_copy(path) as local, _open(local) as stream:
+            for record in of_file:
+                where = f"{flag} {local}: record at byte {record.offset}"
+                stream.seek(record.offset)
+                head = stream.read(_HEAD.size)
+                if head[:8] != record.length.to_bytes(8, "little"):
+                    raise UsageError(f"{where}: expected {record.length} bytes, found others than before")
+                data, tail = stream.read(record.length), stream.read(_TAIL)
+                if len(data) < record.length or len(tail) < _TAIL:
+                    raise _too_short(where, record.length, len(data) + len(tail))
+                _require_checksum(where, _extend(0, data), tail)
+                found[record] = data
+    return [found[record] for record in places]
+
+
+def _open(path: Path) -> Any:
+    """A stream of the expanded bytes of a file."""
+    return gzip.open(path) if is_compressed(path) else path.open("rb")
 
 
 def _is_sound(head: bytes) -> bool:
@@ -123,6 +149,10 @@ def _check_bytes(stream: Any, length: int, where: str, *, values: bool) -> None:
     tail = stream.read(_TAIL)
     if left or len(tail) < _TAIL:
         raise _too_short(where, length, length - left + len(tail))
+    _require_checksum(where, crc, tail)
+
+
+def _require_checksum(where: str, crc: int, tail: bytes) -> None:
     if int.from_bytes(tail, "little") != mask_crc(crc):
         raise UsageError(f"{where}: expected bytes of their checksum, found damaged ones; {_AGAIN}")
 

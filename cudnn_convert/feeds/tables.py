@@ -40,6 +40,7 @@ def read_csv(path: Path, features: Mapping[str, Feature], *, flag: str) -> Itera
                             for feature in features.values()
                         },
                         features,
+                        f"{flag} {where}",
                     ),
                 )
     except (UnicodeDecodeError, csv.Error) as cause:
@@ -101,7 +102,7 @@ def _require(where: str, columns: Sequence[str], features: Mapping[str, Feature]
         raise UsageError(f"{where}: expected the columns {', '.join(missing)}, found {', '.join(columns)}")
 
 
-def _make_example(values: Mapping[str, list[Any]], features: Mapping[str, Feature], where: str = "") -> bytes:
+def _make_example(values: Mapping[str, list[Any]], features: Mapping[str, Feature], where: str) -> bytes:
     """The bytes of an Example. Raises UsageError for values of another kind than their feature's."""
     import tensorflow as tf
 

@@ -10,8 +10,6 @@ from the graph, from another function, or by a loader. A call that does not pass
 counts as passing no known tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -70,16 +68,9 @@ def enter(index: Index, name: str, source: str, frame: str, dtype: tf.DType) -> 
         for node in index.nodes.values()
         if node.op in ops.ENTERS and node.attr["frame_name"].s.decode() == frame
     )
-    parallel = like.attr["parallel_iterations"].i
-    return node_defs.node(
-        name,
-        "Enter",
-        [source],
-        T=dtype,
-        frame_name=frame,
-        is_constant=True,
-        parallel_iterations=int(parallel),
-    )
+    parallel = int(like.attr["parallel_iterations"].i)
+    loop = {"frame_name": frame, "is_constant": True, "parallel_iterations": parallel}
+    return node_defs.node(name, "Enter", [source], T=dtype, **loop)
 
 
 _LOOPS: Final = ops.NEXT_ITERATIONS | {"LoopCond"}

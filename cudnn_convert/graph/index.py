@@ -8,8 +8,6 @@ TensorFlow ships no types for its protos: the Protocols here have the fields tha
 Source: tensorflow v2.21.0 core/framework/graph.proto, node_def.proto, attr_value.proto, function.proto.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import (
@@ -133,6 +131,14 @@ def tensor(reference: str) -> str:
 def reference(name: str) -> str:
     """The way a NodeDef writes the tensor `op:k`: without its index where that is 0."""
     return name.removesuffix(":0")
+
+
+def rename_reference(name: str, renamed: Mapping[str, str]) -> str:
+    """An input reference with its op under its new name, where `renamed` has one."""
+    op, k = split(name)
+    if op not in renamed:
+        return name
+    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
 
 
 class _Nodes(dict[str, NodeDef]):

@@ -303,9 +303,9 @@ def _replace_unknown_ops(graph: AnyGraph) -> Graph:
     The rest of the graph then has shapes and dtypes; whether such an op can stay is checked later.
     """
     stand_ins = {
-        unknown_node.name: placeholder(unknown_node.name, tf.as_dtype(dtype), tf.TensorShape(None))
-        for unknown_node in unknown(graph)
-        if (dtype := unknown_node.attr["T"].type or unknown_node.attr["dtype"].type)
+        item.name: placeholder(item.name, tf.as_dtype(dtype), tf.TensorShape(None))
+        for item in unknown(graph)
+        if (dtype := item.attr["T"].type or item.attr["dtype"].type)
     }
     return replace_nodes(graph, stand_ins)
 

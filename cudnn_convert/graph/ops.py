@@ -4,8 +4,6 @@ A set that only one question asks stands beside that question.
 Source: tensorflow v2.21.0 core/ops (`*_ops.cc`), python/ops for what older versions wrote.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 #: core/ops/cudnn_rnn_ops.cc.

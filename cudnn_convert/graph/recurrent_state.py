@@ -8,8 +8,6 @@ writes a value computed by a recurrence into it. Moving averages are written by 
 `passes/state_io.py` uses it to take variables out of a graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final

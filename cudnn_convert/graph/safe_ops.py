@@ -5,8 +5,6 @@ unknown effects; it runs only if the user vouches for the file. The functions th
 like the nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final

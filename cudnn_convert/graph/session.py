@@ -7,8 +7,6 @@ A table is filled from constants or from a file that is an asset; all other fill
 Source: tensorflow v1.15.0 core/ops/lookup_ops.cc, python/ops/lookup_ops.py.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ no rule counts as mixing them.
 Source: tensorflow v2.21.0 core/ops (`*_ops.cc`) for the positions and attributes of operands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

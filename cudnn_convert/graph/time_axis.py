@@ -9,8 +9,6 @@ Sizes may be read to make shapes, not as numbers. Lengths of rows may be compare
 steps, as `tf.sequence_mask` does, and given to recurrences: a chunk has the rest of each length.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,8 +170,8 @@ def _assignments(
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)
-    for way in ways:
-        yield {name: each[k] for name, each, k in zip(shapes, choices, way, strict=True)}
+    for chosen in ways:
+        yield {name: each[k] for name, each, k in zip(shapes, choices, chosen, strict=True)}
 
 
 def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -5,8 +5,6 @@ recurrence needs is judged by the nodes that read it: behind a label no node rea
 prediction of a loss.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set

@@ -22,7 +22,7 @@ import numpy as np
 
 from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
+from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import KerasFile, Model
 from cudnn_convert.options import READING, VOUCHED, Options, list_flags
 from cudnn_convert.plan import Plan, prepare
@@ -117,9 +117,7 @@ def _out(source: Path, form: str) -> Path:
         stem = stem.with_suffix("")
     # An OUT inside of the source, or of the SavedModel that it is a file of, is refused.
     folders = (path.resolve() for path in paths.of(source) if path.is_dir())
-    folder = next(
-        (whole_folder.parent for whole_folder in folders if Path.cwd().is_relative_to(whole_folder)), Path()
-    )
+    folder = next((path.parent for path in folders if Path.cwd().is_relative_to(path)), Path())
     suffix = FORMATS[form].suffix or "" if FORMATS[form].layers else ""
     out, count = folder / f"{stem.name}_cpu{suffix}", 1
     while out.exists() or out.is_symlink():
@@ -143,7 +141,7 @@ def build_inspection(
     model: Model,
     *,
     runs_on_cpu: bool | None,
-    recurrences: Iterable[Found],
+    recurrences: Iterable[InspectedRecurrence],
     signatures: Iterable[Offered],
     reasons: Sequence[str] = (),
     options: Options | None = None,

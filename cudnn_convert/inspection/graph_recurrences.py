@@ -5,8 +5,6 @@ and every step of a plan copies the graph. Such variables stay unread, as a chec
 inlined graph are then described by their attributes, shapes and parameter tensors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import weights_only
-from cudnn_convert.inspection.result import End, Found, Held
+from cudnn_convert.inspection.result import End, InspectedRecurrence, WeightTensor
 from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
@@ -86,9 +84,8 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Se
     unknown = SimpleNamespace(shape=tf.TensorShape(None))
     tensors = tensors or [unknown] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
-    leaves = tuple(
-        leaf for name in origin.leaves if (leaf := _describe_tensor(model, index, name)) is not None
-    )
+    described = (_describe_tensor(model, index, name) for name in origin.leaves)
+    leaves = tuple(leaf for leaf in described if leaf is not None)
     if node.op not in ops.CUDNN:
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
@@ -130,7 +127,7 @@ def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -
 
 
 def _keys(
-    model: Model, facts: weight_copies.Facts, origin: parameter_source.Origin, blob: Held | None
+    model: Model, facts: weight_copies.Facts, origin: parameter_source.Origin, blob: WeightTensor | None
 ) -> CanonicalParameters | None:
     """The canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
@@ -144,17 +141,17 @@ def _keys(
     return matches
 
 
-def _describe_tensor(model: Model, index: Index, name: str) -> Held | None:
+def _describe_tensor(model: Model, index: Index, name: str) -> WeightTensor | None:
     """Describe a variable or a constant without reading it; None for other ops."""
     if name in model.variables:
         tensor = model.variables[name]
-        return Held(name, tuple(tensor.shape), tensor.dtype.name)
+        return WeightTensor(name, tuple(tensor.shape), tensor.dtype.name)
     node = index.nodes[name]
     if node.op != "Const":
         return None
     value = node.attr["value"].tensor
     dtype = tf.as_dtype(node.attr["dtype"].type).name
-    return Held(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
+    return WeightTensor(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
 
 
 def _are_full(index: Index, node: NodeDef) -> bool:
@@ -164,7 +161,7 @@ def _are_full(index: Index, node: NodeDef) -> bool:
         return False
 
 
-def _block(node: NodeDef, tensors: Any, leaves: tuple[Held, ...]) -> Seen:
+def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> Seen:
     """Describe a BlockLSTM or LSTMBlockCell by its kernel `[inputs + units, 4*units]`.
 
     Source: tensorflow v2.21.0 core/ops/rnn_ops.cc. The cell computes one step, `[batch, inputs]`.
@@ -222,7 +219,7 @@ class Graph:
 
     def recurrences(
         self, live: Mapping[str, bool], checked: Collection[str], convention: Convention
-    ) -> Iterator[Found]:
+    ) -> Iterator[InspectedRecurrence]:
         """Each node once, even if called several times; nodes of uncalled functions last.
 
         `live` by node; `checked` are the nodes whose copies of weights are known to agree.
@@ -263,7 +260,7 @@ def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> Se
         return None
 
 
-def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[Found]:
+def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[InspectedRecurrence]:
     """The cuDNN nodes of uncalled functions, found by calling each function once."""
     graph: Any = model.graph
     called = {name for name, _ in known}
@@ -293,11 +290,8 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
-        return (
-            inlining.inline_functions(graph, keep, origins=True)
-            if inlining.calls_functions(node_defs.Graph(graph), keep)
-            else graph
-        )
+        calls = inlining.calls_functions(node_defs.Graph(graph), keep)
+        return inlining.inline_functions(graph, keep, origins=True) if calls else graph
     except InvalidModelError:
         return graph
 

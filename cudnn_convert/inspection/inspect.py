@@ -16,7 +16,7 @@ from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.inspection import alternatives, keras_model, streams, weights_only
 from cudnn_convert.inspection.alternatives import Alternatives
-from cudnn_convert.inspection.result import Alternative, Found, Inspection, Offered
+from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
@@ -34,12 +34,10 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     """
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in tried.plans]
-    recurrences = tuple(
-        weights_only.recurrences(model, plans, _convention(tried, options), checked=_has_compared(tried))
-    )
-    names = [
-        name for plan in plans for single in plan.singles for name in (single.name, single.recurrence.shared)
-    ]
+    convention, checked = _convention(tried, options), _has_compared(tried)
+    recurrences = tuple(weights_only.recurrences(model, plans, convention, checked=checked))
+    singles = [single for plan in plans for single in plan.singles]
+    names = [name for single in singles for name in (single.name, single.recurrence.shared)]
     if form is None and not all(is_op_name(name) for name in names if name):
         options = replace(options, format="onnx")
     inspection = alternatives.build_inspection(
@@ -61,24 +59,12 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     model = hollow(model)
     tried = alternatives.plan_alternatives(model, options)
     whole = prepare.ensure_graph(model, options)
-    chosen = [plan.source for _, plan in tried.plans]
-    seen = Graph(
-        whole,
-        [
-            name
-            for signature in chosen
-            for of in (signature.inputs, signature.outputs)
-            for name in of.values()
-        ],
-    )
-    checked = (
-        {signature.node for _, plan in tried.plans for signature in plan.recurrences}
-        if _has_compared(tried)
-        else set()
-    )
-    recurrences = tuple(
-        seen.recurrences(_live(seen, whole, tried, options), checked, _convention(tried, options))
-    )
+    plans = [plan for _, plan in tried.plans]
+    seen = Graph(whole, [name for plan in plans for name in plan.source.tensors])
+    live = _live(seen, whole, tried, options)
+    nodes = {recurrence.node for plan in plans for recurrence in plan.recurrences}
+    checked = nodes if _has_compared(tried) else set()
+    recurrences = tuple(seen.recurrences(live, checked, _convention(tried, options)))
     inspection = alternatives.build_inspection(
         source,
         model,
@@ -123,16 +109,16 @@ def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> d
     """
     if tried.plans:
         needed = [{node.name for node in plan.graph.node} for _, plan in tried.plans]
-        counts = {node.name: sum(node.name in nodes_needed for nodes_needed in needed) for node in seen.nodes}
+        counts = {node.name: sum(node.name in names for names in needed) for node in seen.nodes}
         return {name: bool(count) for name, count in counts.items() if count in (0, len(needed))}
-    given = [name for nodes_needed in whole.signatures.values() for name in nodes_needed.outputs.values()]
-    if options.outputs or not given:
+    outputs = [name for signature in whole.signatures.values() for name in signature.outputs.values()]
+    if options.outputs or not outputs:
         return {}
-    reached = seen.find_needed(given)
+    reached = seen.find_needed(outputs)
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[Found], tried: Alternatives) -> bool | None:
+def _runs_on_cpu(recurrences: Sequence[InspectedRecurrence], tried: Alternatives) -> bool | None:
     """Whether the source runs on a CPU, None where unknown.
 
     A plan has checked all ops other than recurrences.
@@ -190,11 +176,9 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         return portable(source, model, options)
     if model.graph is None:
         return alone(source, model, options, form)
-    inspection = graph(source, model, options)
     others = [tags for tags in alternatives.tags(model.path) if options.tag is None and tags != "serve"]
-    return alternatives.with_notes(
-        inspection, [f"other graphs than that of serve: --tag {tags}" for tags in others]
-    )
+    notes = [f"other graphs than that of serve: --tag {tags}" for tags in others]
+    return alternatives.with_notes(graph(source, model, options), notes)
 
 
 def _by_tag(
@@ -202,15 +186,12 @@ def _by_tag(
 ) -> Inspection:
     """Inspect each graph of a SavedModel; whether recurrences are live stays open."""
     each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
-    recurrences: list[Found] = []
+    recurrences: list[InspectedRecurrence] = []
     for inspection in each.values():
         known = [replace(recurrence, live=None) for recurrence in inspection.recurrences]
         recurrences += [recurrence for recurrence in known if recurrence not in recurrences]
-    listed = [
-        Alternative((f"--tag={tag}",), inspection.command)
-        for tag, inspection in each.items()
-        if inspection.command
-    ]
+    commands = {tag: inspection.command for tag, inspection in each.items()}
+    listed = [Alternative((f"--tag={tag}",), command) for tag, command in commands.items() if command]
     return replace(
         next(iter(each.values())),
         runs_on_cpu=None,

@@ -4,8 +4,6 @@ No layer is built. Also from the config: the inputs and outputs, the format that
 no conversion or cannot be verified.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +13,7 @@ from typing import Any, Final
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import alternatives, streams
-from cudnn_convert.inspection.result import End, Found, Held, Inspection, Offered
+from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, Offered, WeightTensor
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.keras.config.layer_tree import Entry
@@ -30,7 +28,7 @@ Listed = Sequence[tuple[str, Tensor]]
 _SETTINGS: Final = ("go_backwards", "return_sequences", "return_state", "stateful", "time_major")
 
 
-def describe_layers(model: Architecture) -> Iterator[Found]:
+def describe_layers(model: Architecture) -> Iterator[InspectedRecurrence]:
     """The LSTM and GRU layers, CuDNN or not, in config order."""
     tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
     for top in tops:
@@ -62,7 +60,7 @@ def _is_recurrent(entry: Entry) -> bool:
     return known and isinstance(entry["config"], Mapping)
 
 
-def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
+def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[WeightTensor, ...]]]:
     """The CuDNN layers in a list of weights: kernel name, layer, described tensors."""
     names = {id(tensor): name for name, tensor in listed}
     return [
@@ -75,14 +73,14 @@ def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[Held, ...]]]:
     ]
 
 
-def _describe_tensor(name: str, tensor: Tensor) -> Held:
+def _describe_tensor(name: str, tensor: Tensor) -> WeightTensor:
     """A tensor under its path in the file, which may differ from its name."""
-    return Held(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
+    return WeightTensor(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
 
 
 def _take_weights(
-    left: list[tuple[str, Layer, tuple[Held, ...]]], entry: Entry, around: Entry | None
-) -> tuple[Held, ...]:
+    left: list[tuple[str, Layer, tuple[WeightTensor, ...]]], entry: Entry, around: Entry | None
+) -> tuple[WeightTensor, ...]:
     """Remove a layer's weights from `left`, matched by sizes, preferably by name.
 
     Returns an empty tuple where too few fit.
@@ -98,7 +96,7 @@ def _take_weights(
     return tuple(tensor for _, _, tensors in fits for tensor in tensors)
 
 
-def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
+def _plain_tensors(path: str, listed: Listed) -> tuple[WeightTensor, ...]:
     """The weights of a CPU layer: of a top-level one all, else by name."""
     parts = path.split("/")
     return tuple(
@@ -108,31 +106,28 @@ def _plain_tensors(path: str, listed: Listed) -> tuple[Held, ...]:
     )
 
 
-def _describe_layer(path: str, entry: Entry, around: Entry | None, helds: tuple[Held, ...]) -> Found:
+def _describe_layer(
+    path: str, entry: Entry, around: Entry | None, tensors: tuple[WeightTensor, ...]
+) -> InspectedRecurrence:
     config = entry["config"]
     settings = {key: config[key] for key in _SETTINGS if config.get(key)}
     if around is not None:
         settings["merge_mode"] = around["config"].get("merge_mode", "concat")
     time_major = bool(config.get("time_major"))
-    return Found(
+    return InspectedRecurrence(
         name=path,
         op=str(entry["class_name"]),
-        function=None,
         needs_gpu=classes.is_cudnn(entry),
         live=True,
         mode=classes.MODES[str(entry["class_name"])].value,
         layers=1,
         directions=1 if around is None else 2,
         units=int(config.get("units", 0)),
-        input_size=helds[0].shape[0] if helds and len(helds[0].shape) == 2 else None,
-        projection=0,
-        dtype=helds[0].dtype if helds else values.dtype(config.get("dtype")) or "float32",
+        input_size=tensors[0].shape[0] if tensors and len(tensors[0].shape) == 2 else None,
+        dtype=tensors[0].dtype if tensors else values.dtype(config.get("dtype")) or "float32",
         axes=("time", "batch", "input") if time_major else ("batch", "time", "input"),
-        lengths=False,
-        dropout=0.0,
-        raw=(),
-        canonical=helds,
-        copies="canonical" if helds else "none",
+        canonical=tensors,
+        copies="canonical" if tensors else "none",
         settings=settings,
     )
 
@@ -226,11 +221,8 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers, which both would
     read wrongly.
     """
-    entries = [entry for _, entry in layer_tree.walk(model.config)]
-    if any(
-        isinstance(layer_entry["config"], Mapping) and layer_entry["config"].get("time_major")
-        for layer_entry in entries
-    ):
+    configs = [entry["config"] for _, entry in layer_tree.walk(model.config)]
+    if any(isinstance(config, Mapping) and config.get("time_major") for config in configs):
         return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)

@@ -1,7 +1,5 @@
 """The result of an inspection, the same for the library and for `--json`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WeightTensor:
     """A tensor of the file with weights of a recurrence, under its stored name."""
 
     name: str
@@ -17,8 +15,8 @@ class Held:
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedRecurrence:
     """One recurrence; a number is None where the file does not give it.
 
     `axes` are those of its input, in order. `live`: whether the converted signature needs it, None where that
@@ -29,22 +27,22 @@ class Found:
 
     name: str
     op: str
-    function: str | None
+    function: str | None = None
     needs_gpu: bool
-    live: bool | None
+    live: bool | None = None
     mode: str | None
-    layers: int | None
-    directions: int | None
-    units: int | None
-    input_size: int | None
-    projection: int
+    layers: int | None = None
+    directions: int | None = None
+    units: int | None = None
+    input_size: int | None = None
+    projection: int = 0
     dtype: str
     axes: tuple[str, ...]
-    lengths: bool
-    dropout: float
-    raw: tuple[Held, ...]
-    canonical: tuple[Held, ...]
-    copies: str
+    lengths: bool = False
+    dropout: float = 0.0
+    raw: tuple[WeightTensor, ...] = ()
+    canonical: tuple[WeightTensor, ...] = ()
+    copies: str = "none"
     settings: Mapping[str, Any] = field(default_factory=dict)
     streams: bool | None = None
 
@@ -94,7 +92,7 @@ class Inspection:
     kind: str
     versions: Mapping[str, str]
     runs_on_cpu: bool | None
-    recurrences: tuple[Found, ...]
+    recurrences: tuple[InspectedRecurrence, ...]
     signatures: tuple[Offered, ...]
     command: tuple[str, ...] | None
     candidates: tuple[Alternative, ...]

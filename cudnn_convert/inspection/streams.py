@@ -4,9 +4,7 @@ A source with a graph is planned once more, with `--states`. A Keras model is de
 command is printed where every layer is known to take each step by itself; the conversion decides.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +14,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import alternatives
 from cudnn_convert.inspection.alternatives import Alternatives
 from cudnn_convert.inspection.result import Inspection
-from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Model
 from cudnn_convert.options import Options
@@ -87,10 +85,18 @@ def with_layers(inspection: Inspection, source: Path, model: Architecture, optio
     is_ready = inspection.command is not None and options.verify
     if not is_ready or not recurrences or not all(recurrence.streams for recurrence in recurrences):
         return inspection
-    if not all(map(_takes_each_step, entries)):
+    if not all(map(_takes_each_step, entries)) or not _has_open_steps(entries):
         return inspection
     chosen = replace(options, format=_format(options.format), states=True)
     return replace(inspection, stream_command=alternatives.command(source, chosen))
+
+
+def _has_open_steps(entries: Sequence[Entry]) -> bool:
+    """Whether an input leaves the number of steps open, or none says it."""
+    configs = [entry["config"] for entry in entries if isinstance(entry["config"], Mapping)]
+    shapes = [values.shape(config.get("batch_input_shape", config.get("batch_shape"))) for config in configs]
+    stated = [shape for shape in shapes if shape is not None and len(shape) > 1]
+    return not stated or any(shape[1] is None for shape in stated)
 
 
 def _format(form: str) -> str:

@@ -5,8 +5,6 @@ tensors of each canonical set, and `describe_difference` whether two copies agre
 recurrence of a graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +14,7 @@ import numpy as np
 
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.graph import ops
-from cudnn_convert.inspection.result import End, Found, Held, Offered
+from cudnn_convert.inspection.result import End, InspectedRecurrence, Offered, WeightTensor
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects
@@ -43,8 +41,8 @@ class Seen:
     lengths: bool
     dropout: float
     skip_input: bool = False
-    blob: Held | None = None
-    matrices: tuple[Held, ...] = ()
+    blob: WeightTensor | None = None
+    matrices: tuple[WeightTensor, ...] = ()
     keys: CanonicalParameters | None = None
 
     @property
@@ -52,25 +50,16 @@ class Seen:
         """The sizes if all are known, else None."""
         if self.layers is None or self.units is None or self.input_size is None:
             return None
-        return Sizes(
-            self.mode,
-            self.layers,
-            self.directions,
-            self.units,
-            self.input_size,
-            self.skip_input,
-            self.projection,
-        )
+        widths = (self.units, self.input_size, self.skip_input, self.projection)
+        return Sizes(self.mode, self.layers, self.directions, *widths)
 
-    def describe(self, node: Any) -> Found:
-        """The `Found` of the node, without tensors."""
+    def describe(self, node: Any) -> InspectedRecurrence:
+        """The `InspectedRecurrence` of the node, without tensors."""
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
-        return Found(
+        return InspectedRecurrence(
             name=node.name,
             op=node.op,
-            function=None,
             needs_gpu=node.op in ops.CUDNN,
-            live=None,
             mode=self.mode.value,
             layers=self.layers,
             directions=self.directions,
@@ -81,9 +70,6 @@ class Seen:
             axes=("batch", "input") if node.op == "LSTMBlockCell" else axes,
             lengths=self.lengths,
             dropout=self.dropout,
-            raw=(),
-            canonical=(),
-            copies="none",
             settings={"skip_input": True} if self.skip_input else {},
         )
 
@@ -116,12 +102,12 @@ class _Unread:
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
-def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
+def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
     """The tensors of each canonical set by scope, without reading them."""
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
-    again = {set_again.scope: set_again for set_again in dialects.find(model.path, unread)}
-    set_again: dict[str, tuple[Held, ...]] = {}
+    again = {parameters.scope: parameters for parameters in dialects.find(model.path, unread)}
+    tensors: dict[str, tuple[WeightTensor, ...]] = {}
     for parameters in model.canonical:
         names = [key for key in model.variables if key.startswith(parameters.scope)]
         if parameters.scope in again:
@@ -131,18 +117,18 @@ def canonical_tensors(model: Model) -> dict[str, tuple[Held, ...]]:
             except KeyError:  # the set is not whole, as planning says
                 continue
             names = asked
-        set_again[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
-    return set_again
+        tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
+    return tensors
 
 
 def describe_tensors(
     tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]
-) -> tuple[Held, ...]:
+) -> tuple[WeightTensor, ...]:
     """Describe the tensors `names`."""
-    return tuple(Held(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
+    return tuple(WeightTensor(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
 
 
-def describe_copies(raw: Sequence[Held], keys: Sequence[Held], compared: str | None) -> str:
+def describe_copies(raw: Sequence[WeightTensor], keys: Sequence[WeightTensor], compared: str | None) -> str:
     """Which copies exist, and whether they agree.
 
     `compared` is None where unknown, "" where they agree, else the difference.
@@ -174,7 +160,7 @@ def describe_difference(
 
 def recurrences(
     model: Model, plans: Sequence[Plan], convention: Convention, *, checked: bool
-) -> Iterator[Found]:
+) -> Iterator[InspectedRecurrence]:
     """The recurrences of weights without a graph.
 
     From a single plan; from what several plans agree on; without a plan from names and shapes. `checked`: the
@@ -184,18 +170,16 @@ def recurrences(
     by_scope = {blob: scope for scope, blob in blobs.items()}
     singles: dict[str, list[graphless.Single]] = {}
     for plan in plans:
-        for single_or_set in plan.singles:
-            singles.setdefault(single_or_set.recurrence.shared, []).append(single_or_set)
-    for variable, single in singles.items():
+        for single in plan.singles:
+            singles.setdefault(single.recurrence.shared, []).append(single)
+    for variable, same in singles.items():
         scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
-        recurrence = _describe_planned(model, variable, single, keys.get(scope, ()))
-        comparison = (
-            recurrence.copies if checked else _compare(model, recurrence, scope, single[0], convention)
-        )
-        yield replace(recurrence, copies=comparison, live=True if len(single) == len(plans) else None)
+        shown = _describe_planned(model, variable, same, keys.get(scope, ()))
+        copies = shown.copies if checked else _compare(model, shown, scope, same[0], convention)
+        yield replace(shown, copies=copies, live=True if len(same) == len(plans) else None)
     if not plans:
-        for scope in dict.fromkeys(single_or_set.scope for single_or_set in model.canonical):
-            sets = [single_or_set for single_or_set in model.canonical if single_or_set.scope == scope]
+        for scope in dict.fromkeys(parameters.scope for parameters in model.canonical):
+            sets = [parameters for parameters in model.canonical if parameters.scope == scope]
             yield _describe_keys(sets, _raw(model, blobs.get(scope, "")), keys[scope])
         for blob in graphless.blob_keys(model):
             if blob not in blobs.values():
@@ -205,19 +189,17 @@ def recurrences(
 def signatures(plan: Plan) -> Iterator[Offered]:
     """The signature of each recurrence; named sizes in a shape are open dimensions."""
     for single in plan.singles:
+        names = single.signature
         ends = [
             {key: End(tensor, specs[key][0].name, specs[key][1]) for key, tensor in named.items()}
-            for named, specs in (
-                (single.signature.inputs, single.inputs),
-                (single.signature.outputs, single.outputs),
-            )
+            for named, specs in ((names.inputs, single.inputs), (names.outputs, single.outputs))
         ]
         yield Offered(single.name, True, *ends)
 
 
 def _describe_planned(
-    model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[Held, ...]
-) -> Found:
+    model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[WeightTensor, ...]
+) -> InspectedRecurrence:
     """One recurrence of several plans; a size on which they differ becomes None."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
@@ -238,13 +220,13 @@ def _describe_planned(
 
 
 def _describe_keys(
-    sets: Sequence[CanonicalParameters], raw: tuple[Held, ...], keys: tuple[Held, ...]
-) -> Found:
+    sets: Sequence[CanonicalParameters], raw: tuple[WeightTensor, ...], keys: tuple[WeightTensor, ...]
+) -> InspectedRecurrence:
     """The recurrence of a scope's canonical keys; `sets` are all that fit them."""
     parameters = sets[0]
-    modes = dict.fromkeys(mode for each_set in sets for mode in each_set.modes)
+    modes = dict.fromkeys(mode for fitting in sets for mode in fitting.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
-    is_half = any(each_set.may_be_half for each_set in sets)
+    is_half = any(fitting.may_be_half for fitting in sets)
     return replace(
         _describe_unknown(
             parameters.scope.rstrip("/"), mode, parameters.dtype.name, batch_major=parameters.batch_major
@@ -259,16 +241,14 @@ def _describe_keys(
     )
 
 
-def _blob(model: Model, key: str) -> Found:
+def _blob(model: Model, key: str) -> InspectedRecurrence:
     """A blob without canonical keys: its sizes are unknown.
 
     The scope's default name may give the mode.
     """
-    mode = graphless.mode_by_name(key.removesuffix(graphless.BLOB))
-    recurrence = _describe_unknown(
-        graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False
-    )
-    return replace(recurrence, raw=_raw(model, key), copies=RAW)
+    mode = graphless.mode_by_name(graphless.scope_of_blob(key) or "")
+    shown = _describe_unknown(graphless.name(key), mode, model.variables[key].dtype.name, batch_major=False)
+    return replace(shown, raw=_raw(model, key), copies=RAW)
 
 
 def _agree(items: Sequence[Any], name: str) -> Any:
@@ -277,40 +257,29 @@ def _agree(items: Sequence[Any], name: str) -> Any:
     return values.pop() if len(values) == 1 else None
 
 
-def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> Found:
+def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> InspectedRecurrence:
     """A recurrence with unknown sizes and tensors."""
-    return Found(
+    return InspectedRecurrence(
         name=name,
         op="",
-        function=None,
         needs_gpu=True,
-        live=None,
         mode=None if mode is None else mode.value,
-        layers=None,
-        directions=None,
-        units=None,
-        input_size=None,
-        projection=0,
         dtype=dtype,
         axes=("batch", "time", "input") if batch_major else ("time", "batch", "input"),
-        lengths=False,
-        dropout=0.0,
-        raw=(),
-        canonical=(),
-        copies="",
     )
 
 
 def _compare(
-    model: Model, inspection: Found, scope: str, single: graphless.Single, convention: Convention
+    model: Model,
+    inspection: InspectedRecurrence,
+    scope: str,
+    single: graphless.Single,
+    convention: Convention,
 ) -> str:
     """Describe the copies where no plan compared them."""
     sizes = single.recurrence.sizes
-    fitting = [
-        parameters
-        for parameters in model.canonical
-        if parameters.scope == scope and sizes.mode in parameters.modes
-    ]
+    sets = [parameters for parameters in model.canonical if parameters.scope == scope]
+    fitting = [parameters for parameters in sets if sizes.mode in parameters.modes]
     if not (inspection.raw and inspection.canonical and fitting):
         return inspection.copies
     blob = model.variables[inspection.raw[0].name]
@@ -318,5 +287,5 @@ def _compare(
     return describe_copies(inspection.raw, inspection.canonical, difference)
 
 
-def _raw(model: Model, key: str) -> tuple[Held, ...]:
+def _raw(model: Model, key: str) -> tuple[WeightTensor, ...]:
     return describe_tensors(model.variables, [key] if key in model.variables else [])

@@ -16,8 +16,6 @@ Source: keras v3.15 src/saving/saving_lib.py `H5IOStore.make`, which leaves each
 src/models/functional.py `functional_from_config`.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -126,7 +124,7 @@ class _Pieces:
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that fits the listed weights."""
-        config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Told(self.brought))
+        config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Log(self.brought))
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought)
             refuse_open_steps(self.source, layer)

@@ -5,8 +5,6 @@ stays unchanged, with the defaults of missing keys written out.
 Source: tf_keras v2.21.0 src/layers/rnn/cudnn_lstm.py, cudnn_gru.py, src/saving/legacy/hdf5_format.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ beside a GPU: each recurrence then is one op, which every target supports, inste
 TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +20,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
-from cudnn_convert.graph import index, node_defs
+from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
@@ -253,27 +251,27 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
 
     assert model.architecture is not None
     if keras.backend.backend() != "tensorflow":
-        found = f"KERAS_BACKEND={keras.backend.backend()}"
-        reason = f"expected KERAS_BACKEND=tensorflow, found {found}; set it in the environment"
+        actual = f"KERAS_BACKEND={keras.backend.backend()}"
+        reason = f"expected KERAS_BACKEND=tensorflow, found {actual}; set it in the environment"
         raise MissingDependencyError(f"{model.path}: {reason}")
     built = _build_keras3(model.path, model.architecture, vouched)
     _assign_weights(model.path, model.architecture, built)
     with keras_private.trace_as_on_gpu():
         concrete = _trace_function(built)
-    variable_by_handle = {id(found.handle): found for found in concrete.graph.variables}
+    variable_by_handle = {id(variable.handle): variable for variable in concrete.graph.variables}
     graph = graph_pb2.GraphDef(library=concrete.graph.as_graph_def().library)
     graph.library.function.add().CopyFrom(concrete.function_def)
     variables: dict[str, Tensor] = {}
     captured = []
-    for position, found in enumerate(concrete.captured_inputs):
-        variable, name = variable_by_handle.get(id(found)), f"constant_{position}"
-        node, value = _placeholder_of_capture(variable, found, name, variables)
+    for position, tensor in enumerate(concrete.captured_inputs):
+        variable, name = variable_by_handle.get(id(tensor)), f"constant_{position}"
+        node, value = _placeholder_of_capture(variable, tensor, name, variables)
         variables |= {} if value is None else {node.name: value}
         captured.append(node.name)
         graph.node.append(node)
     graph.node.extend(saved_functions.call(_CALL, concrete.function_def, captured))
     given = [node.name for node in graph.node if node.op == "Placeholder"]
-    inputs = {found.name: f"{name}:0" for found, name in zip(built.inputs, given, strict=True)}
+    inputs = {tensor.name: f"{name}:0" for tensor, name in zip(built.inputs, given, strict=True)}
     outputs = {key: f"{_CALL}:{position}" for position, key in enumerate(built.output_names)}
     signature = Signature(inputs, outputs)
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
@@ -339,6 +337,4 @@ def _placeholder_of_capture(
     if variable is None:
         return node_defs.constant(name, np.asarray(value_of_capture)), None
     value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)
-    dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
-    node = node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
-    return node, InMemory(value)
+    return session.handle(name, name, value), InMemory(value)

@@ -13,8 +13,6 @@ Source: keras 2.2.4 engine/network.py `get_config` (kept_nodes); tf_keras v2.21.
 keras v3.15 src/models/functional.py `deserialize_node`, `functional_from_config` (get_tensor).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,7 +72,7 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 
 @dataclass
-class Told:
+class Log:
     """The log of a translation; `vouched` has the names that the user brings.
 
     `functions` are other names that stay: functions neither Keras's nor brought.
@@ -87,18 +85,18 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Context:
     """A layer of class `kind` at `path`; `entry` translates its inner layers."""
 
     kind: str
     path: str
-    told: Told
-    entry: Callable[[Entry, str, Told], dict[str, Any]]
+    log: Log
+    entry: Callable[[Entry, str, Log], dict[str, Any]]
 
 
-def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any]:
-    """Translate a layer's own config to Keras 3; `context.told` takes reasons and notes."""
-    kind, log, path = context.kind, context.told, context.path
+def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Translate a layer's own config to Keras 3; `context.log` takes reasons and notes."""
+    kind, log, path = context.kind, context.log, context.path
     gone = {**_GONE, **_GONE_IN.get(kind, {})}
     for key in (key for key in config if key in gone):
         neutral = gone[key]
@@ -113,8 +111,8 @@ def translate_config(config: Mapping[str, Any], context: Place) -> dict[str, Any
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
 
 
-def _value(key: str, value: Any, context: Place) -> Any:
-    path, log = context.path, context.told
+def _value(key: str, value: Any, context: Context) -> Any:
+    path, log = context.path, context.log
     if layer_tree.is_entry(value) and key in ("layer", "backward_layer", "cell"):
         return context.entry(value, f"{path}/{layer_tree.layer_name(value)}", log)
     if key == "cells" and isinstance(value, list):
@@ -129,7 +127,7 @@ def _value(key: str, value: Any, context: Place) -> Any:
     return _activation(key, value, context) if key.endswith("activation") else values.plain_value(value)
 
 
-def _activation(key: str, value: Any, context: Place) -> Any:
+def _activation(key: str, value: Any, context: Context) -> Any:
     """An activation by its name; hard_sigmoid is refused, another function in Keras 3."""
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
@@ -137,16 +135,16 @@ def _activation(key: str, value: Any, context: Place) -> Any:
     if not isinstance(name, str):
         other = value.get("class_name") if isinstance(value, Mapping) else value
         actual = f"found {other}; write --format h5"
-        context.told.reasons.append(f"layer {context.path}: expected {key} to be a function, {actual}")
+        context.log.reasons.append(f"layer {context.path}: expected {key} to be a function, {actual}")
         return None
     if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
         actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
-        context.told.reasons.append(
+        context.log.reasons.append(
             f"layer {context.path}: expected {key} to be a function of both, {actual}; write --format h5"
         )
     elif name not in classes.ACTIVATIONS:
-        if name not in context.told.vouched:
-            context.told.functions.append(name)
+        if name not in context.log.vouched:
+            context.log.functions.append(name)
         return values.function(name)
     return name
 
@@ -280,7 +278,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    log = Told(vouched)
+    log = Log(vouched)
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)
@@ -288,7 +286,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     return Modern(config, notes, functions, model, vouched)
 
 
-def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
+def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     """Translate a layer or model at `path` to Keras 3; `log` takes reasons and notes."""
     kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
@@ -316,7 +314,7 @@ def translate_entry(entry: Entry, path: str, log: Told) -> dict[str, Any]:
         changed = {"batch_shape": shape, "name": config.get("name"), "sparse": bool(config.get("sparse"))}
         changed["dtype"] = values.dtype(config.get("dtype")) or "float32"
     else:
-        changed = translate_config(config, Place(kind, path, log, translate_entry))
+        changed = translate_config(config, Context(kind, path, log, translate_entry))
     return values.write_object("keras.layers", kind, changed)
 
 
@@ -336,7 +334,7 @@ def each_step(entry: Entry) -> Entry | None:
     return {"class_name": inner["class_name"], "config": config}
 
 
-def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
+def _sequential(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     entries = layer_tree.layer_entries(entry)
     translated = [
         translate_entry(layer, f"{path}/{layer_tree.layer_name(layer)}".strip("/"), log) for layer in entries
@@ -354,7 +352,7 @@ def _sequential(entry: Entry, path: str, log: Told) -> dict[str, Any]:
     return values.write_object("keras", "Sequential", {"name": name, "trainable": True, "layers": translated})
 
 
-def _functional(entry: Entry, path: str, log: Told) -> dict[str, Any]:
+def _functional(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     config = entry["config"]
     calls = Calls(entry)
     entries = []

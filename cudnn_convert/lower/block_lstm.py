@@ -8,8 +8,6 @@ Equations: tensorflow v2.21.0 core/kernels/rnn/lstm_ops.cc LSTMBlockCellFprop, B
 seq_len_max are zero).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 

@@ -54,8 +54,8 @@ def trace_search(
     specs = search_specs(decoder, step)
 
     def search(*arguments: Any) -> tuple[Any, ...]:
-        given = dict(zip(specs, arguments, strict=False))
-        return _search(decoder, step, call, given, arguments[len(specs) :])
+        inputs = dict(zip(specs, arguments, strict=False))
+        return _search(decoder, step, call, inputs, arguments[len(specs) :])
 
     return inlining.trace_function(search, *specs.values(), *outer)
 
@@ -64,14 +64,16 @@ def _search(
     decoder: Decoder,
     step: Mapping[str, tf.TensorSpec],
     call: CallStep,
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     outer: Sequence[Any],
 ) -> tuple[Any, ...]:
     """What a decoder finds, in the order of its signature's outputs."""
-    tokens = given["tokens"]
+    tokens = inputs["tokens"]
     rows = tf.size(tokens) * decoder.width
     beside = {
-        key: given[key] if axis is None else tf.gather(given[key], tf.range(rows) // decoder.width, axis=axis)
+        key: inputs[key]
+        if axis is None
+        else tf.gather(inputs[key], tf.range(rows) // decoder.width, axis=axis)
         for key, axis in decoder.beside.items()
     }
 
@@ -86,14 +88,14 @@ def _search(
             after[state.key] = tf.ensure_shape(last, states[state.key].shape)
         return _log_probs(decoder, answers[decoder.logits]), after
 
-    states = {state.key: tf.transpose(given[state.key], _ROWS_FIRST) for state in decoder.states}
+    states = {state.key: tf.transpose(inputs[state.key], _ROWS_FIRST) for state in decoder.states}
     usual: dict[str, Any] = {"end": decoder.end, "pad": decoder.pad}
     if decoder.kind == "greedy":
         return tuple(decode.greedy(take_step, tokens, states, steps=decoder.steps, **usual))
     if decoder.kind == "sample":
         return tuple(
             decode.sample(
-                *(take_step, tokens, states, given["noise"]),
+                *(take_step, tokens, states, inputs["noise"]),
                 top_k=decoder.top_k,
                 temperature=decoder.temperature,
                 **usual,

@@ -9,8 +9,6 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/lower_static_tensor_lis
 lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only carries is not copied).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

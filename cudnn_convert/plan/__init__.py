@@ -58,23 +58,12 @@ def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tup
     """The states of recurrences that are each a signature, as `graphless.Single` names them."""
     states = []
     for part, recurrence in zip(parts, recurrences, strict=True):
-        sizes = recurrence.sizes
-        for kind, width in (("h", sizes.width), ("c", sizes.units)):
+        for kind in "hc":
             key, end = f"initial_{kind}", f"state_{kind}"
             if key in part.signature.inputs:
-                states.append(
-                    StreamState(
-                        node=recurrence.node,
-                        kind=kind,
-                        time_major=True,
-                        key=part.prefix + key,
-                        next_key=part.prefix + end,
-                        start=part.signature.inputs[key],
-                        end=part.signature.outputs[end],
-                        depth=sizes.layers * sizes.directions,
-                        width=width,
-                    )
-                )
+                keys = {"key": part.prefix + key, "next_key": part.prefix + end}
+                ends = {"start": part.signature.inputs[key], "end": part.signature.outputs[end]}
+                states.append(StreamState.of(recurrence, kind, time_major=True, **keys, **ends))
     return tuple(states)
 
 

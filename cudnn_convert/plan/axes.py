@@ -6,8 +6,6 @@ a decoder do not. The graph that fits is asked twice, with other sizes. Names ar
 recurrence finds its steps, or its rows, in inputs; a name that is wrong would be worse than none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain

@@ -12,8 +12,6 @@ predictions that a loss reads, unread tensors, and the last layer with weights. 
 the graph comes first.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable

@@ -55,9 +55,13 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     states = [state.key for state in plan.streaming.states]
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
-    taken = ["tokens", *states, *beside, *(["noise"] if options.decode == "sample" else [])]
-    given = ["sequences", "lengths", "scores"]
-    given += ["history_tokens", "history_parents", "history_scores"] if options.history else []
+    noise = ["noise"] if options.decode == "sample" else []
+    if taken := {"tokens", *noise} & {*states, *beside}:
+        what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
+        raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
+    input_keys = ["tokens", *states, *beside, *noise]
+    output_keys = ["sequences", "lengths", "scores"]
+    output_keys += ["history_tokens", "history_parents", "history_scores"] if options.history else []
     scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
     decoder = Decoder(
         kind=options.decode,
@@ -79,7 +83,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         beside=beside,
         states=plan.streaming.states,
         signature=Signature(
-            {key: f"{scope}/{key}:0" for key in taken}, {key: f"{scope}/{key}:0" for key in given}
+            {key: f"{scope}/{key}:0" for key in input_keys}, {key: f"{scope}/{key}:0" for key in output_keys}
         ),
     )
     # The step is a part of its own: where a file has one signature, it gets a file of its own too.
@@ -259,13 +263,17 @@ def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
         return plan, None
     starts = {state.start for state in streaming.states}
     changed: dict[str, tf.TensorShape] = {}
-    for key, given in plan.signature.inputs.items():
-        shape = _shape(plan, given).as_list()
+    for key, tensor_name in plan.signature.inputs.items():
+        shape = _shape(plan, tensor_name).as_list()
         time = streaming.inputs.get(key)
-        places = [1] if given in starts else [k for k, size in enumerate(shape) if size == rows and k != time]
+        places = (
+            [1]
+            if tensor_name in starts
+            else [k for k, size in enumerate(shape) if size == rows and k != time]
+        )
         if places:
             shape[places[0]] = None
-        changed[split(given)[0]] = tf.TensorShape(shape)
+        changed[split(tensor_name)[0]] = tf.TensorShape(shape)
     graph, whole = (_with_shapes(each, changed) for each in (plan.graph, plan.whole))
     opened = replace(
         plan,

@@ -7,8 +7,6 @@ from what the file has to what inference needs between the inputs and outputs of
 not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -116,28 +114,26 @@ def _inputs(
     """
     graph, free = settled.graph, [state.state.tensor for state in settled.leaving]
     origin = {name: source for source, name in moved.items()}
-    keys = {state.tensor: Spec(state.key, state.tensor) for state in parsed}
+    keys = {feature.tensor: Spec(feature.key, feature.tensor) for feature in parsed}
     keys |= {spec.tensor: spec for spec in request.inputs}
     # Without --inputs every stream was cut; with it, one may be left where inference goes.
     nodes = graph.node
-    state, missing = (
-        [],
-        subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=()),
-    )
+    missing = subgraphs.find_input_pipelines(graph.index, [f"{node.name}:0" for node in nodes], stop=())
+    specs = []
     for node in nodes:
         if node.op in ops.PLACEHOLDERS:
             name = origin.get(f"{node.name}:0", f"{node.name}:0")
-            state.append(keys.get(name, Spec(None, name)))
+            specs.append(keys.get(name, Spec(None, name)))
             missing += [] if name in keys or name in free or not request.complete else [name]
     if missing:
         advice = "add them, or bind them with --set"
         raise UsageError(f"{model.path}: --inputs: the outputs also need {', '.join(missing)}; {advice}")
-    unused = [spec.tensor for spec in request.inputs if spec not in state]
+    unused = [spec.tensor for spec in request.inputs if spec not in specs]
     if unused and request.complete:
         listed = ", ".join(unused)
         raise UsageError(f"{model.path}: --inputs: the outputs do not need {listed}; leave them out")
     order = {spec.tensor: position for position, spec in enumerate(request.inputs)}
-    return sorted(state, key=lambda spec: order.get(spec.tensor, len(order)))
+    return sorted(specs, key=lambda spec: order.get(spec.tensor, len(order)))
 
 
 _USUAL: Final = Convention()
@@ -248,12 +244,7 @@ def inline_model(model: Model) -> Model:
     If it has signatures, calls are inlined only for them and the initializers.
     """
     graph = Graph.of(model.graph)
-    ends = [
-        name
-        for signature in model.signatures.values()
-        for of in (signature.inputs, signature.outputs)
-        for name in of.values()
-    ]
+    ends = [name for signature in model.signatures.values() for name in signature.tensors]
     keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
     calls = inlining.calls_functions(graph, keep)
     return replace(model, graph=inlining.inline_functions(graph, keep) if calls else graph)
@@ -292,25 +283,13 @@ def plan_recurrences(
         raise UnsupportedModelError(model.path, [reason])
     singles, twins = [], dict[str, list[str]]()
     for recurrence in _distinct(recurrences, twins):
-        singles.append(
-            graphless.Single(
-                recurrence.node, replace(recurrence, time_major=True), not recurrence.time_major, states=True
-            )
-        )
-    notes = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    return prepare.join_plans(
-        model,
-        singles,
-        notes=(
-            *model.notes,
-            *notes,
-            *prepare.describe_unused_averages(
-                model, weights, [recurrence.shared for recurrence in recurrences]
-            ),
-        ),
-        flags=prepare.describe_choices(graphless.Interface(), signature, weights),
-        graph=graph,
-    )
+        turned = replace(recurrence, time_major=True)
+        singles.append(graphless.Single(recurrence.node, turned, not recurrence.time_major, states=True))
+    same = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
+    taken = [recurrence.shared for recurrence in recurrences]
+    notes = (*model.notes, *same, *prepare.describe_unused_averages(model, weights, taken))
+    flags = prepare.describe_choices(graphless.Interface(), signature, weights)
+    return prepare.join_plans(model, singles, notes=notes, flags=flags, graph=graph)
 
 
 #: What stands between a recurrence and the ends of a graph that has nothing else.

@@ -1,7 +1,5 @@
 """The network around the recurrences of a plan: what leads to each, and to what."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split

@@ -5,8 +5,6 @@ are raised at once. `undrawable`: what a proof by random inputs must know of a p
 that say it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path

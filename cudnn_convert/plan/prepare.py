@@ -5,8 +5,6 @@ TensorFlow is imported for graphs only. Of weights without a graph each recurren
 that a checkpoint of CPU-compatible cells cannot store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -82,33 +80,11 @@ def make_plan(model: Model, options: Options) -> Plan:
         expected = f"--decode {options.decode}: expected a model with its graph"
         cure = "give the source that it was trained in, or convert without --decode"
         raise UsageError(f"{expected}, found {model.kind} {model.path}; {cure}")
-    if _needs_no_graph(model, options):
-        interface = _interface(options)
-        if options.recurrences_only and interface.layout is None:
-            interface = replace(interface, layout="batch")  # which Keras leaves no choice of
-        plan = plan_weights(
-            model,
-            _describe(options),
-            # The user of the weights may need the states, so each recurrence has them.
-            replace(interface, states=True) if form.alone else interface,
-            signature=options.signature,
-            weights=options.weights,
-            convention=convention,
-        )
-        plan = plan_layers(plan, options) if options.recurrences_only else plan
-        return stream_singles(plan) if options.states else plan
     if options.states and not (form.takes_states or is_graphless):
         formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
-    if form.alone:
-        from cudnn_convert.plan import from_graph
-
-        plan = from_graph.plan_recurrences(
-            ensure_graph(model, options),
-            signature=options.signature,
-            weights=options.weights,
-            convention=convention,
-        )
+    if form.alone or _needs_no_graph(model, options):
+        plan = _plan_alone(model, options, convention)
         plan = plan_layers(plan, options) if options.recurrences_only else plan
         return stream_singles(plan) if options.states else plan
     from cudnn_convert.graph import session
@@ -146,6 +122,21 @@ def make_plan(model: Model, options: Options) -> Plan:
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
+
+
+def _plan_alone(model: Model, options: Options, convention: Convention) -> Plan:
+    """Plan a model's recurrences, each a signature of its own."""
+    flags: dict[str, Any] = {"signature": options.signature, "weights": options.weights}
+    if not _needs_no_graph(model, options):
+        from cudnn_convert.plan import from_graph
+
+        return from_graph.plan_recurrences(ensure_graph(model, options), **flags, convention=convention)
+    interface = _interface(options)
+    if options.recurrences_only and interface.layout is None:
+        interface = replace(interface, layout="batch")  # which Keras leaves no choice of
+    if options.form.alone:  # the user of the weights may need the states, so each recurrence has them
+        interface = replace(interface, states=True)
+    return plan_weights(model, _describe(options), interface, **flags, convention=convention)
 
 
 def plan_layers(plan: Plan, options: Options) -> Plan:
@@ -306,16 +297,13 @@ def _use_averages(model: Model) -> Model:
     UnsupportedModelError where there are no averages.
     """
     ending = f"/{_AVERAGE}"
-    averages = {
-        name.removesuffix(ending): variable
-        for name, variable in model.variables.items()
-        if name.endswith(ending)
-    }
+    values = model.variables
+    averages = {key.removesuffix(ending): values[key] for key in values if key.endswith(ending)}
     if not averages:
         reason = f"--weights ema: expected keys ...{ending}, found none; take the weights without --weights"
         raise UnsupportedModelError(model.path, [reason])
     # The user asked for averages, so the graph's saver does not decide.
-    return replace(model, variables={**model.variables, **averages}, keys={}, checkpoint=None)
+    return replace(model, variables={**values, **averages}, keys={}, checkpoint=None)
 
 
 def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
@@ -367,16 +355,10 @@ def plan_weights(
     model, copy = use_moving_averages(model, weights)
     alone = _choose(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
     left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
-    return join_plans(
-        model,
-        _singles(model, alone, interface, copy=copy, convention=convention),
-        notes=(
-            *model.notes,
-            *(note for recurrence in alone for note in interface.notes(recurrence)),
-            *left_out,
-        ),
-        flags=describe_choices(interface, signature, weights),
-    )
+    choices = (note for recurrence in alone for note in interface.notes(recurrence))
+    singles = _singles(model, alone, interface, copy=copy, convention=convention)
+    flags = describe_choices(interface, signature, weights)
+    return join_plans(model, singles, notes=(*model.notes, *choices, *left_out), flags=flags)
 
 
 def join_plans(
@@ -420,19 +402,17 @@ def _singles(
     model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
 ) -> tuple[Single, ...]:
     reasons: list[str] = []
-    singles_of_all: list[Single] = []
-    for standalone in alone:
+    singles: list[Single] = []
+    for each in alone:
         try:
-            recurrence = _recurrence(model, standalone, interface, copy=copy, convention=convention)
+            recurrence = _recurrence(model, each, interface, copy=copy, convention=convention)
         except RefusalError as error:
             reasons += error.reasons
         else:
-            singles_of_all.append(
-                Single(standalone.name, recurrence, interface.batch_major(standalone), interface.states)
-            )
+            singles.append(Single(each.name, recurrence, interface.batch_major(each), interface.states))
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
-    return tuple(singles_of_all)
+    return tuple(singles)
 
 
 def _recurrence(

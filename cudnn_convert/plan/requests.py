@@ -5,8 +5,6 @@ asked for in the same words: this module has the inputs and outputs that name it
 it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -6,8 +6,6 @@ step, and ops that look across chunks. What is streamed is then proven in chunks
 `verification/streaming.py`: the rules here are told before, the numbers decide.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -182,28 +180,13 @@ def _find_computed_lengths(index: Index, recurrence: Recurrence) -> str:
 def _name_states(plan: Plan) -> tuple[StreamState, ...]:
     """The states of all recurrences, with keys and tensor names that nothing else has."""
     taken_keys = {*plan.signature.inputs, *plan.signature.outputs}
-    taken_ops = {name.lower() for name in plan.graph.index.nodes} | {
-        node.name.lower() for node in plan.whole.node
-    }
+    taken_ops = {node.name.lower() for graph in (plan.graph, plan.whole) for node in graph.node}
     states = []
     for recurrence, layer in zip(plan.recurrences, layer_names(plan.recurrences), strict=True):
-        sizes = recurrence.sizes
-        widths = {"h": sizes.width} | ({"c": sizes.units} if sizes.mode is Mode.LSTM else {})
-        for kind, width in widths.items():
+        for kind in "hc" if recurrence.sizes.mode is Mode.LSTM else "h":
             key = _free(f"{layer}_{kind}", taken_keys, taken_ops)
-            states.append(
-                StreamState(
-                    node=recurrence.node,
-                    kind=kind,
-                    time_major=recurrence.time_major,
-                    key=key,
-                    next_key=key + NEXT,
-                    start=f"{key}:0",
-                    end=f"{key}{NEXT}:0",
-                    depth=sizes.layers * sizes.directions,
-                    width=width,
-                )
-            )
+            names = {"key": key, "next_key": key + NEXT, "start": f"{key}:0", "end": f"{key}{NEXT}:0"}
+            states.append(StreamState.of(recurrence, kind, time_major=recurrence.time_major, **names))
     return tuple(states)
 
 
@@ -253,18 +236,13 @@ def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str
             cure = subgraphs.Cuts(index, plan.graph.index.nodes).before(op.node, mixing)
         where = ", ".join(name for name in nodes if name in index.descendants([op.node]))
         behind = f", before {where}" if op.node in front and where else ""
-        yield Reason(
-            f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}; "
-            f"{cure or without}",
-            cure,
-        )
+        reason = f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}"
+        yield Reason(f"{reason}; {cure or without}", cure)
     if mixing:
         return
     for node in time.strange:
-        yield Reason(
-            f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others; "
-            f"{without}"
-        )
+        reason = f"{node}: {begin} a recurrence over the steps and rows of an input, found one over others"
+        yield Reason(f"{reason}; {without}")
     fixed = [key for key, name in plan.signature.inputs.items() if name not in time.inputs]
     if not time.inputs:
         yield Reason(

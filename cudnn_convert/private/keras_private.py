@@ -5,8 +5,6 @@ src/backend.py, src/layers/rnn. `tests/house/test_private.py` calls each. The pa
 their caller holds the process lock (`context.hold_process_lock`), as every library call does.
 """
 
-from __future__ import annotations
-
 import importlib
 import warnings
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@
 Source: tensorflow v2.21.0, the modules that are imported here. `tests/house/test_private.py` calls each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final

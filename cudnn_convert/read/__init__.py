@@ -17,8 +17,6 @@ read.dialects.
 Entry: `read`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path
@@ -26,7 +24,7 @@ from types import ModuleType
 from typing import Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
+from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError, name_access
 from cudnn_convert.model import Model
 from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
 
@@ -46,10 +44,8 @@ def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
     Raises ReadError where no reader recognises the source, AmbiguousSourceError where several do, AccessError
     where the system refuses, UsageError for a `tag` that does not apply.
     """
-    try:
+    with name_access(path):
         return _recognise(path, tag, trust)
-    except OSError as cause:
-        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
 def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
@@ -84,10 +80,8 @@ def is_model(path: Path) -> bool:
 
 def files(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, `path` first. Raises AccessError."""
-    try:
+    with name_access(path):
         return paths.of(path)
-    except OSError as cause:
-        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
 
 
 def digest_files(path: Path) -> dict[str, str]:
@@ -95,7 +89,7 @@ def digest_files(path: Path) -> dict[str, str]:
 
     Raises AccessError.
     """
-    try:
+    with name_access(path):
         files, root = sorted(_list_digested(path)), path if path.is_dir() else path.parent
         total = sum(file.stat().st_size for file in files)
         digests: dict[str, str] = {}
@@ -108,9 +102,7 @@ def digest_files(path: Path) -> dict[str, str]:
                     done += len(block)
                     context.report_progress("digesting", done, total)
             digests[file.relative_to(root).as_posix()] = digest.hexdigest()
-        return digests
-    except OSError as cause:
-        raise AccessError(cause.filename or path, cause.strerror or str(cause)) from cause
+    return digests
 
 
 def _list_digested(path: Path) -> set[Path]:

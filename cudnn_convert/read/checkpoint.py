@@ -11,8 +11,6 @@ Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_ma
 `get_checkpoint_state`.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass
@@ -61,14 +59,14 @@ _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChosenPrefix:
     """A checkpoint's prefix; `note` says how it was chosen where the user named a folder."""
 
     prefix: Path
     note: str | None = None
 
 
-def recognise(path: Path) -> Found | None:
+def recognise(path: Path) -> ChosenPrefix | None:
     """The checkpoint that `path` names: a prefix, one of its files, or a folder.
 
     A folder stands for its latest checkpoint. Raises AmbiguousSourceError for a folder of several without a
@@ -77,14 +75,14 @@ def recognise(path: Path) -> Found | None:
     prefixes = [*dict.fromkeys([path, paths.prefix(path)])]
     for prefix in prefixes:
         if any(Path(f"{prefix}{suffix}").is_file() for suffix in _SUFFIXES):
-            return Found(prefix)
+            return ChosenPrefix(prefix)
     for prefix in reversed(prefixes):  # a shard of V1 is a table too
         if tensorbundle.is_v1(prefix):
-            return Found(prefix)
+            return ChosenPrefix(prefix)
     return _latest(path) or _only(path)
 
 
-def _latest(folder: Path) -> Found | None:
+def _latest(folder: Path) -> ChosenPrefix | None:
     """The latest checkpoint that a folder's `checkpoint` file names, in or below the folder.
 
     Raises ReadError where it lies only elsewhere.
@@ -100,10 +98,10 @@ def _latest(folder: Path) -> Found | None:
     if folder.resolve() not in (holder, *holder.parents):
         expected, advice = "the latest in its own folder", "give that path itself"
         raise ReadError(folder / "checkpoint", "file", expected=expected, found=str(named), advice=advice)
-    return Found(prefix, f"{prefix.name} taken, the latest that {folder / 'checkpoint'} names")
+    return ChosenPrefix(prefix, f"{prefix.name} taken, the latest that {folder / 'checkpoint'} names")
 
 
-def _only(folder: Path) -> Found | None:
+def _only(folder: Path) -> ChosenPrefix | None:
     prefixes = sorted(path.with_suffix("") for path in folder.glob("*.index") if path.is_file())
     if len(prefixes) > 1:
         listed = ", ".join(prefix.name for prefix in prefixes)
@@ -111,16 +109,16 @@ def _only(folder: Path) -> Found | None:
         raise AmbiguousSourceError(folder, [f"{reason}; give one of them"])
     if not prefixes:
         return None
-    return Found(prefixes[0], f"{prefixes[0].name} taken, the only checkpoint in {folder}")
+    return ChosenPrefix(prefixes[0], f"{prefixes[0].name} taken, the only checkpoint in {folder}")
 
 
 def _exists(prefix: Path) -> bool:
     return tensorbundle.is_v2(prefix) or tensorbundle.is_v1(prefix)
 
 
-def read(inspection: Found) -> Model:
+def read(chosen: ChosenPrefix) -> Model:
     """Read a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
-    prefix, notes = inspection.prefix, (inspection.note,) if inspection.note else ()
+    prefix, notes = chosen.prefix, (chosen.note,) if chosen.note else ()
     meta = _meta_graph(prefix)
     tensors = tensorbundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)

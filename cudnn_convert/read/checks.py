@@ -8,8 +8,6 @@ relies on it. Nodes of unknown ops pass; they are refused later by op name.
 Source: tensorflow v2.21.0 core/framework/op_def.proto (AttrDef), node_def_util.cc (ValidateNodeDef).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache

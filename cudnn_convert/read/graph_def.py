@@ -17,8 +17,6 @@ Source: tensorflow v1.15.0 core/protobuf/meta_graph.proto AssetFileDef, python/s
 core/ops/lookup_ops.cc (InitializeTableFromTextFileV2: table, then the file's name).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping

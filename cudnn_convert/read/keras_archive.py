@@ -10,8 +10,6 @@ not stored, so a config must give them.
 Source: tf_keras v2.21.0 src/saving/saving_lib.py `_save_state`, `_save_container_state`.
 """
 
-from __future__ import annotations
-
 import re
 import zipfile
 import zlib

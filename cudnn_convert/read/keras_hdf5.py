@@ -10,8 +10,6 @@ In a weights file without the layers' config, recurrences are recognised by the 
 Source: as `dialects.keras`, whose rule of recognition holds here too.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
+from cudnn_convert.errors import ReadError, UnsupportedModelError, name_access
 from cudnn_convert.keras.config import validate
 from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5, keras_archive
@@ -63,10 +61,8 @@ def with_architecture(model: Model, path: Path) -> Model:
 
     Raises ReadError where either file is malformed, AccessError.
     """
-    try:
+    with name_access(path):
         content = path.read_bytes()
-    except OSError as cause:
-        raise AccessError(path, cause.strerror or str(cause)) from cause
     config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
         raise ReadError(

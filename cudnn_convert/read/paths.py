@@ -8,8 +8,6 @@ link that the user names as the source is followed. Pipes, sockets and devices a
 one may block for ever.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Iterator

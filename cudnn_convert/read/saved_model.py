@@ -7,8 +7,6 @@ Source: tensorflow v1.15.0 core/protobuf/saved_model.proto, python/saved_model/l
 python/saved_model/save.py.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final

@@ -19,8 +19,6 @@ Source: tensorflow v2.21.0 python/saved_model/save.py `_AssetAndSaverGraph`,
 python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/saveable_object_util.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
@@ -68,7 +66,7 @@ _SHOWN: Final = 3
 _DIGITS: Final = 10
 
 #: A key, and the slice of its entry as a saver spells it.
-Place = tuple[str, str]
+SlicedKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def find(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Val
     return Values(resolved, keys, tuple(_notes(keys, tensors)))
 
 
-def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> dict[str, Place]:
+def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> dict[str, SlicedKey]:
     """The key and slice from which the graph's savers restore each variable.
 
     The saver that wrote the MetaGraph decides. Without one, the savers whose keys are all in the checkpoint
@@ -108,7 +106,7 @@ def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> 
     places = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
     savers = [_find_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
-    several: dict[str, set[Place]] = {}
+    several: dict[str, set[SlicedKey]] = {}
     for saver in able or savers:
         for name, origin in saver.items():
             if origin[0] in tensors:
@@ -169,9 +167,9 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
     return listed or [name for name, node in nodes.items() if node.op == "NoOp" and _ALL.fullmatch(name)]
 
 
-def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
+def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, SlicedKey]:
     """The key and slice of each variable that a restore op assigns without computation."""
-    restored: dict[str, Place] = {}
+    restored: dict[str, SlicedKey] = {}
 
     def members(name: str) -> list[str]:
         is_group = name in nodes and nodes[name].op == "NoOp"
@@ -186,7 +184,7 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, Place]:
     return restored
 
 
-def _place(nodes: Mapping[str, Any], name: str) -> Place | None:
+def _place(nodes: Mapping[str, Any], name: str) -> SlicedKey | None:
     """The key and slice that a tensor reads from a checkpoint, else None."""
     node = nodes.get(_op(name))
     while node is not None and node.op in _HANDS_ON:

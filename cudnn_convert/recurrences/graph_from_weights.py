@@ -3,8 +3,6 @@
 Each recurrence is a cuDNN op, as in other sources, so later stages need no special case.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

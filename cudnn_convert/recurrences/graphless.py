@@ -51,7 +51,7 @@ def _describe_blob(model: Model, key: str, described: Described) -> Alone:
     do not fit its length.
     """
     tensor, note = model.variables[key], None
-    mode = mode_by_name(key.removesuffix(BLOB))
+    mode = mode_by_name(scope_of_blob(key) or "")
     if described.mode is None and mode is not None:
         described = replace(described, mode=mode)
         note = f"{key}: {mode.value} by the name of its scope; --mode chooses"
@@ -66,13 +66,8 @@ def _complete(description: Described) -> bool:
 
 
 def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
-    return lazy.fitting(
-        math.prod(tensor.shape),
-        description.mode,
-        description.layers,
-        description.directions,
-        description.units,
-    )
+    given = (description.mode, description.layers, description.directions, description.units)
+    return lazy.fitting(math.prod(tensor.shape), *given)
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
@@ -131,6 +126,8 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
 
 #: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
 BLOB: Final = "opaque_kernel"
+#: Ends each key of tf.train.Checkpoint (tensorflow v2.21.0 python/trackable/base.py).
+_OF_OBJECT: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 FLAGS: Final = "--mode, --layers, --units and --directions"
 #: The default scopes of contrib layers name their mode, the same file.
 _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?")
@@ -196,8 +193,17 @@ def blob_keys(model: Model) -> list[str]:
     return [
         key
         for key, tensor in model.variables.items()
-        if key.rpartition("/")[2] == BLOB and len(tensor.shape) == 1
+        if scope_of_blob(key) is not None and len(tensor.shape) == 1
     ]
+
+
+def scope_of_blob(key: str) -> str | None:
+    """What stands before `opaque_kernel` in a key, None for the key of another tensor.
+
+    An object-based checkpoint names the layer's object there, and has a suffix behind it.
+    """
+    path, slash, last = key.removesuffix(_OF_OBJECT).rpartition("/")
+    return f"{path}{slash}" if last == BLOB else None
 
 
 def mode_by_name(scope: str) -> Mode | None:
@@ -216,8 +222,8 @@ def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
 
 def name(key: str) -> str:
     """A signature's name: the scope of a layer's blob, or the key of another tensor."""
-    scope = key.removesuffix(BLOB).strip("/") if key.rpartition("/")[2] == BLOB else key
-    return re.sub(r"\W", "_", scope) or "rnn"
+    scope = scope_of_blob(key)
+    return re.sub(r"\W", "_", key if scope is None else scope.strip("/")) or "rnn"
 
 
 def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> Reason:
@@ -244,17 +250,9 @@ def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
     ]
 
 
-def _readings(canonical_parameters: CanonicalParameters) -> list[Sizes]:
-    return [
-        Sizes(
-            mode,
-            canonical_parameters.layers,
-            canonical_parameters.directions,
-            canonical_parameters.units,
-            canonical_parameters.input_size,
-        )
-        for mode in canonical_parameters.modes
-    ]
+def _readings(parameters: CanonicalParameters) -> list[Sizes]:
+    sizes = (parameters.layers, parameters.directions, parameters.units, parameters.input_size)
+    return [Sizes(mode, *sizes) for mode in parameters.modes]
 
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
@@ -292,11 +290,11 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
 
     If they are, its blob is to be converted.
     """
-    one, two = Remedy({"directions": 1}), Remedy({"directions": 2})
+    single, both = Remedy({"directions": 1}), Remedy({"directions": 2})
     begin = f"{where}: TensorFlow before 1.4 saved half of a bidirectional layer under these keys"
-    reason = f"{begin}; say {one} if it had one, else convert its blob with {two}"
+    reason = f"{begin}; say {single} if it had one, else convert its blob with {both}"
     if description.mode is not None:
-        return Reason(reason, one, two)
+        return Reason(reason, single, both)
     # Half of the pseudo-layers are there, and so all layers: their blob may have any name.
     whole = [
         Remedy({"mode": mode.value, "layers": half.layers, "units": half.units, "directions": 2})
@@ -304,7 +302,7 @@ def _ask_directions(where: str, model: Model, description: Described) -> Reason:
         if half.may_be_half
         for mode in half.modes
     ]
-    return Reason(reason, one, *whole)
+    return Reason(reason, single, *whole)
 
 
 #: A type and widths, the open ones by name: `time`, `batch`.

@@ -7,8 +7,6 @@ directions is a `Bidirectional`. Keras is batch-major throughout; lengths become
 Source: keras v3.15.0 src/layers/rnn/lstm.py, gru.py (`reset_after`), simple_rnn.py, bidirectional.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, Final

@@ -8,8 +8,6 @@ both biases and the position of the GRU's reset gate included. Source: pytorch v
 (RNNBase.__init__ names and shapes, LSTM and GRU equations).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ cudnn_rnn_ops.cc): matrices in the order of pseudo-layers and linear layer ids, 
 compute parameters, only arithmetic on variables and constants is run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

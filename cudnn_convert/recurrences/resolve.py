@@ -8,8 +8,6 @@ BlockLSTMV2. A node that clips, whose weights are no constants, or whose inner v
 has no fused form in ONNX.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

@@ -15,8 +15,6 @@ The packing is run once on element numbers in place of weights; the result shows
 is where in the blob. The values, which a program may still change, are not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +26,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
@@ -65,7 +63,8 @@ def call_functions(meta: Any) -> Any:
         for object_id in bound:
             node = meta.object_graph_def.nodes[object_id]
             if node.WhichOneof("kind") == "variable" and object_id not in objects:
-                objects[object_id] = _variable(f"object_{object_id}", node.variable)
+                key = f"object_{object_id}"
+                objects[object_id] = session.handle(key, key, node.variable)
         captured = [objects[object_id].name if object_id in objects else None for object_id in bound]
         graph.node.extend(call(f"call_{position}", functions[name], captured))
     graph.node.extend(objects.values())
@@ -85,20 +84,11 @@ def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[A
         inputs.append(tensor or f"{name}/{argument.name}")
         if tensor is None:
             yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, position))
-    node = node_defs.node(
-        name,
-        "StatefulPartitionedCall",
-        inputs,
-        Tin=[tf.as_dtype(argument.type) for argument in arguments],
-        Tout=[tf.as_dtype(argument.type) for argument in function.signature.output_arg],
-    )
+    ends = (arguments, function.signature.output_arg)
+    takes, gives = ([tf.as_dtype(argument.type) for argument in end] for end in ends)
+    node = node_defs.node(name, "StatefulPartitionedCall", inputs, Tin=takes, Tout=gives)
     node.attr["f"].func.name = function.signature.name
     yield node
-
-
-def _variable(name: str, variable: Any) -> Any:
-    dtype, shape = tf.as_dtype(variable.dtype), tf.TensorShape(variable.shape)
-    return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=name, container="")
 
 
 def _shape(function: Any, position: int) -> tf.TensorShape:
@@ -139,10 +129,8 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
         bound = meta.object_graph_def.concrete_functions[name].bound_inputs
         reached = reachable_functions(functions, [name])
         inner = [node for callee in reached for node in functions[callee].node_def]
-        if all(object_id in variables for object_id in bound) and not any(
-            node.op in ops.WRITES for node in inner
-        ):
-            called = [*call(op, functions[name], [variables[object_id] for object_id in bound])]
+        if all(k in variables for k in bound) and not any(node.op in ops.WRITES for node in inner):
+            called = [*call(op, functions[name], [variables[k] for k in bound])]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {

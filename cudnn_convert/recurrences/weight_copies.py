@@ -8,8 +8,6 @@ core/kernels/cudnn_rnn_ops.cc ToRNNInputMode); it was the default until TensorFl
 matrices and one without never have the same length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

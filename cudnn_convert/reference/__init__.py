@@ -22,8 +22,6 @@ May import: nothing.
 Entry: `run`, on the steps that `steps_from_blob` or a function of `DIALECTS` gives.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -8,8 +8,6 @@ Sources: Wu et al. 2016, Google's Neural Machine Translation System, equation 14
 docs/tutorials/decoding.md for ties, ends and padding.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@
 Keras' CuDNNLSTM and CuDNNGRU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -10,8 +10,6 @@ May import: version, errors, model, storage.
 Entry: `Report` and `Verification`, the values; `files.write_reports` writes them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +18,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from cudnn_convert.model import Axis, CanonicalEvidence, Network, Recurrence
+from cudnn_convert.model import Axis, CanonicalEvidence, Decoder, Network, Recurrence, SearchRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,25 +265,14 @@ class DecodingReport:
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderReport:
+class DecoderReport(SearchRules):
     """A search that the artifact has beside the model: its rules, and what it takes and gives.
 
-    `token` and `logits` are the source's tensors, `scale` says whether the latter has `logits` or
-    `probabilities`.
+    `token` and `logits` are the source's tensors.
     """
 
-    kind: str
-    steps: int
-    width: int
-    end: int | None
-    pad: int
-    length_penalty: float
-    top_k: int | None
-    temperature: float
     token: str
     logits: str
-    scale: str
-    vocabulary: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -457,11 +444,10 @@ def of_states(streaming: Any) -> tuple[StateReport, ...]:
     return tuple(StateReport(state.node, state.kind, state.key, state.next_key) for state in states)
 
 
-def of_decoder(decoder: Any, token: str, logits: str) -> DecoderReport:
-    """The report of a `model.Decoder`; `token` and `logits` are the source's tensors."""
-    names = ("kind", "steps", "width", "end", "pad", "length_penalty", "top_k", "temperature", "scale")
+def of_decoder(decoder: Decoder, token: str, logits: str) -> DecoderReport:
+    """The report of a search; `token` and `logits` are the source's tensors."""
     return DecoderReport(
-        **{name: getattr(decoder, name) for name in (*names, "vocabulary")},
+        **{rule.name: getattr(decoder, rule.name) for rule in fields(SearchRules)},
         token=token,
         logits=logits,
         inputs=tuple(decoder.signature.inputs),

@@ -4,8 +4,6 @@ The artifact itself has neither date nor verdict, so that the same source gives 
 card come from files of strangers: they stand in code spans, which no character in them can end.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

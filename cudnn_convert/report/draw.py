@@ -4,8 +4,6 @@ Boxes lie in rows, each below all that lead to it; at most two lie side by side,
 a phone. An arrow says over how many ops it leads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Each file appears whole or not at all, and replaces with `force` only a report of this tool.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -101,12 +99,6 @@ def _list_cards(model_card: Path | None) -> list[tuple[Path, Callable[[Path], bo
     return [
         (model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None)
     ]
-
-
-def _render_card(result: Report | Verification) -> str | None:
-    from cudnn_convert.report import card
-
-    return card.of(result) if isinstance(result, Report) else None
 
 
 def is_ours(path: Path) -> bool:

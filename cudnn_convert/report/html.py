@@ -4,8 +4,6 @@ The style sheet is light and dark, and fits any width from a phone's up. All tex
 escaped, every table has a box to scroll in, and the plots are SVG, which scales with the page.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -76,7 +74,7 @@ svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fi
 .curve{fill:none;stroke:var(--mark);stroke-width:1.75;stroke-linejoin:round}
 .dot,.bar{fill:var(--mark)}
 .over{fill:var(--bad)}
-figure.wide{max-width:560px}
+figure.wide{max-width:440px}
 .network text.named{fill:var(--ink);font-weight:600}
 .network text.count{paint-order:stroke;stroke:var(--card);stroke-width:3px}
 .box-of{fill:var(--tint,var(--page));stroke:var(--tone,var(--line));stroke-width:1}

@@ -4,8 +4,6 @@ Every name in it comes out of somebody's file: all text is escaped, and a policy
 load anything. First the page as a whole, then its sections: outputs, recurrences, weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -229,13 +227,8 @@ def _output_card(output: report.OutputReport) -> Markup:
     lines = [tag("p", output.message)] if output.message else []
     worst = output.worst_element
     if worst is not None and output.passed:  # else the message has it
-        words = [
-            _element(worst),
-            ": expected ",
-            name(_value(worst.expected)),
-            ", found ",
-            name(_value(worst.found)),
-        ]
+        expected, actual = (name(_value(value)) for value in (worst.expected, worst.found))
+        words = [_element(worst), ": expected ", expected, ", found ", actual]
         lines.append(tag("p", "Worst element: ", *words, class_="soft"))
     figures = []
     if output.over_time is not None:
@@ -274,13 +267,9 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
         for recurrence in proof.recurrences
         if recurrence.message
     ]
+    sampled = ": the weakest weight is that of {} rows of each gate's matrix"
     messages += [
-        join(
-            [
-                name(recurrence.node),
-                f": the weakest weight is that of {recurrence.sampled} rows of each gate's matrix",
-            ]
-        )
+        join([name(recurrence.node), sampled.format(recurrence.sampled)])
         for recurrence in proof.recurrences
         if recurrence.sampled is not None
     ]

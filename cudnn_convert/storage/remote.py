@@ -44,6 +44,12 @@ _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: Variables whose values no message may have.
 _SECRET: Final = re.compile("SECRET|TOKEN|PASSWORD|ACCESS_KEY|CREDENTIAL|SAS|ACCOUNT_KEY")
 _QUERY: Final = re.compile(r"\?[^\s\"']*")
+#: What messages of stores may quote of a request: who asks, and what proves it.
+_QUOTED: Final = re.compile(
+    r"(?<=//)[^\s/@]+@|(?<=Credential=)[^\s,]+|(?<=Signature=)[^\s,]+|(?<=Bearer )\S+"
+)
+#: A user or a key before a bucket, a password behind it, the arguments of a signed address.
+_SIGNED: Final = re.compile(r"[^/]*@|[^/:]*:(?!\d+(/|$))|.*\?[\w.-]+=")
 
 
 def address_of(path: Path) -> str | None:
@@ -71,8 +77,7 @@ def check(path: Path) -> None:
     scheme, rest = _split(path)
     if not scheme or (scheme not in STORES and os.path.lexists(path)):
         return
-    bucket = rest.partition("/")[0]
-    if "@" in bucket or ":" in bucket:
+    if _SIGNED.match(rest):
         cure = "the store's own settings have them, such as AWS_PROFILE"
         raise UsageError(f"{scheme}://...: expected an address without credentials, found some; {cure}")
     if scheme not in STORES:
@@ -269,8 +274,8 @@ def _say(path: Path, kind: type[AccessError | WriteError]) -> Iterator[None]:
 
 
 def without_secrets(text: str) -> str:
-    """A store's message without the queries of its addresses and the values of secret variables."""
-    text = _QUERY.sub("", text)
+    """A store's message without users, queries of addresses and values of secret variables."""
+    text = _QUOTED.sub("...", _QUERY.sub("", text))
     for name, value in os.environ.items():
         if len(value) > 3 and _SECRET.search(name.upper()):
             text = text.replace(value, "...")

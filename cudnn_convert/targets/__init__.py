@@ -20,8 +20,6 @@ recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, art
 Entry: `write_artifact`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -79,7 +77,7 @@ def failure_message(result: Verification, options: Options) -> str:
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
     actual = ", ".join(f"{_worst(output)} in output {output.output}" for output in wrong)
-    expected = f"no error above {options.max_error:g} on {options.data_name}"
+    expected = f"no error above {options.max_error:g} on {result.data}"
     leave = "leave out --quantize and --max-error"
     # A larger bound does not help an output of integers or strings that differs.
     cure = f"raise --max-error, or {leave}" if all(map(_is_above, wrong)) else leave
@@ -109,7 +107,7 @@ def note(result: Verification, options: Options) -> str:
         if worst is None
         else f"largest error {figures[worst]:.2e} in output {worst}"
     )
-    return f"{options.quantize}: {message}, on {options.data_name}; --max-error {options.max_error:g}"
+    return f"{options.quantize}: {message}, on {result.data}; --max-error {options.max_error:g}"
 
 
 def add_errors(text: str, result: Verification) -> str:

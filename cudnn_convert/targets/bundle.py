@@ -10,8 +10,6 @@ Source: tensorflow v2.21.0 python/training/saver.py (names of the restore subgra
 core/protobuf/saver.proto, core/framework/variable.proto.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

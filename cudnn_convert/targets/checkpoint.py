@@ -9,8 +9,6 @@ TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/traini
 `--rename OLD=NEW` changes the keys of variables, in the checkpoint and in its graph.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,8 +26,7 @@ from cudnn_convert.graph.index import (
     callees,
     library,
     reachable_functions,
-    reference,
-    split,
+    rename_reference,
 )
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
@@ -197,17 +194,10 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         old = node.name
         node.name = ops.get(old, old)
         for position, name in enumerate(node.input):
-            node.input[position] = _reference(name, ops)
+            node.input[position] = rename_reference(name, ops)
         if old in names_by_op and node.attr["shared_name"].s:
             node.attr["shared_name"].s = names_by_op[old].encode()
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
     return node_defs.Graph(graph, nodes)
-
-
-def _reference(name: str, changed: Mapping[str, str]) -> str:
-    op, k = split(name)
-    if op not in changed:
-        return name
-    return f"^{changed[op]}" if k < 0 else reference(f"{changed[op]}:{k}")

@@ -4,8 +4,6 @@ Its provenance is an attribute of the first node: TensorFlow allows attributes w
 underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cudnn_convert.formats import FROZEN_KEY
@@ -32,8 +30,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a plan's CPU graph, with variables as constants, to the file `path`."""
     lowered = lower_plan(plan, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
-    kept = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
-    write(path, session.freeze_variables(lowered.graph, lowered.variables, kept), provenance=provenance)
+    frozen = session.freeze_variables(lowered.graph, lowered.variables, plan.signature.tensors)
+    write(path, frozen, provenance=provenance)
     return ()
 
 

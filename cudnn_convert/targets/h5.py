@@ -5,8 +5,6 @@ The bytes are deterministic: h5py stores no times by default.
 Source: tf_keras v2.21.0 src/saving/legacy/hdf5_format.py `save_model_to_hdf5`, `save_weights_to_hdf5_group`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

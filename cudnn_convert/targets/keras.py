@@ -6,8 +6,6 @@ model with layers of unknown classes Keras writes only the weights, and the tran
 Source: keras v3.15 src/saving/saving_lib.py `_save_model_to_fileobj`.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import zipfile
@@ -17,7 +15,7 @@ from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras import build_keras3, translate
-from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import keras_layers
@@ -60,7 +58,8 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
         )
         lines.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
     if model.training is not None:
-        lines.append("training config dropped: compile the model to train it on")
+        said = values.describe_training(model.training)
+        lines.append(f"training config dropped, {said}: compile the model to train it on")
     scaled = build_keras3.find_scaled(model)
     if scaled:
         message = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"

@@ -7,8 +7,6 @@ Sources: onnx v1.18 onnx/onnx.proto (the numbers of fields, external_data), docs
 repeated).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain

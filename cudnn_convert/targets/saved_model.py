@@ -14,8 +14,6 @@ feed each listed tensor the path of its file and run the one op of the collectio
 TensorFlow 1 knows the collection of assets only, TensorFlow 2 reads it too).
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +28,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
-from cudnn_convert.graph.index import AnyGraph, GraphDef, reference, split, tensor, unique
+from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
 from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tensor
@@ -55,11 +53,15 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         return ()
     lowered = lower_plan(plan, options)
     graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.parts]
-    if plan.decoder:
+    axes: dict[str, Mapping[str, Sequence[Axis]]] = {part.name: plan.axes for part in parts}
+    if decoder := plan.decoder:
         from cudnn_convert.lower import search
 
-        graph = search.add_search(graph, plan.decoder, plan.signature)
-        parts.append(plan.decoder.part)
+        graph = search.add_search(graph, decoder, plan.signature)
+        parts.append(decoder.part)
+        # Keys of its own, such as `lengths`, may be those of other tensors of the model.
+        shared = {*decoder.beside, *(state.key for state in decoder.states)}
+        axes[decoder.part.name] = {key: plan.axes[key] for key in shared & {*plan.axes}}
     write(
         path,
         graph,
@@ -68,7 +70,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         provenance=provenance,
         initializers=plan.initializers,
         files=source.assets,
-        axes=plan.axes,
+        axes=axes,
     )
     return ()
 
@@ -76,7 +78,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, including inputs of the signature without readers."""
     signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
-    ends = [name for each in signatures for side in (each.inputs, each.outputs) for name in side.values()]
+    ends = [name for signature in signatures for name in signature.tensors]
     return lower(
         plan.graph,
         plan.recurrences,
@@ -101,14 +103,14 @@ def write(
     provenance: str,
     initializers: Sequence[str] = (),
     files: Mapping[str, Path] = MappingProxyType({}),
-    axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
+    axes: Mapping[str, Mapping[str, Sequence[Axis]]] = MappingProxyType({}),
 ) -> None:
     """Write `saved_model.pb`, `variables/`, `assets/`, `assets.extra/` into the empty `folder`.
 
     Each part becomes a signature of its name; a single part is also `serving_default`.
     `variables` has the value of each variable op of `graph` by checkpoint name. `initializers` are the ops of
     `graph` that fill its tables, `files` the assets by the tensors that hold their names, `axes` those of
-    inputs and outputs by key.
+    inputs and outputs by part and key.
     """
     saved = saved_model_pb2.SavedModel(saved_model_schema_version=1)
     meta = saved.meta_graphs.add()
@@ -116,14 +118,14 @@ def write(
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = False
     signatures = [part.signature for part in parts]
-    signature_ops = [split(name)[0] for s in signatures for name in [*s.inputs.values(), *s.outputs.values()]]
+    signature_ops = [split(name)[0] for signature in signatures for name in signature.tensors]
     _rename_case_clashes(node_defs.strip_devices(graph, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:
         bundle.add_variables(meta, ops, variables)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
-        describe(meta.signature_def[part.name], part.signature, seen, axes)
+        describe(meta.signature_def[part.name], part.signature, seen, axes.get(part.name, {}))
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     add(meta, folder, initializers, files)
@@ -158,14 +160,7 @@ def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
     for node in graph.node if renamed else ():
         node.name = renamed.get(node.name, node.name)
         for position, source in enumerate(node.input):
-            node.input[position] = _rename(source, renamed)
-
-
-def _rename(name: str, renamed: Mapping[str, str]) -> str:
-    op, k = split(name)
-    if op not in renamed:
-        return name
-    return f"^{renamed[op]}" if k < 0 else reference(f"{renamed[op]}:{k}")
+            node.input[position] = rename_reference(source, renamed)
 
 
 def describe(
@@ -174,7 +169,7 @@ def describe(
     seen: tf.Graph,
     axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
 ) -> None:
-    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and the names of `axes`."""
+    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and names of axes."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():

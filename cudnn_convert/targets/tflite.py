@@ -7,8 +7,6 @@ Source: tensorflow v2.21.0 lite/python/lite.py TFLiteSavedModelConverterV2,
 compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Collection
@@ -45,8 +43,8 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write a file for each part of a plan; returns notes on Flex ops."""
-    ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
-    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, plan.model.variables, ends=ends)
+    ends, values = plan.signature.tensors, plan.model.variables
+    lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends)
     notes = []
     for part in plan.parts:
         file = part_file(path, part.name, ".tflite")
@@ -80,8 +78,7 @@ def write(
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
-    ends = [*signature.inputs.values(), *signature.outputs.values()]
-    pruned = node_defs.prune(node_defs.Graph.of(graph), ends)
+    pruned = node_defs.prune(node_defs.Graph.of(graph), signature.tensors)
     index = pruned.index
     cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(pruned)]:

@@ -5,8 +5,6 @@ and under `weights` the description of each recurrence. In an `.npz` they are an
 the key `cudnn_convert`; in safetensors the metadata of that key.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -13,8 +13,6 @@ May import: errors, formats, context, model, weights, report, keras.config, arti
 Entry: `assert_equivalent`.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence

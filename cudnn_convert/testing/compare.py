@@ -1,7 +1,5 @@
 """Compares two sides on the same calls: pairs of names, values, and bounds."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

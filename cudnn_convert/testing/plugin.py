@@ -3,8 +3,6 @@
 Every run of pytest in an environment with this package loads this file, so it imports nothing that is heavy.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import zlib

@@ -3,8 +3,6 @@
 No heavy package is imported before a side needs it. Files are recognised by their content.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

@@ -1,8 +1,6 @@
 """Verifies an artifact against its source: from feeds to a `Verification`."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +41,7 @@ def verify_artifact(
     judging = prepare_judging(plan, own, shared=measure is not None)
     if measure is not None:
         comparison = shards.compare_shards(judging, measure)
+        judging = comparison.judging  # what was drawn of the data is known now
         trial = find_dependence(judging, comparison.trial)
         runner = open_runner(judging, artifact)
     else:
@@ -119,15 +118,9 @@ def judge_serving(
     plan = judging.plan
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source, without=without)
-        source.restart()
-        exact, sizes = [], []
-        for feed in feeds:
-            exact.append(end_to_end.run_judge(judging, source, feed))
-            sizes.append([*source.sizes])
-    trial = Trial(feeds, exact, sizes)
-    comparison = Comparison(
-        judging, trial, end_to_end.run_artifact(plan, open_runner(judging, artifact), feeds)
-    )
+        trial = _try_feeds(judging, source, feeds, feeds)
+    answers = end_to_end.run_artifact(plan, open_runner(judging, artifact), feeds)
+    comparison = Comparison(judging, trial, answers)
     name = plan.parts[0].name
     return tuple(
         replace(output, output=f"{name}/{output.output}")
@@ -187,14 +180,24 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
 
 def run_source(judging: Judging) -> Trial:
     """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
+    if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
+        end_to_end.report_turn(0, 0, judges.sizes(judging.plan))
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source)
-        source.restart()
-        exact, sizes = [], []
-        for feed in end_to_end.count_feeds(feeds, 0):
-            exact.append(end_to_end.run_judge(judging, source, feed))
-            sizes.append([*source.sizes])
-        return _find_dependence(judging, source, Trial(feeds, exact, sizes))
+        trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
+        return _find_dependence(judging, source, trial)
+
+
+def _try_feeds(
+    judging: Judging, source: Source, feeds: Sequence[dict[str, Array]], turn: Iterable[dict[str, Array]]
+) -> Trial:
+    """The source's answers to each feed of a turn, from its first state on."""
+    source.restart()
+    exact, sizes = [], []
+    for feed in turn:
+        exact.append(end_to_end.run_judge(judging, source, feed))
+        sizes.append([*source.sizes])
+    return Trial(feeds, exact, sizes)
 
 
 def find_dependence(judging: Judging, trial: Trial) -> Trial:
@@ -359,9 +362,7 @@ def _compare_on(
             feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
         except UnsupportedModelError:
             return None
-        source.restart()
-        exact = [end_to_end.run_judge(judging, source, feed) for feed in feeds]
-        trial = Trial(feeds, exact, [[*source.sizes]])
+        trial = _try_feeds(judging, source, feeds, feeds)
     return Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, feeds))
 
 

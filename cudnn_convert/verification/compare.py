@@ -4,8 +4,6 @@ A comparison of nothing passes nothing. `outputs` compares one feed, `aggregate`
 for the report, `combine` joins the statements: equal, different, or nothing shown of some recurrence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -107,35 +105,27 @@ def outputs(
     an output is time, where told.
     """
     same = _is_any_float if mixed else partial(_is_same_type, single=single)
-    results = [
-        _one(
-            name,
-            actual.get(name),
-            value,
-            bounds[name],
-            slack.get(name),
-            is_same_type=same,
-            axis=axes.get(name),
-        )
-        for name, value in expected.items()
-    ]
+    results = []
+    for name, value in expected.items():
+        sides = (actual.get(name), value, bounds[name], slack.get(name))
+        results.append(_compare_output(name, *sides, axis=axes.get(name), same=same))
     extra = (name for name in actual if name not in expected)
     return results + [Difference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
 
 
-def _one(
+def _compare_output(
     name: str,
     actual: Array | None,
     expected: Array,
     bound: Tolerance,
     slack: Array | None,
     *,
-    is_same_type: Callable[[np.dtype[Any], np.dtype[Any]], bool],
     axis: int | None,
+    same: Callable[[np.dtype[Any], np.dtype[Any]], bool],
 ) -> Difference:
     if actual is None:
         return Difference(name, False, 0, np.inf, np.inf, "missing")
-    if actual.shape != expected.shape or not is_same_type(actual.dtype, expected.dtype):
+    if actual.shape != expected.shape or not same(actual.dtype, expected.dtype):
         message = f"expected {expected.dtype}{list(expected.shape)}, found {actual.dtype}{list(actual.shape)}"
         return Difference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
@@ -272,9 +262,7 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
     """One output over all feeds; one that is always empty does not pass."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)
-    message = worst.message or next(
-        (difference_of_output.message for difference_of_output in group if difference_of_output.message), ""
-    )
+    message = worst.message or next(filter(None, (difference.message for difference in group)), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
     figures = error_statistics.merge_figures([difference.figures for difference in group])
     return OutputReport(

@@ -39,7 +39,7 @@ class Start:
     """
 
     tokens: Array
-    given: Mapping[str, Array]
+    inputs: Mapping[str, Array]
     dtypes: Mapping[str, Any]
     noise: Array
 
@@ -109,15 +109,15 @@ def _begin(
     answers = step(feed)
     tokens = feed[decoder.token]
     rows = tokens.shape[1 - decoder.token_axis]
-    given = {key: feed[key] for key in decoder.beside}
+    inputs = {key: feed[key] for key in decoder.beside}
     for state in decoder.states:
         last = np.array(answers[state.next_key])
         last[:, 0] = 0
-        given[state.key] = last
+        inputs[state.key] = last
     readable = decoder.vocabulary - (decoder.end == decoder.vocabulary - 1)
     return Start(
         np.asarray(rng.integers(0, readable, rows), np.int32),
-        given,
+        inputs,
         {key: value.dtype for key, value in feed.items()},
         rng.random((rows, decoder.steps)).astype(np.float32),
     )
@@ -127,7 +127,7 @@ def _judge(
     decoder: Decoder, step: runners.Runner, decode: runners.Runner, start: Start, seed: int
 ) -> DecodingReport:
     """Judge one call of a search."""
-    asked = {"noise": start.noise, **start.given, "tokens": start.tokens}
+    asked = {"noise": start.noise, **start.inputs, "tokens": start.tokens}
     answers = decode({key: asked[key] for key in decoder.signature.inputs})
     rules = search.Rules(
         width=decoder.width,
@@ -139,7 +139,7 @@ def _judge(
         top_k=decoder.top_k,
         temperature=decoder.temperature,
     )
-    states = [np.moveaxis(start.given[state.key], 1, 0) for state in decoder.states]
+    states = [np.moveaxis(start.inputs[state.key], 1, 0) for state in decoder.states]
     call = _as_step(decoder, step, start)
     expected = search.search(call, start.tokens, states, rules, seed=seed)
     if decoder.kind != "beam":  # one path for each row
@@ -162,7 +162,7 @@ def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Ste
         feed: dict[str, Any] = {decoder.token: np.expand_dims(ids, decoder.token_axis)}
         feed |= {key: np.ones(len(tokens), start.dtypes[key]) for key in decoder.lengths}
         for key, axis in decoder.beside.items():
-            value = start.given[key]
+            value = start.inputs[key]
             feed[key] = value if axis is None else np.repeat(value, len(tokens) // n, axis)
         pairs = zip(decoder.states, states, strict=True)
         feed |= {state.key: np.moveaxis(value, 0, 1) for state, value in pairs}
@@ -315,9 +315,9 @@ def _differs_in_history(
     for turn, beams in enumerate(history):
         for beam, wanted in enumerate(beams):
             names = ("history_tokens", "history_parents", "history_scores")
-            given = tuple(row[name][turn, beam] for name in names)
-            if given[:2] != wanted[:2] or _gap(wanted[2], given[2]) > atol:
-                values = tuple(value.item() for value in given)
+            answer = tuple(row[name][turn, beam] for name in names)
+            if answer[:2] != wanted[:2] or _gap(wanted[2], answer[2]) > atol:
+                values = tuple(value.item() for value in answer)
                 where = f"row {number}, step {turn}, beam {beam}"
                 return f"{where}: expected token, parent and score {wanted}, found {values}"
     return ""

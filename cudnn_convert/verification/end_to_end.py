@@ -8,8 +8,6 @@ none of them, and a chaotic model makes of one unlucky order any number.
 Outputs that do not move when recurrences do say nothing of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,11 +4,9 @@ They are for people and their plots, never for the verdict. Each feed gives a `F
 one of those of all feeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -141,7 +139,7 @@ def _counts(share: Array) -> tuple[int, ...]:
 def merge_figures(group: Sequence[Figures]) -> Merged:
     """One set of figures for all feeds."""
     worst = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
-    element_of_worst = group[worst].element
+    worst_element = group[worst].element
     norm = math.sqrt(
         sum(figures.expected_square for figures in group) * sum(figures.found_square for figures in group)
     )
@@ -150,8 +148,7 @@ def merge_figures(group: Sequence[Figures]) -> Merged:
         max_rel=_largest([figures.max_rel for figures in group]),
         ulp=_largest([figures.ulp for figures in group]),
         cosine=min(1.0, sum(figures.dot for figures in group) / norm) if norm else None,
-        worst_element=element_of_worst
-        and Element(worst, element_of_worst.index, element_of_worst.expected, element_of_worst.found),
+        worst_element=worst_element and replace(worst_element, feed=worst),
         over_time=_over_time(group),
         distribution=_distribution(group),
     )

@@ -13,8 +13,6 @@ range, and gathers from each part what is its own: arithmetic on the ids, a Dyna
 each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -104,7 +102,7 @@ def count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | No
                     table = index.maker(gather.input[0], ["Identity", "ReadVariableOp"])
                     tables[table.name] = gather
     counts = [count(gather) for gather in tables.values()]
-    known = [consumer for consumer in counts if consumer is not None]
+    known = [rows for rows in counts if rows is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
 
@@ -273,9 +271,9 @@ def _choose_accepted(
         if plan.recurrences and not any(seen_sizes):
             accepted = accepted or feeds
             continue
-        if all({batch for _, batch in found} <= {size[1]} for found, size in pairs):
+        if all({batch for _, batch in sizes} <= {size[1]} for sizes, size in pairs):
             return feeds, failure
-        if all({time for time, _ in found} <= {size[0]} for found, size in pairs):
+        if all({time for time, _ in sizes} <= {size[0]} for sizes, size in pairs):
             right_steps = right_steps or feeds
         accepted = accepted or feeds
     return right_steps or accepted, failure

@@ -11,8 +11,6 @@ core/kernels/rnn/lstm_ops.cc BlockLSTMOp slices its input without a check). Gath
 beam (tensorflow v1.15.0 contrib/seq2seq/kernels/beam_search_ops.cc, the CPU kernel).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -100,7 +98,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
     functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
     # The recurrences' own parameters are read by nobody now, and need no value.
-    needed = [split(name)[0] for name in [*plan.signature.outputs.values(), *plan.signature.inputs.values()]]
+    needed = [split(name)[0] for name in plan.signature.tensors]
     needed += [write.op for state in plan.states for write in state.state.writes]
     needed += plan.initializers
     model, pruned = plan.model, node_defs.prune(node_defs.Graph(graph), needed)
@@ -146,10 +144,11 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
     # A recurrence that goes on from where it was keeps to its own graph too.
     states = [write.op for state in plan.states for write in state.state.writes]
-    ends = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
     # What fills a table reads constants or one file that the source itself brings (graph.tables), whose path
     # is fed where tables are filled, and nowhere else.
-    fills = {*plan.initializers} - Index(graph).ancestors([*(split(name)[0] for name in ends), *states])
+    fills = {*plan.initializers} - Index(graph).ancestors(
+        [*(split(name)[0] for name in plan.signature.tensors), *states]
+    )
 
     def is_known(node: Any, function: str) -> bool:
         if function:

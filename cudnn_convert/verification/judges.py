@@ -4,8 +4,6 @@ A judge runs a source with every recurrence computed as `reference` does. `graph
 graph; weights without a graph need none, and no TensorFlow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field

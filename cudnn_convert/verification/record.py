@@ -5,8 +5,6 @@ checkpoint does not hold itself is restored as TensorFlow would, by the ops of t
 (`CudnnRNNCanonicalToParams`), not by anything of ours.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -150,8 +148,7 @@ def _find_needed_variables(plan: Plan, graph: AnyGraph) -> list[Any]:
 
 
 def _ends(plan: Plan) -> list[str]:
-    names = [*plan.signature.outputs.values(), *plan.signature.inputs.values()]
-    return [*(split(name)[0] for name in names), *plan.initializers]
+    return [*(split(name)[0] for name in plan.signature.tensors), *plan.initializers]
 
 
 def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:

@@ -9,10 +9,8 @@ The reference still runs beside a recording: it knows the types and shapes of th
 of noise, the scores behind a choice, and whether a recording that the artifact fails fails the source too.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -88,28 +86,19 @@ _SIDES: Final = ("inputs", "outputs")
 _FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", "devices", "tf32")
 
 
-def _is_ends(ends_given: Any) -> bool:
-    """Whether this is what `describe_tensors` gives."""
-    ends = ends_given.values() if isinstance(ends_given, dict) else [None]
-    names = [end.get(name) if isinstance(end, dict) else None for end in ends for name in ("tensor", "dtype")]
-    return all(isinstance(name, str) for name in names)
-
-
-def _are_devices(devices_of_file: Any) -> bool:
-    of = devices_of_file if isinstance(devices_of_file, list) else [None]
-    names = [
-        device.get(name) if isinstance(device, dict) else None
-        for device in of
-        for name in ("type", "description")
-    ]
-    return all(isinstance(name, str) for name in names)
+def _have_texts(entries: Iterable[Any], *names: str) -> bool:
+    """Whether each entry is a dict that has a text for each of the names."""
+    return all(isinstance(entry, dict) and isinstance(entry.get(k), str) for entry in entries for k in names)
 
 
 #: What is read of `meta`, here and in reports, by whether it is of the form that is written.
 _FORMS: Final[Mapping[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(_SIDES, _is_ends),
-    "devices": _are_devices,
-    "tf32": lambda told: isinstance(told, dict) and isinstance(told.get("on"), bool) and "reason" in told,
+    # What `describe_tensors` gives.
+    **dict.fromkeys(
+        _SIDES, lambda ends: isinstance(ends, dict) and _have_texts(ends.values(), "tensor", "dtype")
+    ),
+    "devices": lambda listed: isinstance(listed, list) and _have_texts(listed, "type", "description"),
+    "tf32": lambda tf32: isinstance(tf32, dict) and isinstance(tf32.get("on"), bool) and "reason" in tf32,
 }
 
 

@@ -1,10 +1,11 @@
 """Compares shards of a user's feeds in several processes, and joins what they found.
 
-A shard is a file of feeds. A process runs source and artifact on its feeds and keeps none of the values: it
-gives a `Partial`, whose size does not depend on theirs. The joined figures are those of one process: what
-depends on all feeds, such as the noise of rounding, is joined first, and a shard that was compared by other
-terms is compared again. Further evaluations of the noise, where a verdict hangs on them, and the question
-which outputs depend on recurrences, are answered here, on single feeds that are read when they are needed.
+A shard is a file of calls, or some calls of records, as `feeds.data.share_out` cuts them. A process runs
+source and artifact on its feeds and keeps none of the values: it gives a `Partial`, whose size does not
+depend on theirs. The joined figures are those of one process: what depends on all feeds, such as the noise
+of rounding, is joined first, and a shard that was compared by other terms is compared again. Further
+evaluations of the noise, where a verdict hangs on them, and the question which outputs depend on
+recurrences, are answered here, on single feeds that are read when they are needed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
-from cudnn_convert.feeds.data import Calls, Data, read_calls
+from cudnn_convert.feeds.data import Data, Shard, read_shard, share_out
 from cudnn_convert.model import Array
 from cudnn_convert.verification import compare, end_to_end, recordings
 from cudnn_convert.verification.end_to_end import Comparison, Judging, Terms, Trial
@@ -49,7 +50,7 @@ class Partial:
 
 
 #: Gives the partial of each shard, in order, by the terms given or by the shard's own.
-Measure = Callable[[Sequence[Path], Terms | None], Iterator[Partial]]
+Measure = Callable[[Sequence[Shard], Terms | None], Iterator[Partial]]
 
 
 def _require_apart(judging: Judging) -> None:
@@ -68,12 +69,8 @@ def _data_of(judging: Judging) -> Data:
     return data
 
 
-def _read_shard(judging: Judging, shard: Path) -> Calls:
-    return read_calls(replace(_data_of(judging), pattern=shard))
-
-
 def measure_shard(
-    judging: Judging, runner: runners.Runner, shard: Path, terms: Terms | None = None
+    judging: Judging, runner: runners.Runner, shard: Shard, terms: Terms | None = None
 ) -> Partial:
     """Compare the artifact with the source on the feeds of one shard.
 
@@ -81,7 +78,8 @@ def measure_shard(
     UsageError for feeds that the source does not take.
     """
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = recordings.accept_feeds(judging.judge, source, _read_shard(judging, shard))
+        calls = read_shard(_data_of(judging), shard)
+        feeds = recordings.accept_feeds(judging.judge, source, calls)
         source.restart()
         exact, sizes = [], []
         for feed in feeds:
@@ -130,7 +128,8 @@ def _range(values: Array) -> tuple[float, float] | None:
 def compare_shards(judging: Judging, measure: Measure) -> Comparison:
     """Have each shard of the user's feeds compared, and join what was found."""
     _require_apart(judging)
-    shards = _data_of(judging).match_shards()
+    shards, calls = share_out(_data_of(judging))
+    judging = replace(judging, calls=calls)
     partials = [*measure(shards, None)]
     feeds = _Feeds(judging, shards, [len(partial.feeds) for partial in partials])
     sizes = [size for partial in partials for size in partial.sizes]
@@ -161,7 +160,7 @@ class _Lazy(Sequence[_Value]):
 class _Feeds(_Lazy[dict[str, Array]]):
     """The feeds of all shards, of which one shard at a time is in memory."""
 
-    def __init__(self, judging: Judging, shards: Sequence[Path], counts: Sequence[int]) -> None:
+    def __init__(self, judging: Judging, shards: Sequence[Shard], counts: Sequence[int]) -> None:
         self._judging, self._shards = judging, shards
         self._ends = [*accumulate(counts)]
         self._kept: tuple[int, list[dict[str, Array]]] = (-1, [])
@@ -172,7 +171,7 @@ class _Feeds(_Lazy[dict[str, Array]]):
     def make(self, number: int) -> dict[str, Array]:
         shard = bisect_right(self._ends, number)
         if self._kept[0] != shard:
-            calls = _read_shard(self._judging, self._shards[shard])
+            calls = read_shard(_data_of(self._judging), self._shards[shard])
             self._kept = shard, recordings.read_feeds(self._judging.judge, calls)
         return self._kept[1][number - (self._ends[shard - 1] if shard else 0)]
 
@@ -206,7 +205,7 @@ class _ShardedTrial(Trial):
 class _ShardedComparison(Comparison):
     """A comparison made of partials; those of other terms are measured again when they are asked for."""
 
-    shards: Sequence[Path]
+    shards: Sequence[Shard]
     measure: Measure
     partials: Sequence[Partial]
     #: The partials by the terms that were asked for last.

@@ -6,8 +6,6 @@ whole call: a state that is not carried, or that is another's, shows, and so doe
 chunks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

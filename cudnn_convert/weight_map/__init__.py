@@ -354,11 +354,7 @@ def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple
     `is_copy`: every weight must occur bit for bit, or rounded to its stored type; otherwise only the order of
     those present is checked. Recurrences too large to be read at once are skipped.
     """
-    small = [
-        recurrence
-        for recurrence in plan.recurrences
-        if not lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
-    ]
+    small = [own for own in plan.recurrences if not lazy.exceeds_memory_budget(own.sizes, own.dtype)]
     if not small:
         return ()
     there = runners.read_arrays(form, artifact)

@@ -8,8 +8,6 @@ units]`. With R Q in place of R their gates equal cuDNN's, and a product with Q 
 h0 is replaced by a v0 with Q v0 = h0, which the pseudo-inverse gives where the rows of Q are independent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

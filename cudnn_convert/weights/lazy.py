@@ -29,8 +29,9 @@ from weakref import ref
 
 import numpy as np
 
+from cudnn_convert import context
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.model import Array, Cell, Mode, Sizes, Tensor
+from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes, Tensor
 
 #: Cells `[layer][direction]`, all there or made when they are asked for.
 Cells: TypeAlias = Sequence[tuple[Cell, ...]]
@@ -301,12 +302,18 @@ def length(sizes: Sizes) -> int:
     """Number of elements of the blob."""
     gates, units, width = len(sizes.mode.gates), sizes.units, sizes.width
 
-    def one(layer: int) -> int:
+    def count_layer(layer: int) -> int:
         inputs = 0 if layer == 0 and sizes.skip_input else sizes.inputs(layer)
         return gates * units * (inputs + width + 2) + sizes.projection * units
 
     # All layers but the first are alike; how many there are may be what a file claims.
-    return sizes.directions * (one(0) + (sizes.layers - 1) * one(1))
+    return sizes.directions * (count_layer(0) + (sizes.layers - 1) * count_layer(1))
+
+
+def report_lowered(recurrences: Sequence[Recurrence], number: int) -> None:
+    """Report progress: the bytes of weights of the first `number` recurrences, which are lowered."""
+    sizes = [length(each.sizes) * each.dtype.itemsize for each in recurrences]
+    context.report_progress("lowering", sum(sizes[:number]), sum(sizes))
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:

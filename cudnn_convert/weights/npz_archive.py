@@ -9,8 +9,6 @@ Source: NumPy 2 lib/_format_impl.py (the header of a member), lib/_npyio_impl.py
 _core/src/multiarray/methods.c array_reduce (what an array is pickled as).
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import re

@@ -1,12 +1,13 @@
 """A character language model with tf.keras of TensorFlow 1.15, whose LSTM layers remember from call to call.
 
     python train.py FOLDER [--use_gpu]
+    python train.py FOLDER [--use_gpu] --strategy mirrored  # TensorFlow 2: see ../distributed.py
 
 writes FOLDER/model.h5, which takes one text, some characters at a call. The layers of either kind load the
 other's weights: Keras makes their own of them.
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,13 +55,18 @@ def example(**features):
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
+def parts():
+    """How many batches the text has."""
+    return (len(read()[1]) - 1) // (ROWS * STEPS)
+
+
 def write(path):
     """Writes parts of STEPS characters as records: those of ROWS rows that go on side by side, then the next.
 
     Each has the characters and those that follow them.
     """
     _, text = read()
-    length = (len(text) - 1) // (ROWS * STEPS) * STEPS
+    length = parts() * STEPS
     given, wanted = text[: ROWS * length].reshape(ROWS, -1), text[1 : ROWS * length + 1].reshape(ROWS, -1)
     with tf.io.TFRecordWriter(path) as writer:
         for start in range(0, length, STEPS):
@@ -69,8 +75,8 @@ def write(path):
                 writer.write(example(given=given[row, part], wanted=wanted[row, part]))
 
 
-def batches(path):
-    """Yields the batches of an epoch: batched first, then parsed at once, prefetched last.
+def dataset(path, epochs=1):
+    """A dataset of batches: batched first, then parsed at once, prefetched last.
 
     The layers remember from batch to batch, so that nothing is shuffled.
     """
@@ -80,9 +86,14 @@ def batches(path):
         parsed = tf.io.parse_example(records, {"given": part, "wanted": part})
         return tf.cast(parsed["given"], tf.int32), tf.cast(parsed["wanted"], tf.int32)
 
+    records = tf.data.TFRecordDataset(path).repeat(epochs)
+    return records.batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
+def batches(path):
+    """Yields the batches of an epoch."""
     with tf.Graph().as_default(), tf.Session() as session:
-        dataset = tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
-        batch = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        batch = tf.compat.v1.data.make_one_shot_iterator(dataset(path)).get_next()
         while True:
             try:
                 found = session.run(batch)
@@ -105,10 +116,10 @@ def train(folder, use_gpu):
     model.compile(tf.keras.optimizers.Adam(RATE), "sparse_categorical_crossentropy", metrics=["accuracy"])
     records = str(Path(folder) / "train.tfrecord")
     write(records)
-    parts = list(batches(records))
+    text = list(batches(records))
     for epoch in range(EPOCHS):
         model.reset_states()
-        found = [model.train_on_batch(given, wanted[..., None]) for given, wanted in parts]
+        found = [model.train_on_batch(given, wanted[..., None]) for given, wanted in text]
         loss, accuracy = np.mean(found, axis=0)
         if epoch % 10 == 9:
             tf.logging.info("epoch %d: loss %.3f, right guesses: %.1f %%", epoch + 1, loss, 100 * accuracy)
@@ -127,11 +138,46 @@ def export(folder, use_gpu):
     model.save(str(Path(folder) / "model.h5"))
 
 
+def build_keras(use_gpu):
+    """The network for distributed.py, which begins each part without memory: parts go to several devices."""
+    import distributed
+    import tf_keras as keras
+
+    size = len(read()[0])
+    given = keras.Input([None], dtype=tf.int32, name="given")
+    found = keras.layers.Embedding(size, EMBEDDING)(given)
+    for _ in range(2):
+        found, _ = distributed.recurrent("lstm", UNITS, use_gpu=use_gpu)(found)
+    return keras.Model(given, {"logits": keras.layers.Dense(size, name="logits")(found)})
+
+
+def feed(given, wanted):
+    """What a batch of the dataset is by name."""
+    return {"given": given, "wanted": wanted}
+
+
+def loss_of_each(outputs, batch):
+    """The mean over the characters of each part, [batch]."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["wanted"], outputs["logits"])
+    return tf.reduce_mean(losses, 1)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--use_gpu", action="store_true")
-    arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import distributed
+
+    arguments = distributed.parse(__doc__, EPOCHS * parts())
+    if arguments.strategy:
+
+        def write_once(path, _):
+            write(path)
+
+        def read_again(path):
+            return dataset(path, epochs=-1)
+
+        task = distributed.Task(build_keras, loss_of_each, feed, write_once, read_again, ROWS, RATE)
+        distributed.train(arguments, task)
+        return
     tf.logging.set_verbosity(tf.logging.INFO)
     train(arguments.folder, arguments.use_gpu)
     export(arguments.folder, arguments.use_gpu)

@@ -1,6 +1,7 @@
 """A phone recognizer for TensorFlow 1.15: two GRU layers over frames of rows of different lengths.
 
     python train.py FOLDER [--use_gpu]
+    python train.py FOLDER [--use_gpu] --strategy mirrored  # TensorFlow 2: see ../distributed.py
 
 writes FOLDER/model.ckpt, which either network restores: the saver of CudnnGRU writes its one packed variable
 as the kernels and biases of CudnnCompatibleGRUCell too.
@@ -10,8 +11,8 @@ little. Two pairs of phones sound alike, and only the phone before tells which i
 remember.
 """
 
-import argparse
 import collections
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -86,10 +87,10 @@ def example(**features):
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
-def write(path, random):
+def write(path, random, steps=STEPS):
     """Writes the speech of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
-        for _ in range(STEPS):
+        for _ in range(steps):
             for features, length, phones in zip(*speech(random, ROWS, 40)):  # noqa: B905 - Python 3.7
                 writer.write(example(features=features.ravel(), length=[length], phones=phones))
 
@@ -111,6 +112,30 @@ def read(path):
         return (parsed["features"], *whole)
 
     return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
+def feed(features, lengths, phones):
+    """What a batch of the dataset is by name."""
+    return {"features": features, "lengths": lengths, "phones": phones}
+
+
+def build_keras(use_gpu):
+    """The network for distributed.py."""
+    import distributed
+    import tf_keras as keras
+
+    features = keras.Input([None, FEATURES], name="features")
+    lengths = keras.Input([], dtype=tf.int32, name="lengths")
+    outputs, _ = distributed.recurrent("gru", UNITS, layers=LAYERS, use_gpu=use_gpu)(features, lengths)
+    return keras.Model([features, lengths], {"logits": keras.layers.Dense(PHONES, name="logits")(outputs)})
+
+
+def loss_of_each(outputs, batch):
+    """The mean over the frames of each row, [batch]."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["phones"], outputs["logits"])
+    lengths = batch["lengths"]
+    valid = tf.sequence_mask(lengths, tf.shape(losses)[1], tf.float32)
+    return tf.reduce_sum(losses * valid, 1) / tf.cast(lengths, tf.float32)
 
 
 def train(folder, use_gpu):
@@ -142,10 +167,18 @@ def train(folder, use_gpu):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--use_gpu", action="store_true")
-    arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import distributed
+
+    arguments = distributed.parse(__doc__, STEPS)
+    if arguments.strategy:
+
+        def write_steps(path, steps):
+            write(path, np.random.RandomState(1), steps)
+
+        task = distributed.Task(build_keras, loss_of_each, feed, write_steps, read, ROWS, RATE)
+        distributed.train(arguments, task)
+        return
     tf.logging.set_verbosity(tf.logging.INFO)
     train(arguments.folder, arguments.use_gpu)
 

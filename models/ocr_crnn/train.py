@@ -1,6 +1,7 @@
 """A reader of lines of digits for TensorFlow 1.15: convolutions, two bidirectional LSTM layers, CTC.
 
     python train.py FOLDER [--use_gpu]
+    python train.py FOLDER [--use_gpu] --strategy mirrored  # TensorFlow 2: see ../distributed.py
 
 writes FOLDER/model.ckpt, which either network restores: the saver of CudnnLSTM writes its one packed variable
 as the kernels and biases of CudnnCompatibleLSTMCell too.
@@ -8,8 +9,8 @@ as the kernels and biases of CudnnCompatibleLSTMCell too.
 The lines are drawn here: digits of a 5x7 font, each at a height and a distance of its own, in noise.
 """
 
-import argparse
 import collections
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,10 +126,10 @@ def example(**features):
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
-def write(path, random):
+def write(path, random, steps=STEPS):
     """Writes the lines of all steps, in their order, as records; an image column by column."""
     with tf.io.TFRecordWriter(path) as writer:
-        for step in range(STEPS):
+        for step in range(steps):
             for image, labels in zip(*lines(random, ROWS, 3 + step % 3 * 2)):  # noqa: B905 - Python 3.7
                 writer.write(example(columns=image[..., 0].T.ravel(), labels=labels))
 
@@ -149,6 +150,39 @@ def read(path):
         return images, tf.cast(parsed["labels"], tf.int32)
 
     return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
+def feed(images, labels):
+    """What a batch of the dataset is by name."""
+    return {"images": images, "labels": labels}
+
+
+def build_keras(use_gpu):
+    """The network for distributed.py, up to the logits, [batch, width / 2, CLASSES + 1]."""
+    import distributed
+    import tf_keras as keras
+
+    images = keras.Input([HEIGHT, None, 1], name="images")
+    found = keras.layers.Conv2D(6, 3, padding="same", activation="relu")(images)
+    found = keras.layers.MaxPooling2D(2, 2)(found)
+    found = keras.layers.Conv2D(8, 3, padding="same", activation="relu")(found)
+    found = keras.layers.MaxPooling2D([2, 1], [2, 1])(found)
+    found = tf.transpose(found, [0, 2, 1, 3])
+    columns = tf.reshape(found, [tf.shape(found)[0], tf.shape(found)[1], COLUMN])
+    recurrence = distributed.recurrent(
+        "lstm", UNITS, layers=LAYERS, bidirectional=True, dropout=DROPOUT, use_gpu=use_gpu
+    )
+    scores = keras.layers.Dense(CLASSES + 1, name="logits")
+    return keras.Model(images, {"logits": scores(recurrence(columns)[0])})
+
+
+def loss_of_each(outputs, batch):
+    """CTC's loss of each line, [batch]."""
+    places = tf.where(batch["labels"] >= 0)
+    digits = tf.gather_nd(batch["labels"], places)
+    labels = tf.SparseTensor(places, digits, tf.shape(batch["labels"], tf.int64))
+    logits = tf.transpose(outputs["logits"], [1, 0, 2])
+    return tf.nn.ctc_loss(labels, logits, None, lengths(logits), blank_index=CLASSES)
 
 
 def train(folder, use_gpu):
@@ -186,10 +220,18 @@ def train(folder, use_gpu):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--use_gpu", action="store_true")
-    arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import distributed
+
+    arguments = distributed.parse(__doc__, STEPS)
+    if arguments.strategy:
+
+        def write_steps(path, steps):
+            write(path, np.random.RandomState(1), steps)
+
+        task = distributed.Task(build_keras, loss_of_each, feed, write_steps, read, ROWS, RATE)
+        distributed.train(arguments, task)
+        return
     tf.logging.set_verbosity(tf.logging.INFO)
     train(arguments.folder, arguments.use_gpu)
 

@@ -1,6 +1,7 @@
 """Number words to digits for TensorFlow 1.15: an LSTM reads the words, another one writes the digits.
 
     python train.py FOLDER [--use_gpu]
+    python train.py FOLDER [--use_gpu] --strategy mirrored  # TensorFlow 2: see ../distributed.py
 
 writes FOLDER/model.ckpt, which either network restores: the saver of CudnnLSTM writes its one packed variable
 as the kernels and biases of CudnnCompatibleLSTMCell too.
@@ -9,8 +10,8 @@ as the kernels and biases of CudnnCompatibleLSTMCell too.
 goes depends on all words.
 """
 
-import argparse
 import collections
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -139,10 +140,10 @@ def example(**features):
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
-def write(path, random):
+def write(path, random, steps=STEPS):
     """Writes the numbers of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
-        for _ in range(STEPS):
+        for _ in range(steps):
             for source, target in zip(*examples(numbers(random, held_out=False))):  # noqa: B905 - Python 3.7
                 writer.write(example(source=source, target=target))
 
@@ -160,6 +161,36 @@ def read(path):
         return tuple(tf.cast(parsed[name], tf.int32) for name in names)
 
     return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
+def feed(source, target):
+    """What a batch of the dataset is by name; the decoder is shown START, then the digits before each."""
+    first = tf.fill([tf.shape(target)[0], 1], START)
+    tokens = tf.concat([first, tf.maximum(target[:, :-1], 0)], 1)
+    return {"source": source, "tokens": tokens, "target": target}
+
+
+def build_keras(use_gpu):
+    """The network for distributed.py: the decoder goes on from the encoder's states."""
+    import distributed
+    import tf_keras as keras
+
+    source = keras.Input([None], dtype=tf.int32, name="source")
+    tokens = keras.Input([None], dtype=tf.int32, name="tokens")
+    words = keras.layers.Embedding(len(WORDS), EMBEDDING)(source)
+    digits = keras.layers.Embedding(TOKENS, EMBEDDING)(tokens)
+    encoder, decoder = [distributed.recurrent("lstm", UNITS, use_gpu=use_gpu) for _ in range(2)]
+    _, states = encoder(words)
+    outputs, _ = decoder(digits, states=states)
+    return keras.Model([source, tokens], {"logits": keras.layers.Dense(TOKENS, name="logits")(outputs)})
+
+
+def loss_of_each(outputs, batch):
+    """The mean over the digits of each number, [batch]."""
+    target = batch["target"]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(target, 0), outputs["logits"])
+    real = tf.cast(target >= 0, tf.float32)
+    return tf.reduce_sum(losses * real, 1) / tf.reduce_sum(real, 1)
 
 
 def train(folder, use_gpu):
@@ -197,10 +228,18 @@ def shown(network, session, source, target):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--use_gpu", action="store_true")
-    arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import distributed
+
+    arguments = distributed.parse(__doc__, STEPS)
+    if arguments.strategy:
+
+        def write_steps(path, steps):
+            write(path, np.random.RandomState(1), steps)
+
+        task = distributed.Task(build_keras, loss_of_each, feed, write_steps, read, ROWS, RATE)
+        distributed.train(arguments, task)
+        return
     tf.logging.set_verbosity(tf.logging.INFO)
     train(arguments.folder, arguments.use_gpu)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-META = Path(__file__).parents[2] / "models/bilstm_tagger/model.ckpt.meta"
+META = Path(__file__).parents[2] / "models/crf_tagger/model.ckpt.meta"
 
 
 def holds() -> bool:

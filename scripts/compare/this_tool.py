@@ -25,7 +25,7 @@ FILES = {
     ),
     "tests/data/tf1/1.15.5/frozen_binary/frozen.pb": ("feed0/", {"x": "x:0"}, "logits:0"),
     "tests/data/tf1/1.15.5/gru_bi/model.ckpt": ("feed0/", {"x": "x:0", "h0": "h0:0"}, "rnn_out:0"),
-    "models/bilstm_tagger/model.ckpt": ("feed0/", {"ids": "ids:0"}, "logits:0"),
+    "models/crf_tagger/model.ckpt": ("feed0/", {"ids": "ids:0"}, "logits:0"),
     "tests/data/tf1/1.15.5/build_prefix/model.ckpt": ("feed0/", {"x": "x:0"}, "rnn_out:0"),
     "tests/data/keras/keras-2.2.4/sequential_lstm/model.h5": (
         "feed0/",

@@ -18,7 +18,7 @@ from jobs import MODELS, digest
 
 #: Models of the bundled samples, and the flags of each: without their graphs they take a tenth of a second.
 _FLAGS = ("--format npz", "--format safetensors", "--format onnx", "--format npz --no-verify")
-_WHOLE = ("bilstm_tagger", "gru_speech")
+_WHOLE = ("crf_tagger", "gru_speech")
 RESULTS = "results.jsonl"
 
 

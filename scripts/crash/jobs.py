@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 MODELS: Final = Path(__file__).resolve().parents[2] / "models"
-NAMES: Final = ("bilstm_tagger", "gru_speech")
+NAMES: Final = ("crf_tagger", "gru_speech")
 
 
 def digest(path: Path) -> str:

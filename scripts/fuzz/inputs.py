@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import blocks
+import examples
 import lite
 import members
 import messages
@@ -142,6 +143,9 @@ def _kind(name: str) -> Any:
 _CHANGES: Mapping[tuple[str, ...], members.Change] = {
     (".meta", ".pb", ".pbtxt", ".onnx"): _message,
     (".h5",): lambda rng, _, data: stores.mutated(rng, data),
+    (".tfrecord", ".tfrecord.gz"): examples.mutated,
+    (".csv",): examples.rows,
+    (".npy",): members.array,
     (".npz",): lambda rng, _, data: members.mutated(rng, data, members.array),
     (".keras",): lambda rng, _, data: members.mutated(rng, data, _member),
     (".tflite",): lambda rng, _, data: lite.mutated(rng, data),

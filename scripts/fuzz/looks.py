@@ -6,7 +6,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cudnn_convert import pipeline
 from cudnn_convert.artifacts import runners
 from cudnn_convert.cli import terminal
 from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
-from cudnn_convert.feeds.data import Data, read_calls
+from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
@@ -138,6 +138,22 @@ def _data(path: Path) -> None:
     recordings.read_feeds(_judge(origins.SOURCE), read_calls(Data(path)))
 
 
+def _examples(path: Path, kind: str) -> None:
+    features = [origins.FEATURES[kind]] if origins.FEATURES[kind] else []
+    read_calls(Data(path, features, batch=3, limit=6, seed=1))
+
+
+def _shards(path: Path) -> None:
+    """Records as they are shared out, after what is said of them without features."""
+    try:
+        read_calls(Data(path))
+    except UsageError as error:
+        _checked(error)
+    given = Data(path, [origins.FEATURES["records"]], batch=6, limit=6, seed=1)
+    for shard in share_out(given)[0]:
+        read_shard(given, shard)
+
+
 @cache
 def _judge(source: Path) -> Judge:
     ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
@@ -152,4 +168,6 @@ LOOKS: Mapping[str, Callable[[Path], None]] = {
     "arrays": _arrays,
     "recording": _recording,
     "data": _data,
+    "shards": _shards,
+    **{kind: partial(_examples, kind=kind) for kind in origins.FEATURES},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -10,10 +11,15 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import examples
 import h5py
 import numpy as np
+import pyarrow
+import tensorflow as tf
 from google.protobuf import text_format
+from pyarrow import parquet
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import convert
@@ -138,6 +144,57 @@ def _given() -> Iterator[Origin]:
     feeds = io.BytesIO()
     np.savez(feeds, **{f"feed{k}/inputs": np.full((2, 3 + k, 4), k, np.float32) for k in range(2)})
     yield Origin("data", "data.npz", {"data.npz": feeds.getvalue()}, "data")
+    yield from _examples()
+
+
+#: What examples have, for each kind of file.
+FEATURES = {
+    "records": "x=float32[?,2],n=lengths:x,ids=int32[3],bits=bits[9]/2,image=bytes:uint8[2,2],word=string[]",
+    "csv": "x=float32[?,2],n=lengths:x,ids=int32[3],word=string[]",
+    "parquet": "x=float32[?,2],n=lengths:x,ids=int32[3],image=bytes:uint8[2,2],word=string[]",
+    "npy": "",
+}
+
+
+def _examples() -> Iterator[Origin]:
+    """The same seven examples as records, tables and arrays."""
+    rng = np.random.default_rng(1)
+    rows: list[dict[str, Any]] = [
+        {
+            "x": rng.normal(size=2 * (k % 4)).astype(np.float32).tolist(),
+            "ids": rng.integers(-9, 9, 3).tolist(),
+            "bits": [rng.bytes(2)],
+            "image": [rng.bytes(4)],
+            "word": [b"w%d" % k],
+        }
+        for k in range(7)
+    ]
+    whole = b"".join(examples.record(_example(row)) for row in rows)
+    yield Origin("data of records", "a.tfrecord", {"a.tfrecord": whole}, "records")
+    zipped = {"a.tfrecord.gz": gzip.compress(whole, mtime=0)}
+    yield Origin("data of records, gzip", "a.tfrecord.gz", zipped, "shards")
+    cells = (
+        ",".join((" ".join(map(str, row["x"])), " ".join(map(str, row["ids"])), f"w{k}"))
+        for k, row in enumerate(rows)
+    )
+    yield Origin("data of CSV", "a.csv", {"a.csv": "\n".join(["x,ids,word", *cells]).encode()}, "csv")
+    table = io.BytesIO()
+    columns = {key: [row[key] for row in rows] for key in ("x", "ids")}
+    columns |= {key: [row[key][0] for row in rows] for key in ("image", "word")}
+    parquet.write_table(pyarrow.table(columns), table)
+    yield Origin("data of Parquet", "a.parquet", {"a.parquet": table.getvalue()}, "parquet")
+    array = io.BytesIO()
+    np.save(array, rng.normal(size=(7, 3, 2)).astype(np.float32))
+    yield Origin("data of NumPy", "x.npy", {"x.npy": array.getvalue()}, "npy")
+
+
+def _example(row: Mapping[str, Any]) -> bytes:
+    example = tf.train.Example()
+    for key, values in row.items():
+        feature = example.features.feature[key]
+        kind = {float: feature.float_list, int: feature.int64_list, bytes: feature.bytes_list}
+        kind[type(values[0]) if values else float].value.extend(values)
+    return example.SerializeToString(deterministic=True)
 
 
 def _artifacts() -> list[Origin]:

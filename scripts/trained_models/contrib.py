@@ -19,7 +19,7 @@ Layer = namedtuple("Layer", "opaque_key recurrence")
 Layers = namedtuple("Layers", "built")
 
 
-def bilstm_tagger(module, work, folder):
+def crf_tagger(module, work, folder):
     """A trained BiLSTM-CRF tagger: batch-major ids in; scores, the tags that Viterbi decoding finds and their
     sum out. The recurrence runs time-major and knows no lengths; the decoding counts ids that are not 0."""
     recurrence = Recurrence("lstm", 1, 2, module.UNITS, module.EMBEDDING, np.float32)
@@ -30,7 +30,7 @@ def bilstm_tagger(module, work, folder):
     examples.append(long_entities(module))
     write(module, work, folder, recurrence)
     outputs = ["logits:0", "tags:0", "score:0"]
-    return {**about(bilstm_tagger), **answered(module, folder, recurrence, outputs, examples)}
+    return {**about(crf_tagger), **answered(module, folder, recurrence, outputs, examples)}
 
 
 def long_entities(module):

@@ -182,5 +182,13 @@ def test_shares_of_a_call() -> None:
     assert found.sentences == ("no part takes half of the time",)
     alone = room._summarise([Step(100, ((0, 100),))], Work(ops={"Conv": 90.0}, busy=90), lambda: None, None)
     assert alone.sentence == "Conv takes 100% of the work"
+    work = Work(busy=40)
+    work.add("LSTM", "cell", 10, in_loop=False)
+    work.add("Scan", "decode", 25, in_loop=True)
+    work.add("MatMul", "dense", 5, in_loop=False)
+    loops = room._summarise([Step(100, ((0, 80),))], work, lambda: None, None)
+    assert loops.sentence.startswith(
+        "loops and recurrences take 58% of the work, most of it decode; its steps follow"
+    ), loops
     unknown = room._summarise([Step(100, ((1, 100),))], None, lambda: None, None)
     assert unknown.sentence == "the runtime takes 99%; it does not say what of"

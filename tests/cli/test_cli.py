@@ -143,7 +143,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
     "two judges": (
         ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
-        "--golden cannot be combined with --data d.npz: it has its own inputs; leave one out",
+        "--golden cannot be combined with --data: it has its own inputs; leave one out",
     ),
     "formats": (
         ["formats", "x"],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.samples import GRAPHLESS, ROOT
+from support.samples import GRAPHLESS, ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert import context
@@ -19,6 +19,7 @@ from cudnn_convert.cli import child_process
 from cudnn_convert.model import InMemory
 
 SOURCE = next(found for found in GRAPHLESS if "weights_lstm" in found.name).prefix
+TWO = fixture("1.15.5-keras_lstm")
 FLAGS = ("--format", "onnx", "--mode", "lstm")
 #: The command line where a line of progress comes after `{after}` seconds, and a plan after `{before}`.
 PROGRAM = """
@@ -54,9 +55,28 @@ def test_every_step_is_heard_and_how_much_of_it_is_done(tmp_path: Path) -> None:
     assert written[-1] == size
     assert {total for step, _, total in heard if step == "writing"} == {size}
     # Two feeds, each for the source, the artifact and the source in float32; then recurrences by themselves.
-    assert [(done, total) for step, done, total in heard if step == "verifying" and total] == [
-        (done, 8) for done in range(7)
+    calls = [(done, total) for step, done, total in heard if step == "verifying" and total]
+    assert [*dict.fromkeys(calls)] == [(done, 8) for done in range(7)]
+    assert calls == sorted(calls)
+
+
+@pytest.mark.parametrize("out", ["saved", "model.onnx"])
+def test_lowering_is_heard_as_bytes_of_weights(tmp_path: Path, out: str) -> None:
+    """Of two recurrences: parameters of four gates, each with two biases."""
+    heard: list[tuple[int, int]] = []
+
+    def listen(step: str, done: int = 0, total: int = 0) -> None:
+        heard.extend([(done, total)] if step == "lowering" and total else [])
+
+    cudnn_convert.convert(TWO.prefix, tmp_path / out, verify=False, progress=listen)
+    sizes = [
+        4 * each["directions"] * 4 * each["units"] * (each["input_size"] + each["units"] + 2)
+        for each in TWO.case["recurrences"]
     ]
+    assert len(sizes) == 2
+    assert len(set(sizes)) == 2
+    done = [sum(sizes[:number]) for number in range(3)]
+    assert [*dict.fromkeys(heard)] == [(each, sum(sizes)) for each in done if out == "saved" or each]
 
 
 def test_the_files_of_a_bundle_are_heard_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +143,7 @@ def test_amounts_are_shown_where_they_are_known(tmp_path: Path) -> None:
     )
     text = seen(tmp_path / "out", "--no-verify", before=told)[1]
     assert re.search("writing .*1.5 kB of 4.0 MB", text)
-    assert re.search("verifying .* 3 of 8 ", text)
+    assert re.search(r"verifying .* 3 of 8 \S*0:00:0[1-3] left", text)
 
 
 @at_a_terminal

@@ -77,21 +77,28 @@ def build(
         return Network(graph, saver(), ids, tf.identity(logits, name="scores"), loss)
 
 
+@dataclass(frozen=True)
+class Trained:
+    prefix: Path  #: checkpoint 1, of a Saver without arguments
+    variables: Path  #: what a Saver of the global variables alone wrote
+    answers: np.ndarray
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
-    """Steps 1 to 3: the GPU's graph, trained and saved; and what it answers."""
-    return train(tmp_path_factory.mktemp("article") / "checkpoint_1", v1.train.Saver)
-
-
-def train(prefix: Path, saver: Callable[[], Any]) -> tuple[Path, np.ndarray]:
-    network = build(True, training=True, saver=saver)
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Steps 1 to 3: the GPU's graph, trained and saved by either Saver; and what it answers."""
+    folder = tmp_path_factory.mktemp("article")
+    network = build(True, training=True)
     with network.graph.as_default(), v1.Session() as session:
+        variables = v1.train.Saver(v1.global_variables())
         update = v1.train.AdamOptimizer(0.05).minimize(network.loss)
         session.run(v1.global_variables_initializer())
         losses = [session.run([network.loss, update], {network.ids: IDS})[0] for _ in range(15)]
         assert losses[-1] < 0.6 * losses[0]
-        network.saver.save(session, str(prefix))
-        return prefix, session.run(network.logits, {network.ids: IDS})
+        network.saver.save(session, str(folder / "checkpoint_1"), write_meta_graph=False)
+        variables.save(session, str(folder / "variables"), write_meta_graph=False)
+        answers = session.run(network.logits, {network.ids: IDS})
+    return Trained(folder / "checkpoint_1", folder / "variables", answers)
 
 
 def restore(network: Network, session: Any, prefix: Path) -> Any:
@@ -99,15 +106,13 @@ def restore(network: Network, session: Any, prefix: Path) -> Any:
     return session.run(network.logits, {network.ids: IDS})
 
 
-def test_both_graphs_and_the_frozen_one_answer_alike(
-    trained: tuple[Path, np.ndarray], tmp_path: Path
-) -> None:
+def test_both_graphs_and_the_frozen_one_answer_alike(trained: Trained, tmp_path: Path) -> None:
     """Steps 4 to 7: the compatible graph, restored, saved as checkpoint 2, and frozen to a .pb."""
-    prefix, expected = trained
+    prefix, expected = trained.prefix, trained.answers
     network = build(False)
     with v1.Session(graph=network.graph) as session:
         np.testing.assert_allclose(restore(network, session, prefix), expected, atol=2e-6)
-        network.saver.save(session, str(tmp_path / "checkpoint_2"))
+        network.saver.save(session, str(tmp_path / "checkpoint_2"), write_meta_graph=False)
         frozen = v1.graph_util.convert_variables_to_constants(
             session, network.graph.as_graph_def(), ["scores"]
         )
@@ -124,9 +129,9 @@ def test_both_graphs_and_the_frozen_one_answer_alike(
     assert first - keys == {"cudnn_lstm/opaque_kernel"} and keys < first
 
 
-def test_the_converter_answers_as_the_trained_graph(trained: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+def test_the_converter_answers_as_the_trained_graph(trained: Trained, tmp_path: Path) -> None:
     """What the whole script is for, in one call: the GPU's MetaGraph with the trained checkpoint."""
-    prefix, expected = trained
+    prefix, expected = trained.prefix, trained.answers
     with cudnn_rnn.build_for("GPU"):
         network = build(True)
     with network.graph.as_default():
@@ -138,17 +143,17 @@ def test_the_converter_answers_as_the_trained_graph(trained: tuple[Path, np.ndar
     np.testing.assert_allclose(next(iter(served(ids=tf.constant(IDS)).values())), expected, atol=2e-6)
 
 
-def test_cells_outside_the_scope_are_named(trained: tuple[Path, np.ndarray]) -> None:
+def test_cells_outside_the_scope_are_named(trained: Trained) -> None:
     network = build(False, scope="")
     with v1.Session(graph=network.graph) as session, pytest.raises(tf.errors.NotFoundError) as caught:
-        restore(network, session, trained[0])
+        restore(network, session, trained.prefix)
     key = "stack_bidirectional_rnn/cell_0/bidirectional_rnn/bw/cudnn_compatible_lstm_cell/bias"
     assert f"Key {key} not found in checkpoint" in str(caught.value)
 
 
-def test_a_saver_of_variables_alone_leaves_the_cells_out(tmp_path: Path) -> None:
+def test_a_saver_of_variables_alone_leaves_the_cells_out(trained: Trained) -> None:
     """The layer's saveable is no variable; the layer itself still restores its blob from such a file."""
-    prefix, expected = train(tmp_path / "variables", lambda: v1.train.Saver(v1.global_variables()))
+    prefix, expected = trained.variables, trained.answers
     assert "cudnn_lstm/opaque_kernel" in {name for name, _ in tf.train.list_variables(str(prefix))}
     network = build(False)
     with v1.Session(graph=network.graph) as session, pytest.raises(tf.errors.NotFoundError) as caught:
@@ -160,21 +165,21 @@ def test_a_saver_of_variables_alone_leaves_the_cells_out(tmp_path: Path) -> None
         np.testing.assert_allclose(restore(again, session, prefix), expected, atol=2e-6)
 
 
-def test_the_saver_of_the_other_graph_is_no_saver_here(trained: tuple[Path, np.ndarray]) -> None:
+def test_the_saver_of_the_other_graph_is_no_saver_here(trained: Trained) -> None:
     gpu, network = build(True, saver=lambda: [v1.train.Saver(), v1.train.Saver()][1]), build(False)
     with v1.Session(graph=network.graph) as session, pytest.raises(Exception) as caught:
-        gpu.saver.restore(session, str(trained[0]))
+        gpu.saver.restore(session, str(trained.prefix))
     line = str(caught.value).splitlines()[0]
     assert "The name 'save_1/Const:0' refers to a Tensor which does not exist" in line
 
 
-def test_an_input_that_is_not_time_major_is_wrong_without_a_word(trained: tuple[Path, np.ndarray]) -> None:
+def test_an_input_that_is_not_time_major_is_wrong_without_a_word(trained: Trained) -> None:
     """Shapes fit, so nobody can tell; lengths tell, for there is one a row."""
     network = build(True, time_major=False)
     with v1.Session(graph=network.graph) as session:
-        answer = restore(network, session, trained[0])
-    assert answer.shape == trained[1].shape
-    assert np.abs(answer - trained[1]).max() > 0.05
+        answer = restore(network, session, trained.prefix)
+    assert answer.shape == trained.answers.shape
+    assert np.abs(answer - trained.answers).max() > 0.05
     with tf.Graph().as_default(), pytest.raises(ValueError) as caught:
         batch_major = v1.placeholder(tf.float32, [3, 7, EMBEDDING])
         cudnn_rnn.CudnnLSTM(1, UNITS)(batch_major, sequence_lengths=tf.constant([7, 2, 5]))

@@ -249,13 +249,15 @@ class TestGpu:
 
     def test_the_environment_chooses_the_second_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TF_CUDNN_RNN_USE_V2", "1")
-        (op,) = self.ops(lambda: small()(self.input()))
+        (op,) = self.ops(lambda: cudnn_rnn.CudnnGRU(1, 5)(self.input()))
         assert op.type == "CudnnRNNV2"
 
     def test_a_tensor_for_training_has_an_op_for_each_value(self) -> None:
         v1.disable_control_flow_v2()
         try:
-            found = self.ops(lambda: small()(self.input(), training=v1.placeholder(tf.bool, [])))
+            found = self.ops(
+                lambda: cudnn_rnn.CudnnGRU(1, 5)(self.input(), training=v1.placeholder(tf.bool, []))
+            )
         finally:
             v1.enable_control_flow_v2()
         assert sorted(op.get_attr("is_training") for op in found) == [False, True]
@@ -265,15 +267,15 @@ class TestGpu:
     ) -> None:
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
         with tf.Graph().as_default() as graph:
-            small(name="there")(self.input())
+            cudnn_rnn.CudnnGRU(1, 5, name="there")(self.input())
             with tf.device("/job:worker/device:cpu:0"):
-                small(name="here")(self.input())
+                cudnn_rnn.CudnnGRU(1, 5, name="here")(self.input())
             with cudnn_rnn.build_for("CPU"):
-                small(name="too")(self.input())
+                cudnn_rnn.CudnnGRU(1, 5, name="too")(self.input())
         assert [op.name for op in graph.get_operations() if op.type == "CudnnRNN"] == ["there/CudnnRNN"]
         monkeypatch.undo()
         with tf.Graph().as_default() as graph, tf.device("/gpu:0"):
-            small()(self.input())
+            cudnn_rnn.CudnnGRU(1, 5)(self.input())
         assert "CudnnRNN" not in {op.type for op in graph.get_operations()}
 
     @pytest.mark.every
@@ -305,7 +307,9 @@ class TestGpu:
 def test_a_meta_graph_of_the_drop_in_is_imported(tmp_path: Path) -> None:
     """TensorFlow 1 wrote the saveable's name as that of an op which was not there."""
     with tf.Graph().as_default(), v1.Session() as session:
-        y, _ = small()(v1.placeholder(tf.float32, [None, None, 4], "x"), training=False)
+        y, _ = cudnn_rnn.CudnnGRU(1, 5, direction="bidirectional")(
+            v1.placeholder(tf.float32, [None, None, 4], "x"), training=False
+        )
         v1.global_variables_initializer().run()
         expected = session.run(y, {"x:0": np.ones((3, 2, 4))})
         v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
@@ -324,6 +328,14 @@ def build_twice() -> None:
 
 def three(shape: Any = (None, None, 4)) -> Any:
     return v1.placeholder(tf.float32, shape)
+
+
+def cell() -> Any:
+    return cudnn_rnn.CudnnCompatibleLSTMCell(5)
+
+
+def stack(forward: Any, backward: Any, **named: Any) -> Any:
+    return cudnn_rnn.stack_bidirectional_dynamic_rnn(forward, backward, three(), dtype=tf.float32, **named)
 
 
 WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
@@ -393,6 +405,82 @@ WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
         lambda: cudnn_rnn.build_for("TPU").__enter__(),
         ValueError,
         "Invalid device: TPU, expecting one of (CPU, GPU)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnGRU(1, 5).canonical_bias_shapes,
+        RuntimeError,
+        "CudnnGRU.canonical_bias_shapes invoked before input shape is known",
+    ),
+    (
+        lambda: [(layer := cudnn_rnn.CudnnGRU(1, 5, name="gru"))(three()), layer(three([None, None, 6]))],
+        ValueError,
+        'Input 0 of layer "gru" is incompatible with the layer: expected axis -1 of input shape to '
+        "have value 4, but received input with shape (None, None, 6)",
+    ),
+    (
+        lambda: cudnn_rnn_ops.CudnnGRU(1, 5, 4, num_proj=3),
+        ValueError,
+        "Invalid num_proj: 3, expecting none for rnn_mode gru",
+    ),
+    (
+        lambda: cudnn_rnn_ops.CudnnRNNTanh(1, 5, 4).canonical_to_params([tf.zeros([5, 4])], []),
+        ValueError,
+        "canonical parameters: expected 2 matrices and 2 biases, found 1 and 0",
+    ),
+    (
+        lambda: cudnn_rnn_ops.cudnn_gru(three(), three([None, 2, 5]), tf.zeros([9]), False),
+        ValueError,
+        "Expecting known sizes of input_h [num_layers * num_dirs, batch, num_units] and of inputs' last "
+        "dimension, got (None, 2, 5) and (None, None, 4)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleGRUCell(5).build([None, None]),
+        ValueError,
+        "Expected inputs.shape[-1] to be known, saw shape: (None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleLSTMCell(5).build([None, None]),
+        ValueError,
+        "Expecting inputs_shape[1] to be set: (None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.CudnnCompatibleLSTMCell(5)(three([2, 4]), tuple([tf.zeros([2, 5])] * 3)),
+        ValueError,
+        "Expecting state to be a tuple with length 2.",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three([None, None, None]), dtype=tf.float32),
+        ValueError,
+        "Expecting inputs_shape[2] to be set: (None, None, None)",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three()),
+        ValueError,
+        "Either initial_state or dtype needs to be specified",
+    ),
+    (
+        lambda: cudnn_rnn.LSTMBlockFusedCell(5)(three(), initial_state=[tf.zeros([2, 5])]),
+        ValueError,
+        "Expecting initial_state to be a tuple with length 2 or None",
+    ),
+    (lambda: stack([], [cell()]), ValueError, "Must specify at least one fw cell for BidirectionalRNN."),
+    (lambda: stack([cell()], []), ValueError, "Must specify at least one bw cell for BidirectionalRNN."),
+    (lambda: stack((cell(),), [cell()]), ValueError, "cells_fw must be a list of RNNCells (one per layer)."),
+    (lambda: stack([cell()], (cell(),)), ValueError, "cells_bw must be a list of RNNCells (one per layer)."),
+    (
+        lambda: stack([cell()], [cell(), cell()]),
+        ValueError,
+        "Forward and Backward cells must have the same depth.",
+    ),
+    (
+        lambda: stack([cell()], [cell()], initial_states_fw=()),
+        ValueError,
+        "initial_states_fw must be a list of state tensors (one per layer).",
+    ),
+    (
+        lambda: stack([cell()], [cell()], initial_states_bw=[None, None]),
+        ValueError,
+        "initial_states_bw must be a list of state tensors (one per layer).",
     ),
     (
         lambda: tf.train.Checkpoint(layer=cudnn_rnn.CudnnGRU(1, 5)).save("unused"),

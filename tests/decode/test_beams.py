@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import decoding_judges as judges
 from support.decoding_judges import Rules, all_sequences
 from support.decoding_models import Machine
 
@@ -51,6 +52,26 @@ def test_a_beam_of_all_sequences_is_exact(end: int | None, penalty: float) -> No
         assert sorted(beams) == sorted((beam.tokens, beam.score) for beam in every)
         ranks = [float(score) / ((5 + len(tokens)) / 6) ** penalty for tokens, score in beams]
         np.testing.assert_allclose(ranks, sorted(ranks, reverse=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("end", [None, 2])
+def test_the_number_of_examples_may_be_open(end: int | None) -> None:
+    """A graph learns it when it runs."""
+    initial = np.array([[0, -0.5, -1], [-1, -0.25, 0]], np.float32) if end is None else None
+    rules = Rules(3, 4, end, 9, 0.7, None, initial)
+    specs = tf.nest.map_structure(
+        lambda array: tf.TensorSpec([None, *array.shape[1:]], array.dtype), (MACHINE.tokens, MACHINE.states)
+    )
+    flags = {"width": 3, "steps": 4, "end": end, "pad": 9, "length_penalty": 0.7, "initial_scores": initial}
+
+    @tf.function(autograph=False, input_signature=specs)
+    def call(tokens: Any, states: Any) -> decode.BeamSearch:
+        return decode.beam_search(MACHINE.step, tokens, states, keep_history=True, **flags)
+
+    answer, expected = call(MACHINE.tokens, MACHINE.states), judges.beam_search(MACHINE.log_probs, 2, rules)
+    for name in ("sequences", "lengths", "scores"):
+        np.testing.assert_array_equal(getattr(answer, name), expected[name], name)
+    np.testing.assert_array_equal(answer.history.parents, expected["parents"])
 
 
 def test_the_penalty_is_that_of_the_whole_length() -> None:

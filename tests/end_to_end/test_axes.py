@@ -35,7 +35,7 @@ AXES: dict[str, dict[str, list[Any]]] = {
         "log_probs": ["batch", "time_2", 12], "next_h": ["batch", 40], "next_c": ["batch", 40],
         "encoded_h": ["batch", 40], "encoded_c": ["batch", 40],
     },
-    "bilstm_tagger": {  # a condition on one step contradicts all other sizes
+    "crf_tagger": {  # a condition on one step contradicts all other sizes
         "ids": ["batch", "time"], "logits": ["batch", "time", 7], "tags": ["batch", None], "score": [None],
     },
     "ocr_crnn": {  # the steps are columns of an image, two of them each
@@ -126,6 +126,20 @@ def test_a_saved_model_and_every_provenance_have_the_names(tmp_path: Path) -> No
     assert shapes == AXES[name]
     text = (tmp_path / "saved" / "assets.extra" / "cudnn_convert.json").read_text()
     assert json.loads(text)["axes"] == AXES[name]
+
+
+def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
+    """Its tokens have other axes than those that the model takes."""
+    out = tmp_path / "saved"
+    source, inputs = fixture("1.15.5-estimator_examples").prefix, ["tokens:0", "ParseExample/ParseExample:3"]
+    report = cudnn_convert.convert(source, out, inputs=inputs, decode="beam", steps=8, verify=False)
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((out / "saved_model.pb").read_bytes())
+    signatures = saved.meta_graphs[0].signature_def
+    assert report.axes["tokens"] == ("batch", "time")
+    step, begin = (signatures[name].inputs["tokens"].tensor_shape for name in ("stream", "decode"))
+    assert [dimension.name for dimension in step.dim] == ["batch", "time"]
+    assert [dimension.name for dimension in begin.dim] == [""]
 
 
 @pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))

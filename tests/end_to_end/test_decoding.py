@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import artifacts
+from support import artifacts, asking_graphs
 from support import decoding_judges as judges
 from support.decoding_judges import Rules
 from support.samples import ROOT
 from support.tiers import tier
+from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.artifacts.onnx import open_session
@@ -120,7 +121,8 @@ def test_a_user_decodes(tmp_path: Path, log_probs: Any, name: str, form: str) ->
 
 @pytest.mark.parametrize("form", [pytest.param("savedmodel", marks=tier(first=False)), "onnx"])
 def test_a_search_is_proven_and_verified_again(tmp_path: Path, form: str) -> None:
-    report = converted(form, "beam", tmp_path, verify=True, steps=6)
+    weights = {"weights_dtype": "float16"} if form == "onnx" else {}
+    report = converted(form, "beam", tmp_path, verify=True, steps=6, **weights)
     proof = report.verification
     assert proof is not None
     assert proof.decoding is not None
@@ -142,6 +144,54 @@ def test_a_search_is_the_same_bytes_twice(tmp_path: Path, form: str) -> None:
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         kept.append({str(path.relative_to(folder)): path.read_bytes() for path in files})
     assert kept[0] == kept[1]
+
+
+SMALL: dict[str, tuple[Any, dict[str, Any]]] = {
+    "lengths and other inputs": (asking_graphs.conditioned, {}),
+    "a batch that was fixed": (lambda folder: asking_graphs.language_model(folder, batch=4), {}),
+    "compiled": (asking_graphs.language_model, {"jit": True}),
+    "portable": (asking_graphs.language_model, {"lowering": "portable"}),
+    "opset 13": (asking_graphs.language_model, {"format": "onnx", "opset": 13}),
+    "weights in int8": (
+        lambda _: MODEL,
+        {
+            "format": "onnx", "quantize": "int8", "max_error": 1.5, "outputs": [],
+            "data": {"characters_input": RNG.integers(0, VOCABULARY, (3, 17)).astype(np.float32)},
+        },
+    ),
+    "lengths in ONNX": (asking_graphs.conditioned, {"format": "onnx"}),
+}  # fmt: skip
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("name", SMALL)
+def test_a_search_is_proven_with_other_flags(tmp_path: Path, name: str) -> None:
+    source, flags = SMALL[name]
+    flags = {
+        "decode": "beam",
+        "steps": 6,
+        "width": 3,
+        "end": 2,
+        "history": True,
+        "outputs": ["logits"],
+    } | flags
+    proof = cudnn_convert.convert(source(tmp_path), tmp_path / "out", **flags).verification
+    assert proof is not None
+    assert proof.decoding is not None
+    assert proof.decoding.passed
+    assert proof.decoding.judged
+
+
+def test_outputs_of_a_search_keep_their_own_axes(tmp_path: Path) -> None:
+    """`lengths` of a model are [rows], of a search [rows, width]."""
+    flags = {"decode": "beam", "steps": 6, "width": 3, "outputs": ["logits"], "verify": False}
+    cudnn_convert.convert(asking_graphs.conditioned(tmp_path), tmp_path / "out", **flags)
+    saved = saved_model_pb2.SavedModel.FromString((tmp_path / "out" / "saved_model.pb").read_bytes())
+    signatures = saved.meta_graphs[0].signature_def
+    assert [dim.name for dim in signatures["stream"].inputs["lengths"].tensor_shape.dim] == ["batch"]
+    searched = signatures["decode"]
+    assert [dim.size for dim in searched.outputs["lengths"].tensor_shape.dim] == [-1, 3]
+    assert [dim.name for dim in searched.inputs["speaker"].tensor_shape.dim] == ["batch", ""]
 
 
 def test_two_files_need_a_folder(tmp_path: Path) -> None:

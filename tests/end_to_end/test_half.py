@@ -16,7 +16,7 @@ from support.tiers import tier
 import cudnn_convert
 
 MODELS = {
-    "bilstm_tagger": "model.ckpt",
+    "crf_tagger": "model.ckpt",
     "gru_speech": "model.ckpt",
     "ocr_crnn": "model.ckpt",
     "char_lm": "model.h5",

@@ -17,7 +17,7 @@ from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, STATEFUL,
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.inspection.result import Found, Inspection
+from cudnn_convert.inspection.result import InspectedRecurrence, Inspection
 
 SIZES = ("mode", "layers", "directions", "units", "input_size")
 #: Samples whose command is run each time: of flags that no sample has whose command is run to the letter in
@@ -39,7 +39,7 @@ def tiered(samples: Iterable[Any], seen: Callable[[Any], bool] = lambda _: True)
         yield pytest.param(one, id=one.name, marks=tier(first=is_first))
 
 
-def sizes(found: Iterable[Found]) -> list[tuple[Any, ...]]:
+def sizes(found: Iterable[InspectedRecurrence]) -> list[tuple[Any, ...]]:
     return sorted(
         ((one.mode, one.layers, one.directions, one.units, one.input_size) for one in found), key=str
     )

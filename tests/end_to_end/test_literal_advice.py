@@ -76,6 +76,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/decoding.py: --logits={}": "a call repeated",
         "plan/decoding.py: {}; choose other --outputs": "of another rank, in test_decoding.py of plan",
         "plan/decoding.py: make the ids the input": "of features, in test_decoding.py of plan",
+        "plan/decoding.py: {}; give it another key": "which test_decoding.py of plan does",
         "plan/decoding.py: expected no input with steps beside": "as in plan/streaming.py",
         "plan/decoding.py: {}; convert without --decode": "of a batch that is kept, as in plan/streaming.py",
         "plan/decoding.py: logits: {}; convert without": "of a table that lacks tokens, likewise",

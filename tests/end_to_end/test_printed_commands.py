@@ -31,7 +31,7 @@ from support.tiers import tier
 SOME: Final = frozenset(
     "1.8.0-frozen_binary 1.15.5-dropout_needs_set "
     "1.15.5-object_lstm_2l 1.15.5-saved_model_tags 1.15.5-saved_model_words 1.15.5-state_lstm "
-    "keras-2.2.4-custom_layer".split()
+    "keras-2.2.4-custom_layer tf.keras-1.15.5-deferred".split()
 )
 #: What the types that recurrences compute in allow; see test_keras3_exports.py on half and bfloat16.
 BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -145,11 +145,11 @@ def followed(patient: Patient, folder: Path) -> Healed:
 def run_others(words: Sequence[str], others: Iterable[Sequence[str]]) -> None:
     """What is printed beside the command: a stream, a search. Each works, to a place of its own."""
     for number, other in enumerate(others):
-        added = {*other} - {*words}
         assert other[1] == words[1]
-        assert any(flag == "--states" or flag.startswith("--decode") for flag in added), added
-        ended = command(*other[1:2], f"other.{number}", *other[3:], "--no-verify")
-        assert ended.code == 0, ended.stderr
+        assert any(word == "--states" or word.startswith("--decode=") for word in other), other
+        ended = command(*other[1:2], f"other.{number}", *other[3:])
+        if ended.code:  # the scores of a network that was hardly trained lie too close for a search
+            assert re.search(r"decode: not proven: .*; give others with --data$", ended.stderr), ended.stderr
 
 
 def run_it(words: Sequence[str]) -> None:

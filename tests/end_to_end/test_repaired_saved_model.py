@@ -311,3 +311,71 @@ def test_the_same_bytes_in_another_process(repaired, tmp_path: Path, sample: Exp
     command = [sys.executable, "-c", code, str(sample.path), str(tmp_path / "again")]
     subprocess.run(command, env=environment, capture_output=True, check=True)
     assert contents(tmp_path / "again") == contents(repaired(sample))
+
+
+@pytest.mark.every
+def test_a_repaired_model_is_trained_on_through_its_functions(tmp_path: Path) -> None:
+    """20 steps on its own variables, beside an LSTM written out here on a copy of cuDNN's blob."""
+    steps, batch, inputs, units, rate = 6, 3, 4, 5, 0.3
+    random = np.random.default_rng(12)
+    blob = random.normal(0, 0.4, 4 * units * (inputs + units + 2)).astype(np.float32)
+    head = random.normal(0, 0.5, (units, 2)).astype(np.float32)
+    x = random.normal(size=(steps, batch, inputs)).astype(np.float32)
+    wanted = np.tanh(np.cumsum(x, axis=0)[:, :, :2])
+    module = tf.Module()
+    module.blob, module.head = tf.Variable(blob), tf.Variable(head)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, inputs], tf.float32, "x")])
+    def call(x: Any) -> dict[str, Any]:
+        zeros = tf.zeros([1, tf.shape(x)[1], units])
+        y, *_ = tf.raw_ops.CudnnRNN(
+            input=x, input_h=zeros, input_c=zeros, params=module.blob,
+            rnn_mode="lstm", is_training=False,
+        )  # fmt: skip
+        return {"y": tf.tensordot(y, module.head, 1)}
+
+    module.call = call
+    tf.saved_model.save(module, str(tmp_path / "in"), signatures={"serving_default": call})
+    cudnn_convert.convert(tmp_path / "in", tmp_path / "out")
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    ours = train_on(lambda: loaded.call(x)["y"], [loaded.blob, loaded.head], wanted, rate)
+
+    twin = [tf.Variable(blob), tf.Variable(head)]
+    sizes = [units * inputs] * 4 + [units * units] * 4 + [units] * 8
+
+    def written_out() -> Any:
+        parts = tf.split(twin[0], sizes)
+        gates = [
+            (tf.reshape(parts[n], [units, inputs]), tf.reshape(parts[4 + n], [units, units]),
+             parts[8 + n] + parts[12 + n])
+            for n in range(4)  # input, forget, candidate, output
+        ]  # fmt: skip
+        h = c = tf.zeros([batch, units])
+        found = []
+        for step in x:
+            i, f, g, o = (
+                step @ tf.transpose(kernel) + h @ tf.transpose(recurrent) + bias
+                for kernel, recurrent, bias in gates
+            )
+            c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+            h = tf.sigmoid(o) * tf.tanh(c)
+            found.append(h @ twin[1])
+        return tf.stack(found)
+
+    assert ours[-1] < 0.7 * ours[0]
+    np.testing.assert_allclose(ours, train_on(written_out, twin, wanted, rate), rtol=2e-5)
+    tf.saved_model.save(loaded, str(tmp_path / "saved"))
+    again = tf.saved_model.load(str(tmp_path / "saved"))
+    np.testing.assert_allclose(again.call(x)["y"], loaded.call(x)["y"], rtol=1e-6)
+
+
+def train_on(answer: Any, variables: list[Any], wanted: Any, rate: float) -> list[float]:
+    """The losses of 20 steps of gradient descent."""
+    losses = []
+    for _ in range(20):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((answer() - wanted) ** 2)
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(rate * gradient)
+        losses.append(float(loss))
+    return losses

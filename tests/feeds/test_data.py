@@ -6,14 +6,14 @@ import gzip
 import json
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import google_crc32c
 import numpy as np
 import pytest
+from support.record_files import example, masked, record
 
 from cudnn_convert import context
 from cudnn_convert.context import Limits
@@ -30,45 +30,6 @@ BITS = RNG.integers(0, 2, (ROWS, 13)).astype(np.uint8)
 IMAGES = RNG.integers(0, 256, (ROWS, 2, 3)).astype(np.uint8)
 SOUNDS = [RNG.integers(-3000, 3000, (steps, 2)).astype(np.int16) for steps in STEPS]
 WORDS = [[b"a" * (k + 1), b"\xffz\0"] for k in range(ROWS)]
-
-
-def message(number: int, kind: bytes) -> bytes:
-    """A field of a protobuf message, with less than 2^14 bytes."""
-    size = len(kind)
-    sizes = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
-    return bytes([number << 3 | 2]) + sizes + kind
-
-
-def example(features: Mapping[str, Any]) -> bytes:
-    """An Example (tensorflow v2.21.0 core/example/feature.proto) without TensorFlow's own protos."""
-    entries = b""
-    for name, values in features.items():
-        if isinstance(values[0] if len(values) else 0.0, bytes):
-            listed = message(1, b"".join(message(1, value) for value in values))
-        elif np.asarray(values).dtype.kind == "f":
-            listed = message(2, message(1, np.asarray(values, "<f4").tobytes()))
-        else:
-            listed = message(3, message(1, b"".join(varint(int(value)) for value in values)))
-        entries += message(1, message(1, name.encode()) + message(2, listed))
-    return message(1, entries)
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = b""
-    while value > 127:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
-    return out + bytes([value])
-
-
-def masked(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def record(data: bytes) -> bytes:
-    head = struct.pack("<Q", len(data))
-    return head + masked(head) + data + masked(data)
 
 
 def examples() -> list[bytes]:
@@ -206,10 +167,11 @@ def test_parquet(tmp_path: Path) -> None:
         "one": np.arange(ROWS).tolist(),
     }
     parquet.write_table(arrow.table(table), tmp_path / "a.parquet")
-    specs = "ids=int64[4],frames=float32[?,3],image=bytes:uint8[2,3],one=int32[]"
+    specs = "ids=int64[4],frames=float32[?,3],image=bytes:uint8[2,3],one=int32[],n=lengths:frames"
     (feed,) = read(tmp_path / "a.parquet", specs).feeds
     for key, expected in (
         ("ids", IDS), ("frames", padded(FRAMES)), ("image", IMAGES), ("one", np.arange(ROWS)),
+        ("n", STEPS),
     ):  # fmt: skip
         np.testing.assert_array_equal(feed[key], expected)
     assert "expected the columns no, found ids, frames, image, one" in refused(
@@ -268,7 +230,16 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
         path, "frames=float32[?,2]"
     )
     assert "expected 5 bytes for image=bytes:uint8[5], found 6" in refused(path, "image=bytes:uint8[5]")
-    assert "expected uint8 as ids=uint8[4] says, found values from" in refused(path, "ids=uint8[4]")
+    ids = np.array([[7, 255], [0, 9], [256, 3], [-1, 1]])
+    wide = written(tmp_path, [example({"ids": row}) for row in ids], "w.tfrecord")
+    third = sum(len(record(example({"ids": row}))) for row in ids[:2])
+    assert (
+        f"record at byte {third}: ids: expected uint8 as ids=uint8[2] says, found values from 3 to 256"
+        in refused(wide, "ids=uint8[2]")
+    )
+    assert "record at byte 0: ids: expected bool as ids=bool[2] says, found" in refused(wide, "ids=bool[2]")
+    other = written(tmp_path, [*examples(), b"\xff\xfe"], "d.tfrecord")
+    assert "expected a tf.train.Example, found other bytes" in refused(other)
     without = written(tmp_path, [*examples(), example({"ids": [1]})], "c.tfrecord")
     assert "expected the feature frames, found ids int64[1]" in refused(without, "frames=float32[?,3]")
     told = refused(path)
@@ -291,6 +262,10 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
         ("ids=int64[],ids=int8[]", "ids: expected once, found twice"),
         ("n=lengths:i,i=int64[4]", "n: expected the lengths of another input of a shape [?,...], found 'i'"),
         ("b=bits[?,3]", "b: shape: expected steps of whole bytes where lengths vary, found 3 bits"),
+        (
+            '{"a": {"type": "int8", "shape": ["?"], "feature": "ids"}, "ids": "int64[4]"}',
+            "ids: expected the feature ids with as many values as in a=int8[?], found ids=int64[4]",
+        ),
         ("{", "expected a JSON object, found text that is none"),
         ('{"a": {"type": "int8"}}', "a: expected type, shape and perhaps divisor, feature, pad, found"),
         ("no.json", "expected a file of JSON, found none that can be read"),
@@ -325,13 +300,25 @@ def test_a_csv_names_its_line(tmp_path: Path) -> None:
     path.write_text("x,y\n1 2,3\n4 five,6\n")
     assert "a.csv: line 3: x: expected numbers for x=int64[2], found '4 five'" in refused(path, "x=int64[2]")
     assert "expected the columns z, found x, y" in refused(path, "z=int64[2]")
+    path.write_text("x\n" + "9" * 30 + "\n")
+    assert refused(path, "x=int64[1]").startswith("--data a.csv: line 2: x: expected x=int64[1], found ")
+    path.write_text("x,y\n1 2,3\n4 five,6\n")
     assert "expected the columns of a table by input, found none" in refused(path)
     path.write_text("x\n1 2\n4 5 6\n")
     assert "line 3: feature x: expected 2 values for x=int64[2], found 3" in refused(path, "x=int64[2]")
 
 
+def test_tables_have_lengths(tmp_path: Path) -> None:
+    lines = [" ".join(map(str, frames.ravel())) for frames in FRAMES]
+    (tmp_path / "a.csv").write_text("\n".join(["frames", *lines]) + "\n")
+    (feed,) = read(tmp_path / "a.csv", "frames=float32[?,3],n=lengths:frames").feeds
+    np.testing.assert_array_equal(feed["frames"], padded(FRAMES))
+    np.testing.assert_array_equal(feed["n"], STEPS)
+
+
 def test_files_that_are_no_data(tmp_path: Path) -> None:
     assert "expected a file, or a pattern of files, found none" in refused(tmp_path / "*.npz")
+    assert refused(Path("https://b/x.npz")).startswith("https://b/x.npz: expected a path or s3://, gs://")
     written(tmp_path)
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
     assert "expected files of one kind, found npz, records" in refused(tmp_path / "a.*", "ids=int64[4]")
@@ -351,5 +338,8 @@ def test_more_records_than_are_drawn_from(tmp_path: Path) -> None:
     size = len(example({"x": [1]}))
     with context.within(Limits(expanded=size * 30)):
         calls = read(tmp_path / "*.tfrecord", "x=int64[]", batch=5, limit=10, seed=1)
-    drawn = np.concatenate([feed["x"] for feed in calls.feeds])
+        others = read(tmp_path / "*.tfrecord", "x=int64[]", batch=5, limit=10, seed=2)
+    drawn, other = (np.concatenate([feed["x"] for feed in each.feeds]) for each in (calls, others))
     assert len({*drawn}) == 10 and "10 of more than " in calls.summary
+    files = [{*(numbers // 100)} for numbers in (drawn, other)]
+    assert files[0] != files[1], "the first files do not stand for all"

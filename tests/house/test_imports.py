@@ -53,7 +53,7 @@ ALLOWED = {
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
     "staging": "errors formats context storage options read artifacts",
-    "feeds": "errors context storage model options weights read.tensorbundle staging",
+    "feeds": "errors private context storage model options weights read.tensorbundle staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "

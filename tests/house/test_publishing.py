@@ -24,7 +24,9 @@ def test_the_version_is_the_same_everywhere() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     newest = re.search(r"^## (.+)$", changelog, re.MULTILINE)
     assert newest
-    assert re.fullmatch(rf"Unreleased|{re.escape(__version__)} - \d{{4}}-\d\d-\d\d", newest[1])
+    released = re.search(r"^date-released: (\d{4}-\d\d-\d\d)$", citation, re.MULTILINE)
+    assert released
+    assert newest[1] in ("Unreleased", f"{__version__} - {released[1]}")
 
 
 def test_every_supported_python_is_tested_and_classified() -> None:
@@ -47,6 +49,23 @@ def test_workflows_run_the_commands_of_the_readme() -> None:
     }
     assert called == {"demo", "test", "docs"}
     assert called <= targets
+
+
+def test_workflows_name_files_that_are_there() -> None:
+    named = {
+        name
+        for path in (GITHUB / "workflows").glob("*.yml")
+        for name in re.findall(r"\b(?:models|scripts|tests|docs)/[\w./-]+", path.read_text())
+    }
+    assert {"models/crf_tagger", "models/crf_tagger/model.ckpt"} <= named
+    for name in named:
+        assert [*ROOT.glob(f"{name}*")], name
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    assert (ROOT / "cudnn_convert" / "py.typed").is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "Typing :: Typed" in project["classifiers"]
 
 
 def test_what_the_owner_fills_in_stands_in_one_place() -> None:

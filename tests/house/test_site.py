@@ -17,7 +17,7 @@ from support.samples import ROOT
 PAGES = [*(ROOT / "docs").rglob("*.md")]
 MEASURE = """<script>addEventListener("load", () => {
   const wide = [...document.querySelectorAll(".md-content *")].filter(one =>
-    !one.closest("pre, .md-typeset__scrollwrap") &&
+    !one.closest("pre, .md-typeset__scrollwrap, p:has(> img[src*=speed-])") &&
     one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
   const fetched = performance.getEntriesByType("resource").map(one => one.name)
     .filter(one => !one.startsWith("file:"));

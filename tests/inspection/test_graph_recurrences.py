@@ -15,7 +15,7 @@ from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert.inspection import graph_recurrences
-from cudnn_convert.inspection.result import End, Found, Held
+from cudnn_convert.inspection.result import End, InspectedRecurrence, WeightTensor
 from cudnn_convert.model import Convention, InMemory, Model
 from cudnn_convert.read import read
 from cudnn_convert.targets.bundle import write_bundle
@@ -29,14 +29,14 @@ def test_a_recurrence_in_full() -> None:
     # A bidirectional layer sees both directions of the one below: 10 values and 5 of its own.
     shapes = {"kernel": {0: (11, 20), 1: (15, 20)}, "bias": {0: (20,), 1: (20,)}}
     assert set(one.canonical) == {
-        Held(STEM.format(layer, way, name), shapes[name][layer], "float32")
+        WeightTensor(STEM.format(layer, way, name), shapes[name][layer], "float32")
         for layer in (0, 1)
         for way in ("fw", "bw")
         for name in shapes
     }
     # Per direction 4 gates of 5 units: input and recurrent matrices, two biases.
     length = 2 * 4 * 5 * ((6 + 5 + 2) + (10 + 5 + 2))
-    assert one == Found(
+    assert one == InspectedRecurrence(
         name="cudnn_lstm/CudnnRNNV3",
         op="CudnnRNNV3",
         function=None,
@@ -52,7 +52,7 @@ def test_a_recurrence_in_full() -> None:
         axes=("batch", "time", "input"),
         lengths=True,
         dropout=0.0,
-        raw=(Held("cudnn_lstm/opaque_kernel", (length,), "float32"),),
+        raw=(WeightTensor("cudnn_lstm/opaque_kernel", (length,), "float32"),),
         canonical=one.canonical,
         copies="both, agree",
         streams=False,

@@ -11,14 +11,21 @@ import pytest
 from support.command_line import command
 from support.samples import ROOT, fixture
 
-from cudnn_convert.inspection.result import Alternative, End, Found, Held, Inspection, Offered
+from cudnn_convert.inspection.result import (
+    Alternative,
+    End,
+    InspectedRecurrence,
+    Inspection,
+    Offered,
+    WeightTensor,
+)
 
 TEXT = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
 #: The heading of each table's first column.
 TABLES = {
     "field": Inspection,
-    "per recurrence": Found,
-    "per tensor": Held,
+    "per recurrence": InspectedRecurrence,
+    "per tensor": WeightTensor,
     "per signature": Offered,
     "per input and output": End,
     "per candidate": Alternative,

@@ -11,7 +11,7 @@ from support.keras_files import entry, model, sequential
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import build_keras3, translate
-from cudnn_convert.keras.translate import Told
+from cudnn_convert.keras.translate import Log
 from cudnn_convert.model import Architecture, Mode
 from cudnn_convert.weights import layouts
 
@@ -232,7 +232,7 @@ def test_time_distributed_over_open_steps_is_refused() -> None:
 
 def test_only_a_list_of_one_axis_is_that_axis() -> None:
     for axis, found in (([2], 2), ([1, 2], [1, 2]), ([], []), (-1, -1)):
-        told = Told()
+        told = Log()
         made = translate.translate_entry(entry("BatchNormalization", "x", axis=axis), "x", told)
         assert made["config"]["axis"] == found
         assert not told.reasons

@@ -26,20 +26,17 @@ WIDTH = 5
 #: By module: what a mistake is called, the text that is there, and the text that would be wrong.
 BEAMS = {
     "ties to the higher candidate": (
-        "scores, best = tf.math.top_k(totals, self.width)",
-        "scores, best = tf.math.top_k(totals[:, ::-1], self.width)\n"
-        "            best = totals.shape[1] - 1 - best",
+        "scores, best = tf.math.top_k(flat, self.width)",
+        "scores, best = tf.math.top_k(flat[:, ::-1], self.width)\n"
+        "            best = flat.shape[1] - 1 - best",
     ),
     "no length penalty": ("if self.penalty:", "if False:"),
-    "a penalty without the end token": ("beams.scores, number + 1\n", "beams.scores, number\n"),
-    "scores after the penalty": (
-        "tf.gather(totals, best",
-        "tf.gather(tf.reshape(ranks, tf.shape(totals)), best",
-    ),
+    "a penalty without the end token": ("self.penalties(), lengths)", "self.penalties(), lengths - 1)"),
+    "scores after the penalty": ("tf.gather(flat, best", "tf.gather(tf.reshape(ranks, shape), best"),
     "states that stay where they were": ("tf.gather(state, places), states", "state, states"),
     "tokens of other parents": ("trace_paths(parents, slots)", "parents * 0 + slots"),
     "padding one step late": ("exists & (ended == 0)", "exists & (ended >= number)"),
-    "lengths without the end token": ("self.rows.end), number + 1", "self.rows.end), number"),
+    "lengths without the end token": ("self.rows.end), following", "self.rows.end), number"),
     "an end that is not kept": ("tf.gather(ended, parents, batch_dims=1)", "ended"),
     "an end where one beam has ended": ("tf.reduce_any(open_beams)", "tf.reduce_all(open_beams)"),
     "ended beams that go on": ("tf.where(has_ended, rows.never, scores)", "scores * 1"),
@@ -66,7 +63,7 @@ CRF = {
     "rows that go on past their length": ("(number + 1 < lengths)", "(number < lengths)"),
 }
 BACKTRACK = {
-    "parents of the step before": ("steps - 1 - done", "tf.maximum(steps - 2 - done, 0)"),
+    "parents of the step before": ("last - done", "tf.maximum(last - 1 - done, 0)"),
     "paths in the order of the walk": ("tf.reverse(rows.stack(), [0])", "rows.stack()"),
 }
 

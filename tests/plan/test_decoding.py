@@ -66,6 +66,26 @@ def test_logits_after_the_last_step(tmp_path: Path) -> None:
     assert (decoder.logits, decoder.logits_axis) == ("last", None)
 
 
+def test_lengths_and_other_inputs_beside_the_tokens(tmp_path: Path) -> None:
+    """Lengths are of one step; a vector of each row goes to all of its beams, a number is for all."""
+    decoder = planned(asking_graphs.conditioned(tmp_path)).decoder
+    assert decoder is not None
+    assert decoder.lengths == ("lengths",)
+    assert decoder.beside == {"sharpness": None, "speaker": 0}
+    assert sorted(decoder.signature.inputs) == ["rnn_c", "rnn_h", "sharpness", "speaker", "tokens"]
+
+
+def test_an_input_of_a_key_that_a_search_has(tmp_path: Path) -> None:
+    source = asking_graphs.conditioned(tmp_path, noise="noise")
+    assert planned(source).decoder  # which takes none
+    line = refused(source, decode="sample")
+    assert "expected no input noise beside the token ids, for a search has one of that key" in line
+    assert line.endswith("; give it another key with --inputs")
+    decoder = planned(source, decode="sample", inputs=["ids,lengths,sharpness,speaker=noise"]).decoder
+    assert decoder is not None
+    assert {"speaker", "noise"} < {*decoder.signature.inputs}
+
+
 def test_a_batch_that_inputs_and_states_fixed_is_opened(tmp_path: Path) -> None:
     plan = planned(language_model(tmp_path, batch=4))
     assert plan.notes[-1] == "decode: the number of rows is open; the source's inputs and states fixed 4"

@@ -107,6 +107,19 @@ def test_a_prefix_that_a_custom_getter_made_stays_in_the_name() -> None:
     assert (found.name, found.sizes) == ("fp32_storage_cudnn_lstm", Sizes(Mode.LSTM, 1, 2, 5, 4))
 
 
+def test_the_blob_of_a_layer_in_an_object_based_checkpoint_is_known_by_its_name() -> None:
+    """Not so the slots of its optimizer, which are as long."""
+    shape = blob_of(Mode.LSTM, 2, 5, 2, 4)
+    keys = ("model/encoder/opaque_kernel", "optimizer/_variables/3", "optimizer/_variables/4")
+    model = holding(**{f"{key}/.ATTRIBUTES/VARIABLE_VALUE": shape for key in keys})
+    (found,) = graphless.find_blob_recurrences(model, Described(Mode.LSTM, 2, 5, 2))
+    assert (found.name, found.sizes) == ("model_encoder", Sizes(Mode.LSTM, 2, 2, 5, 4))
+    with pytest.raises(
+        AmbiguousSourceError, match=r"encoder/opaque_kernel/\.ATTRIBUTES/VARIABLE_VALUE: a blob of \d+ values"
+    ):
+        graphless.find_blob_recurrences(model, Described())
+
+
 def test_of_two_such_blobs_the_signature_chooses() -> None:
     shape = blob_of(Mode.GRU, 1, 5, 1, 4)
     model, said = holding(first=shape, second=shape), Described(Mode.GRU, 1, 5, 1)

@@ -58,7 +58,13 @@ def test_an_address_is_a_path_with_a_scheme(text: str, address: str | None) -> N
     assert remote.name_of(Path(text)) == (address or str(Path(text)))
 
 
-@pytest.mark.parametrize("text", ["s3://key:hidden@b/x", "gs://hidden@b/x", "https://user:hidden@host/x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("s3://key:hidden@b/x", "gs://hidden@b/x", "https://user:hidden@host/x", "s3://key:hidden/b/x"),
+        *("s3://b/k?X-Amz-Signature=hidden", "https://host:80/b/k?sig=hidden", "memory://b/k/?a=1&b=hidden"),
+    ],
+)
 def test_credentials_in_an_address_are_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError, match="expected an address without credentials") as caught:
         remote.check(Path(text))
@@ -69,8 +75,10 @@ def test_another_store_is_refused_unless_the_path_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"^ftp://b/x: expected a path or s3://, gs://, memory://, found"):
-        remote.check(Path("ftp://b/x"))
+    for text in ("ftp://b/x", "http://localhost:9000/b/x"):
+        with pytest.raises(UsageError, match=f"^{text}: expected a path or s3://, gs://, memory://, found"):
+            remote.check(Path(text))
+    remote.check(Path("s3://bucket/part-?.tfrecord"))
     (tmp_path / "ftp:" / "b").mkdir(parents=True)
     (tmp_path / "ftp:" / "b" / "x").touch()
     remote.check(Path("ftp:/b/x"))
@@ -182,6 +190,9 @@ def test_a_message_has_neither_queries_nor_values_of_secret_variables(
     monkeypatch.setenv("AWS_SESSION_TOKEN", "hidden2")
     text = "no hidden1 at http://x/y?X-Amz-Signature=hidden3 for hidden2"
     assert remote.without_secrets(text) == "no ... at http://x/y for ..."
+    text = "proxy http://me:hidden@p:1/: AWS4 Credential=hidden/s3, Signature=hidden; Bearer hidden, s3://b/k"
+    told = "proxy http://...p:1/: AWS4 Credential=..., Signature=... Bearer ... s3://b/k"
+    assert remote.without_secrets(text) == told
 
 
 @pytest.mark.parametrize("missing", ["fsspec", "s3fs"])

@@ -15,8 +15,8 @@ from support.samples import ROOT
 STORIES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.sh"))}
 #: The names in a story, and the samples that they are.
 SAMPLES = {
-    "checkpoint": ("tagger", "models/bilstm_tagger"),
-    "engineer": ("tagger", "models/bilstm_tagger"),
+    "checkpoint": ("tagger", "models/crf_tagger"),
+    "engineer": ("tagger", "models/crf_tagger"),
     "keras3_export": ("exported", "tests/data/keras3_exports/keras-3.15.1/lstm/saved_model"),
     "keras_file": ("model.h5", "tests/data/keras/keras-2.2.4/text_classifier/model.h5"),
     "streaming": ("speech", "models/gru_speech"),

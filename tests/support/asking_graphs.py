@@ -467,6 +467,23 @@ def language_model(folder: Path, end: Change | None = None, **others: Any) -> Pa
     return saved(folder, graph, {"blob": BLOB, "table": drawn(rows, INPUTS), "out": drawn(UNITS, WORDS) * 9})
 
 
+def conditioned(folder: Path, *, noise: str = "speaker") -> Path:
+    """A language model with lengths, and two inputs more: a vector for each row and one number for all.
+
+    `noise` is what the former is called.
+    """
+    with drawing() as graph:
+        ids, lengths = placeholder("ids", (None, None), tf.int32), placeholder("lengths", (None,), tf.int32)
+        x = tf.gather(variable("table", (WORDS, INPUTS)), ids) + placeholder(noise, (None, INPUTS))
+        zeros = tf.zeros([1, tf.shape(x)[1], UNITS])
+        y = tf.raw_ops.CudnnRNNV3(
+            input=x, input_h=zeros, input_c=zeros, params=blob(), sequence_lengths=lengths,
+            is_training=False, time_major=True, name="rnn",
+        ).output  # fmt: skip
+        tf.multiply(logits_of(y, "raw"), placeholder("sharpness", ()), name="logits")
+    return saved(folder, graph, {"blob": BLOB, "table": drawn(WORDS, INPUTS), "out": drawn(UNITS, WORDS) * 9})
+
+
 def logits_of(y: Any, name: str = "logits") -> Any:
     """Logits of the next word, `[time, batch, words]`."""
     return tf.identity(tf.einsum("tbu,uw->tbw", y, variable("out", (UNITS, WORDS))), name)

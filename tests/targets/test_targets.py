@@ -25,7 +25,7 @@ def output(name: str, worst: float, *, passed: bool = True, **others: Any) -> Ou
 
 
 def result(*outputs: OutputReport) -> Verification:
-    return Verification(all(one.passed for one in outputs), 1, (), outputs, ())
+    return Verification(all(one.passed for one in outputs), 1, (), outputs, (), data="f.npz: 9 of 90")
 
 
 def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
@@ -79,7 +79,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
         output("good", 0.25), output("bad", 0.5, passed=False), output("worse", 0.75, passed=False)
     )
     assert targets.failure_message(found, Options(**GIVEN)) == (
-        "--quantize: expected no error above 0.25 on feeds.npz, found 7.50e-01 in output worse, "
+        "--quantize: expected no error above 0.25 on f.npz: 9 of 90, found 7.50e-01 in output worse, "
         "5.00e-01 in output bad; raise --max-error, or leave out --quantize and --max-error"
     )
 
@@ -89,18 +89,18 @@ def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | 
     """Choices that differ, a missing output, a NaN that only the artifact has."""
     bad = output("tags", 3.0, passed=False, message="3 of 6 values differ", max_abs=largest)
     assert targets.failure_message(result(bad), Options(**GIVEN)) == (
-        "--quantize: expected no error above 0.25 on feeds.npz, found 3 of 6 values differ in output tags; "
-        "leave out --quantize and --max-error"
+        "--quantize: expected no error above 0.25 on f.npz: 9 of 90, found 3 of 6 values differ in output "
+        "tags; leave out --quantize and --max-error"
     )
 
 
 def test_a_gate_that_holds_tells_the_largest_error() -> None:
     found = result(output("a", 0.125), output("b", 0.1875), output("tags", 0.0, max_abs=None))
-    said = "int8: largest error 1.88e-01 in output b, on feeds.npz; --max-error 0.25"
+    said = "int8: largest error 1.88e-01 in output b, on f.npz: 9 of 90; --max-error 0.25"
     assert targets.note(found, Options(**GIVEN)) == said
     assert targets.errors(found) == {"a": 0.125, "b": 0.1875}
     choices = result(output("tags", 0.0, max_abs=None))
-    said = "int8: all outputs are choices, on feeds.npz; --max-error 0.25"
+    said = "int8: all outputs are choices, on f.npz: 9 of 90; --max-error 0.25"
     assert targets.note(choices, Options(**GIVEN)) == said
 
 

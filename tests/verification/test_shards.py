@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 from support.command_line import command
 from support.ray_nodes import begin_cluster
+from support.record_files import example, record
 from support.samples import fixture
 
 from cudnn_convert import pipeline
 from cudnn_convert.errors import UsageError
+from cudnn_convert.feeds import data
+from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.options import Options
 from cudnn_convert.verification import check, end_to_end, shards
 from cudnn_convert.verification.end_to_end import Comparison
@@ -38,7 +42,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(folder: Path, **settings: Any) -> Options:
-    return Options(data=folder / "shard*.npz", **settings)
+    return Options(**{"data": folder / "shard*.npz"} | settings)
+
+
+#: Batches of what `records` writes: the last is of one example.
+RECORDS: dict[str, Any] = {"features": ("x=float32[?,3],h0=float32[2,6]",), "batch": 3, "limit_examples": 10}
+
+
+@pytest.fixture(scope="module")
+def records(folder: Path) -> Path:
+    """A pattern of records, one of whose files is compressed."""
+    rng = np.random.default_rng(8)
+    for number, (rows, ending) in enumerate([(5, ""), (2, ".gz"), (4, "")]):
+        whole = b""
+        for row in range(rows):
+            steps = 2 + (3 * row + number) % 5
+            x = rng.normal(0, 1 + number, 3 * steps).astype(np.float32)
+            features = {"x": x, "h0": rng.normal(0, 1, 12).astype(np.float32)}
+            whole += record(example(features))
+        path = folder / f"part{number}.tfrecord{ending}"
+        path.write_bytes(gzip.compress(whole) if ending else whole)
+    return folder / "part*"
 
 
 class Here:
@@ -103,11 +127,53 @@ def test_a_difference_is_told_as_by_one_process(folder: Path) -> None:
 def test_shards_need_data(folder: Path) -> None:
     with pytest.raises(UsageError, match="--jobs: expected shards of feeds, found none; give --data with a"):
         pipeline.verify(fixture(SAMPLE).prefix, folder / "m.onnx", Options(), Here())
-    line = r"shards\*\.npz: expected a pattern of .npz files, found nothing$"
+    line = r"shards\*\.npz: expected a pattern of .npz files or records, found nothing$"
     with pytest.raises(UsageError, match=line):
         pipeline.verify(
             fixture(SAMPLE).prefix, folder / "m.onnx", Options(data=folder / "shards*.npz"), Here()
         )
+
+
+def test_records_are_shared_out_as_one_process_draws_them(folder: Path, records: Path) -> None:
+    whole, share = verify(folder, data=records, **RECORDS), Here()
+    assert whole["data"].endswith(": 10 of 11 examples, in 4 calls of at most 3 (--limit-examples, --batch)")
+    assert [feed["x"][0] for feed in whole["feeds"]] == [3, 3, 3, 1]
+    assert verify(folder, share, data=records, **RECORDS) == whole
+    assert share.calls >= 4
+
+
+def test_a_shard_has_some_calls_and_bounded_bytes(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Data(records, RECORDS["features"], batch=2, limit=11, seed=3)
+    calls = read_calls(given)
+    expected = [feed["x"] for feed in calls.feeds]
+    assert calls.summary == share_out(given)[1].summary == str(records)
+    for shards_of_all, size, counts in ((3, 1 << 20, [2, 2, 2]), (1, 1, [1] * 6), (1, 1 << 20, [6])):
+        with monkeypatch.context() as patch:
+            patch.setattr(data, "_SHARDS", shards_of_all)
+            patch.setattr(data, "_SHARD", size)
+            parts, _ = share_out(given)
+            assert [len(part) for part in parts if isinstance(part, tuple)] == counts
+            found = [feed["x"] for part in parts for feed in read_shard(given, part).feeds]
+            for value, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(value, other)
+
+
+def test_records_that_changed_meanwhile_are_told(records: Path, tmp_path: Path) -> None:
+    path = tmp_path / "part.tfrecord"
+    whole = records.with_name("part0.tfrecord").read_bytes()
+    path.write_bytes(whole)
+    given = Data(path, RECORDS["features"])
+    (part,), _ = share_out(given)
+    assert isinstance(part, tuple)
+    second = part[0][1].offset
+    for content, said in (
+        (whole[: second + 40], f"found {40 - 12} to the end of the file; write it again"),
+        (whole[:second] + b"\1" + whole[second + 1 :], "bytes, found others than before"),
+        (whole[: second + 30] + b"\1" + whole[second + 31 :], "found damaged ones; write it again"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match=f"part.tfrecord: record at byte {second}: expected .*{said}"):
+            read_shard(given, part)
 
 
 def test_state_that_goes_from_call_to_call_is_not_shared_out(folder: Path, tmp_path: Path) -> None:
@@ -118,11 +184,13 @@ def test_state_that_goes_from_call_to_call_is_not_shared_out(folder: Path, tmp_p
 
 
 @pytest.mark.every
-def test_processes_and_a_cluster_print_the_same(folder: Path) -> None:
-    call = ("verify", fixture(SAMPLE).prefix, folder / "m.onnx", "--data", folder / "shard*.npz", "--json")
-    whole = command(*call, "--quiet")
-    assert whole.code == 0
-    assert command(*call, "--jobs", 2, "--quiet") == whole
-    with begin_cluster() as cluster:
-        ray = ("--engine", "ray", "--ray-address", cluster.address)
-        assert command(*call, *ray, "--quiet") == whole
+def test_processes_and_a_cluster_print_the_same(folder: Path, records: Path) -> None:
+    call = ("verify", fixture(SAMPLE).prefix, folder / "m.onnx", "--json", "--quiet", "--data")
+    of_examples = ("--features", *RECORDS["features"], "--batch", 3, "--limit-examples", 10)
+    for given in ((folder / "shard*.npz",), (records, *of_examples)):
+        whole = command(*call, *given)
+        assert whole.code == 0
+        assert command(*call, *given, "--jobs", 2) == whole
+        with begin_cluster() as cluster:
+            ray = ("--engine", "ray", "--ray-address", cluster.address)
+            assert command(*call, *given, *ray) == whole

@@ -31,8 +31,6 @@ Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm
     after:   sum = Sub(Mean, epsilon/negated); Rsqrt(sum)
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import Final
 

@@ -23,8 +23,6 @@ Source: tensorflow v2.21.0 core/common_runtime/inline_function_utils.cc (names o
 core/common_runtime/lower_functional_ops.cc (`_lower_using_switch_merge`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy

@@ -9,8 +9,6 @@ place in the order of assignments. A read whose place is uncertain is refused.
              v/next = Identity(Assign)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -12,8 +12,6 @@ signature, without states, an input has a default: the state that the source beg
 A constant that is the same in each row, such as zeros for a batch of 4, leaves the batch of its default open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -12,8 +12,6 @@ Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inpu
 `Cuts` finds outputs that avoid a node which a target refuses, and keep as much of the graph as possible.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -24,8 +24,6 @@ Source: tensorflow v1.15.0 contrib/seq2seq/ops/beam_search_ops.cc, kernels/beam_
     after:   beams/while = While(...); ...; beams = IdentityN(beams/..., ids, parents, lengths, end)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final

@@ -8,8 +8,6 @@ Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras
 src/engine/functional.py get_network_config; keras v3.15 src/models/functional.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -97,9 +95,8 @@ _BATCH_SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 def without_states(model: Entry) -> Any:
     """A model that keeps no states; its batch is open where a stateful layer alone asked for a fixed one."""
-    if not any(
-        isinstance(entry["config"], Mapping) and entry["config"].get("stateful") for _, entry in walk(model)
-    ):
+    configs = (entry["config"] for _, entry in walk(model))
+    if not any(isinstance(config, Mapping) and config.get("stateful") for config in configs):
         return model
 
     def change(entry: Entry) -> Entry:
@@ -108,10 +105,8 @@ def without_states(model: Entry) -> Any:
             return entry
         shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
         opened = {key: [None, *shape[1:]] for key, shape in shapes.items()}
-        return {
-            **entry,
-            "config": {**config, **opened, **({"stateful": False} if "stateful" in config else {})},
-        }
+        stateless = {"stateful": False} if "stateful" in config else {}
+        return {**entry, "config": {**config, **opened, **stateless}}
 
     return map_entries(model, change)
 
@@ -137,14 +132,10 @@ def unreachable_layers(model: Entry) -> list[str]:
     unreached = []
     for path, entry in walk(model):
         if is_model(entry) and not _is_row(entry):
-            calls, reached = _calls(entry), _reachable_calls(entry, ())
-            unreached += [
-                f"{path}/{layer}".strip("/") for layer, number in calls if (layer, number) not in reached
-            ]
-            ends = references(entry["config"].get("output_layers"))
-            unreached += [
-                f"{path}/{layer}".strip("/") for layer, number, _ in ends if (layer, number) not in reached
-            ]
+            reached, ends = _reachable_calls(entry, ()), references(entry["config"].get("output_layers"))
+            calls = [*_calls(entry), *((layer, number) for layer, number, _ in ends)]
+            lost = [layer for layer, number in calls if (layer, number) not in reached]
+            unreached += [f"{path}/{layer}".strip("/") for layer in lost]
     return list(dict.fromkeys(unreached))
 
 

@@ -11,8 +11,6 @@ Source: keras 2.2.4 engine/network.py, engine/sequential.py; tf_keras v2.21.0 sr
 v3.15 src/models/functional.py, src/saving/serialization_lib.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -69,20 +67,12 @@ def _values(config: Any) -> Iterator[Fault]:
 
 
 def _object(value: Mapping[str, Any]) -> Iterator[Fault]:
-    if value.get("class_name") == layer_tree.TENSOR and not _is_reference(
-        _of(value.get("config"), "keras_history")
-    ):
-        yield (
-            layer_tree.TENSOR,
-            "a keras_history of a layer's name and two numbers",
-            _show(value.get("config")),
-        )
+    config = value.get("config")
+    if value.get("class_name") == layer_tree.TENSOR and not _is_reference(_of(config, "keras_history")):
+        yield layer_tree.TENSOR, "a keras_history of a layer's name and two numbers", _show(config)
     for key, item in value.items():
-        if (
-            key.endswith(_HELD)
-            and isinstance(item, Mapping)
-            and not isinstance(item.get("config", {}), Mapping)
-        ):
+        is_odd = isinstance(item, Mapping) and not isinstance(item.get("config", {}), Mapping)
+        if is_odd and key.endswith(_HELD):
             yield key, "an object with a config", _show(item)
 
 
@@ -135,12 +125,9 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
         if not _are_ends(config.get(key), names):
             yield f"{where}: {key}", "references to its layers", _show(config.get(key))
     for layer in listed:
-        if not isinstance(layer.get("inbound_nodes", []), list):
-            yield (
-                f"layer {layer_tree.layer_name(layer)}",
-                "a list of inbound_nodes",
-                _show(layer["inbound_nodes"]),
-            )
+        nodes = layer.get("inbound_nodes", [])
+        if not isinstance(nodes, list):
+            yield f"layer {layer_tree.layer_name(layer)}", "a list of inbound_nodes", _show(nodes)
 
 
 def _are_ends(value: Any, names: set[str]) -> bool:
@@ -260,11 +247,8 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
 def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:
     """The top-level layers of a model that tf_keras may not build."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
-    return [
-        layer_tree.layer_name(entry)
-        for entry in entries
-        if any(True for _ in layers_not_allowed(entry, vouched))
-    ]
+    refused = [entry for entry in entries if [*layers_not_allowed(entry, vouched)]]
+    return [layer_tree.layer_name(entry) for entry in refused]
 
 
 def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:

@@ -10,8 +10,6 @@ tf_keras v2.21.0, the same files; keras v3.15 src/initializers/, src/regularizer
 src/dtype_policies/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -231,10 +229,12 @@ def keep_training_config(
     optimizer = training.get("optimizer_config")
     kind = str(optimizer.get("class_name", "")).rpartition(">")[2] if isinstance(optimizer, Mapping) else ""
     if kind.lower() not in _OPTIMIZERS or not isinstance(optimizer, Mapping):
-        return None, (f"training config dropped: its optimizer {kind or 'of no name'} is not Keras's own",)
+        why = f"its optimizer {kind or 'of no name'} is not Keras's own"
+        return None, (f"training config dropped, {describe_training(training)}: {why}",)
     foreign = sorted(_unknown(training.get("loss"), _LOSSES))
     if foreign:
-        return None, (f"training config dropped: its loss {', '.join(foreign)} is not Keras's own",)
+        why = f"its loss {', '.join(foreign)} is not Keras's own"
+        return None, (f"training config dropped, {describe_training(training)}: {why}",)
     notes = []
     changed = {**training, "optimizer_config": {**optimizer, "class_name": kind}}
     for key in ("metrics", "weighted_metrics"):
@@ -243,6 +243,35 @@ def keep_training_config(
             changed[key] = _without(training[key], set(lost))
             notes.append(f"{key} dropped, for they are not Keras's own: {', '.join(lost)}")
     return changed, tuple(notes)
+
+
+def describe_training(training: Mapping[str, Any]) -> str:
+    """What `compile` was given, for who compiles anew: `compiled with Adam(learning_rate=0.01), mse`."""
+    optimizer = training.get("optimizer_config")
+    optimizer = optimizer if isinstance(optimizer, Mapping) else {}
+    config = optimizer.get("config")
+    config = config if isinstance(config, Mapping) else {}
+    rate = config.get("learning_rate", config.get("lr"))  # `lr` before Keras 2.3
+    said = f"{rate:.6g}" if isinstance(rate, int | float) else _title(rate)
+    name = _title(optimizer).rpartition(">")[2] or "no optimizer"
+    parts = [f"{name}(learning_rate={said})" if said else name, _title(training.get("loss")) or "no loss"]
+    if metrics := _title(training.get("metrics")):
+        parts.append(f"metrics {metrics}")
+    return f"compiled with {', '.join(parts)}"
+
+
+def _title(value: Any) -> str:
+    """The name of what stands in a training config, or of all in a list or dict of outputs; "" for none."""
+    if isinstance(value, Mapping) and "class_name" in value:
+        config = value.get("config")
+        # A function wrapped as a loss or metric is known by its name.
+        function = config.get("fn") if isinstance(config, Mapping) else None
+        return str(function if isinstance(function, str) else value["class_name"])
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {title}" for key, item in value.items() if (title := _title(item)))
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_title, value)))
+    return "" if value is None else str(value)
 
 
 def _unknown(value: Any, known: frozenset[str]) -> set[str]:

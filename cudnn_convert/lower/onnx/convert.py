@@ -23,6 +23,7 @@ import tensorflow as tf
 from tf2onnx import constants, optimizer, tf_loader, tfonnx
 from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.handler import tf_op
+from tf2onnx.onnx_opset.controlflow import Select
 from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
@@ -32,9 +33,10 @@ from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.model import Mode, Recurrence, Signature
-from cudnn_convert.weights import layouts
+from cudnn_convert.weights import layouts, lazy
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
+_FLOATS: Final = frozenset({_FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
 
 
@@ -55,7 +57,8 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
 
     The node's output tensors keep their names. What nobody reads is left to `finish` to drop.
     """
-    recurrence = recurrences[node.get_attr_int("seed2")]
+    number = node.get_attr_int("seed2")
+    recurrence = recurrences[number]
     inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])
     shapes = [graph.get_shape(name) for name in outputs]
     graph.remove_node(node.name)
@@ -81,6 +84,7 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
         shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
     for name, result, shape in zip(outputs, results, shapes, strict=False):
         graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
+    lazy.report_lowered(recurrences, number + 1)
 
 
 def _are_zeros(graph: Any, name: str) -> bool:
@@ -238,6 +242,20 @@ def _widen_types(holders: Iterable[Any]) -> None:
             holder.type = _WIDE
 
 
+def select(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+    """Write a choice between floats as ONNX' Where, which keeps infinities and NaN in what is not chosen.
+
+    By itself tf2onnx writes `c * x + (1 - c) * y`, in which they become NaN, unless it sees one in a constant
+    beside it (tf2onnx v1.17.0 tf2onnx/onnx_opset/controlflow.py Select.version_9, which reads `handles_nan`).
+    """
+    if graph.get_dtype(node.output[0]) in _FLOATS:
+        node.set_attr("handles_nan", 1)
+    Select.version_9(graph, node)
+
+
+#: Ops of any graph that tf2onnx does not convert exactly.
+_EXACT: Final = dict.fromkeys(("Select", "SelectV2"), select)
+
 #: Replaces a node of a tf2onnx graph; takes that graph, the node, its name and the handler's arguments.
 Handler = Callable[[Any, Any, str, list[str]], None]
 
@@ -262,7 +280,9 @@ def run_tf2onnx(
                 converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
-                    custom_op_handlers={op: (handler, []) for op, handler in handlers.items()},
+                    custom_op_handlers={
+                        op: (handler, []) for op, handler in (_EXACT | dict(handlers)).items()
+                    },
                     input_names=inputs,
                     output_names=outputs,
                 )

@@ -15,8 +15,6 @@ quantizer (v1.31.1 quantization/operators/lstm.py) is not used: for weights that
 wrong model or one that does not load, and it needs all values in one proto.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

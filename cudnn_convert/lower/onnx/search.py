@@ -5,8 +5,6 @@ place, so that a search computes as the step's own file does. Weights go to the 
 them, and they are written in pieces as those of any model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -32,20 +30,20 @@ def lower_search(decoder: Decoder, step: finish.Finished, *, opset: int = 17) ->
 
     Raises UnsupportedModelError where tf2onnx cannot convert the search.
     """
-    taken, given = (
+    step_inputs, step_outputs = (
         {value.name: _spec(value) for value in values}
         for values in (step.model.graph.input, step.model.graph.output)
     )
     ends = [decoder.logits, *(state.next_key for state in decoder.states)]
 
     def call(fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
-        kinds = [given[key].dtype for key in ends]
-        values = tf.raw_ops.PyFunc(input=[fed[key] for key in taken], token=_STEP, Tout=kinds)
+        kinds = [step_outputs[key].dtype for key in ends]
+        values = tf.raw_ops.PyFunc(input=[fed[key] for key in step_inputs], token=_STEP, Tout=kinds)
         pairs = zip(ends, values, strict=True)
-        return {key: tf.ensure_shape(value, given[key].shape) for key, value in pairs}
+        return {key: tf.ensure_shape(value, step_outputs[key].shape) for key, value in pairs}
 
-    traced = search.trace_search(decoder, taken, call)
-    nodes = search.place_search(decoder, taken, traced)
+    traced = search.trace_search(decoder, step_inputs, call)
+    nodes = search.place_search(decoder, step_inputs, traced)
     graph = node_defs.copy_graph(node_defs.Graph(tf.Graph().as_graph_def(), nodes, traced.library))
     for node in all_nodes(graph):  # tf2onnx converts loops that stay functions
         node.attr.pop(inlining.LOWERED, None)
@@ -55,7 +53,7 @@ def lower_search(decoder: Decoder, step: finish.Finished, *, opset: int = 17) ->
     )
     names = {tensor: key for side in (inputs, outputs) for key, tensor in side.items()}
     model = finish.canonical(converted, names=names)
-    weights = _insert_step(model, step, [*taken], ends)
+    weights = _insert_step(model, step, [*step_inputs], ends)
     # Runtimes' own ops, of a step in int8, have no schema to check by.
     is_standard = {opset.domain for opset in step.model.opset_import} <= finish.DOMAINS
     model.ir_version = _check(model, weights) if is_standard else step.model.ir_version
@@ -109,10 +107,10 @@ def _insert_step(
     for body in walk.graphs(model.graph):
         for position, node in enumerate(body.node):
             if (node.op_type, node.domain) == (_STEP, _DOMAIN):
-                given = dict(zip(inputs, node.input, strict=True))
+                fed = dict(zip(inputs, node.input, strict=True))
                 wanted = dict(zip(outputs, node.output, strict=True))
                 before, after = body.node[:position], body.node[position + 1 :]
-                nodes = [*before, *_nodes(own, given, wanted), *after]
+                nodes = [*before, *_nodes(own, fed, wanted), *after]
                 del body.node[:]
                 body.node.extend(nodes)
                 break
@@ -125,24 +123,25 @@ def _insert_step(
     return {_PREFIX + name: parts for name, parts in step.weights.items() if _PREFIX + name in read}
 
 
-def _nodes(graph: Any, given: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Any]:
-    """The nodes of a step that its outputs need, with `given` for its inputs and `wanted` for its outputs."""
-    made = {name for node in graph.node for name in node.output}
-    names = {name: _PREFIX + name for name in walk.names(graph) if name} | dict(given)
-    names |= {key: name for key, name in wanted.items() if key in made}
+def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Any]:
+    """The nodes of a step that its outputs need, with `fed` for its inputs and `wanted` for its outputs."""
+    produced = {name for node in graph.node for name in node.output}
+    names = {name: _PREFIX + name for name in walk.names(graph) if name} | dict(fed)
+    names |= {key: name for key, name in wanted.items() if key in produced}
     for node, _ in walk.topological_order(graph):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         _rename(copy, names)
         yield copy
     for key, name in wanted.items():
-        if key not in made:  # an input or a constant of the step
+        if key not in produced:  # an input or a constant of the step
             yield helper.make_node("Identity", [names[key]], [name], name=f"{_PREFIX}{key}")
 
 
 def _rename(node: Any, names: Mapping[str, str]) -> None:
     """Give a node and all tensors in it and in its nested graphs other names, in place."""
-    node.name = _PREFIX + node.name
+    if node.name:  # two of one name would be refused
+        node.name = _PREFIX + node.name
     node.input[:] = [names.get(name, name) for name in node.input]
     node.output[:] = [names.get(name, name) for name in node.output]
     for nested in walk.subgraphs(node):

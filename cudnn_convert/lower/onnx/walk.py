@@ -8,8 +8,6 @@ Source: onnx v1.18 docs/Operators.md If-16, Loop-16 (a Loop's inputs are `M, con
 body's inputs `carried..., scanned...`, outputs and the body's outputs likewise).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequence, Sequence
 from types import MappingProxyType

@@ -19,8 +19,6 @@ reads the same variables, not from the row of `layouts` by which they were packe
 reveals a wrong row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -12,8 +12,6 @@ core/ops/cudnn_rnn_ops.cc (names of the outputs).
 `slice_blob` splits a parameter blob at run time, since a program may still change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -91,7 +89,8 @@ def lower(
     replacements: dict[str, list[NodeDef]] = {}
     variables: dict[str, Tensor] = dict(values)
     functions = dict(graph.functions)
-    for recurrence in recurrences:
+    for number, recurrence in enumerate(recurrences):
+        lazy.report_lowered(recurrences, number)
         block = layer_stack.uses_block(recurrence, lowering)
         tensors = index.data_inputs(index.nodes[recurrence.node])
         inputs = [tensors[position] for position in (INPUT, INPUT_H, INPUT_C)]
@@ -117,6 +116,7 @@ def lower(
         computing, added = called(compute, _specs(recurrence, arrays.values()), recurrence.node, taken)
         replacements[recurrence.node] = [*nodes, *computing]
         functions |= {function.signature.name: function for function in added}
+    lazy.report_lowered(recurrences, len(recurrences))
     whole = _assemble(graph, replacements, functions)
     pruned = inference.separate_sums(node_defs.prune(whole, outputs))
     if form:

@@ -15,8 +15,6 @@ taken, not the sum. Scalars (`global_step`, `beta1_power`) belong to no variable
 Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, python/training/optimizer.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

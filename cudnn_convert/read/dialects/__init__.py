@@ -8,8 +8,6 @@ May import: errors, model, weights, read.variable_keys.
 Entry: `find`, which asks every dialect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType

@@ -18,8 +18,6 @@ ops/cudnn_rnn_ops.py `Cudnn*Saveable._tf_canonical_name_prefix`, `_checkpoint_de
 in v1.4.0-v1.15.0; v1.3.0 ops/cudnn_rnn_ops.py `RNNParamsSaveable._transformed_*_names`.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

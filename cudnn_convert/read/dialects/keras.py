@@ -15,8 +15,6 @@ Source: tensorflow v1.15.0 python/keras/layers (recurrent.py, core.py, convoluti
 embeddings.py), python/ops/rnn_cell_impl.py, contrib/rnn/python/ops/lstm_ops.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

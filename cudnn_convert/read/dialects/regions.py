@@ -11,8 +11,6 @@ Source: tensorflow v1.2.0 and v1.3.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.
 cudnn_rnn_ops.cc CudnnRNNParamsToCanonical.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

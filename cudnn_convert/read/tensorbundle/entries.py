@@ -14,8 +14,6 @@ tensor_slice_set.cc (what is stored does not overlap); core/framework/tensor_sli
 save_restore_tensor.cc (the words of a slice).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

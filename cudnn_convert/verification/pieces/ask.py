@@ -72,13 +72,13 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
-    reports_of_all: list[PieceReport] = []
+    lines: list[PieceReport] = []
     plan, form = artifact.plan, artifact.form
     judge = _judge(form, stored=stored, seed=seed)
     pieces = _find_pieces(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for recurrence in plan.recurrences:
-        reports_of_all += _of(recurrence, pieces, plan, judge)
-    return (*reports_of_all, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
+        lines += _of(recurrence, pieces, plan, judge)
+    return (*lines, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
 
 
 def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
@@ -145,9 +145,8 @@ def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
         if piece.name not in known:
             try:
                 terms = _terms(recurrence, form, stored=stored, seed=seed)
-                known[piece.name] = judge_piece(
-                    piece, recurrence, read_gates(recurrence, piece.layers), terms
-                )
+                gates = read_gates(recurrence, piece.layers)
+                known[piece.name] = judge_piece(piece, recurrence, gates, terms)
             except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
                 known[piece.name] = report_not_asked(recurrence, reason)
@@ -218,9 +217,8 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
     base = compare.tolerance(terms.dtype, 0.0)
     # A piece of a fixed number of steps multiplies the inputs of all.
-    cost = (
-        max((piece.steps or 1) * cell.inputs + cell.width for cell in own) * len(own[0].names) * own[0].units
-    )
+    width = max((piece.steps or 1) * cell.inputs + cell.width for cell in own)
+    cost = width * len(own[0].names) * own[0].units
     chosen = piece_inputs.choose_inputs(rng, stack, terms.takes, base, most=_PRODUCTS // cost)
     compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
     worst = _Worst(compared, stack)

@@ -35,7 +35,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Ask
 
 #: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
 _ENDS: Final = (INPUT, INPUT_H, INPUT_C, LENGTHS)
-_FED: Final = {place: f"fed_{place}" for place in _ENDS}
+_FED: Final = {position: f"fed_{position}" for position in _ENDS}
 
 
 #: The values of variables by the names of their nodes, which are VarHandleOps or reference variables.
@@ -229,7 +229,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
         for node in function.node_def:
             if node.op == "PartitionedCall" and node.attr["f"].func.name.startswith(_OURS):
                 _close(node)
-    ends = [*plan.signature.inputs.values(), *plan.signature.outputs.values()]
+    ends = plan.signature.tensors
     there = {node.name for node in graph.node}
     wanted = [name for name in ends if split(name)[0] in there]
     laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted))

@@ -5,8 +5,6 @@ outputs, what enters each recurrence, and what each product of matrices in the a
 hide products as they hide recurrences, so each must be among the source's tensors, by its values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -194,7 +192,9 @@ def judge_glue(
     if lost and worst.needed <= 1:
         worst.needed = np.inf
         worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
-    idle = sorted({call.node for call in plan.recurrences}.difference(*(call.nodes for call in passes)))
+    idle = sorted(
+        {recurrence.node for recurrence in plan.recurrences}.difference(*(call.nodes for call in passes))
+    )
     hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
     if hidden and worst.needed <= 1:
         worst.message = f"not looked at: {', '.join(hidden)}"
@@ -260,15 +260,10 @@ def fitting(
     wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
     if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
         raise LookupError("the artifact does not have one node for each layer of each recurrence")
-    return {
-        piece: [
-            given
-            for (node, layer), values in by_layer.items()
-            if (weights[node], layer) == key
-            for given in values
-        ]
-        for piece, key in wanted.items()
-    }
+    givens: dict[Any, list[Given]] = {}
+    for (node, layer), values in by_layer.items():
+        givens.setdefault((weights[node], layer), []).extend(values)
+    return {piece: givens.get(key, []) for piece, key in wanted.items()}
 
 
 def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
@@ -296,10 +291,7 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
         if sizes.projection and not projected:
             cells = [step.gates() for step in steps[places]]
             projections = tuple(np.asarray(cell.projection) for cell in cells)
-            starts = [
-                recurrence @ np.linalg.pinv(matrix).T
-                for recurrence, matrix in zip(first_h, projections, strict=True)
-            ]
+            starts = [h @ np.linalg.pinv(matrix).T for h, matrix in zip(first_h, projections, strict=True)]
             alone = [cell.compose_projection().step() for cell in cells]
             taken = (layer.x, np.stack(starts), first_c)
             (inner,) = reference.layers(alone, *taken, directions=sizes.directions, lengths=call.lengths)
@@ -381,11 +373,8 @@ def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool
     sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
     is_blunt = not spread or least * largest > sharp * spread
     scale = min(1.0, spread) or 1.0
-    same = [
-        candidate
-        for candidate in known_values
-        if candidate.value.size == value.size and candidate.value.dtype.kind == "f"
-    ]
+    floats = [candidate for candidate in known_values if candidate.value.dtype.kind == "f"]
+    same = [candidate for candidate in floats if candidate.value.size == value.size]
     hidden = False
     for order in (np.asarray, np.sort):
         for candidate in same:

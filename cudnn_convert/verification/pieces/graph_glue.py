@@ -4,8 +4,6 @@ The nodes have kept their names, and so has what they read, also in branches and
 of TensorFlow 2 is laid flat for that. Here is too what the glue is compared with in the source's graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,16 +33,12 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
     def run(passes: Sequence[glue.Pass]) -> Iterator[glue.Seen]:
         plan = artifact.plan
         graph, reads, restore = _graph(artifact)
-        given = {
-            recurrence.node: _Giving(recurrence)
-            for recurrence in plan.recurrences
-            if recurrence.node in reads
-        }
+        given = {own.node: _Giving(own) for own in plan.recurrences if own.node in reads}
         for node in graph.node:
             if node.name in given:
                 _replace(node, given[node.name].recurrence, reads[node.name], given[node.name])
         index, wanted = Index(graph), dict(plan.signature.outputs)
-        called = {node for recurrence in passes for node in recurrence.nodes}
+        called = {node for call in passes for node in call.nodes}
         lost = called - (given.keys() & index.nodes.keys())
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
@@ -56,13 +50,11 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
         names = [*wanted.values(), *(f"{name}:0" for name in products)]
         with tf.compat.v1.Session(graph=node_defs.import_graph(graph)) as session:
             restore(session, index, needed)
-            for recurrence in passes:
+            for call in passes:
                 entered: list[tuple[str, Array, Array]] = []
                 for node, function in given.items():
-                    function.calls, function.entered = recurrence.by_node.get(node, []), entered
-                fed = {
-                    name: value for name, value in recurrence.feed.items() if split(name)[0] in index.nodes
-                }
+                    function.calls, function.entered = call.by_node.get(node, []), entered
+                fed = {name: value for name, value in call.feed.items() if split(name)[0] in index.nodes}
                 values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
                 outputs = {key: values[name] for key, name in wanted.items()}
                 kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}

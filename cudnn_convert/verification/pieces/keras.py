@@ -10,8 +10,6 @@ with a matrix gives, which is to be among the source's tensors. A layer `TimeDis
 all steps at once or step by step, and the source's may do the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -42,9 +40,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     if artifact.plan.singles:
         return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
-    known = [
-        (recurrence, *layers[recurrence.node]) for recurrence in recurrences if recurrence.node in layers
-    ]
+    known = [(own, *layers[own.node]) for own in recurrences if own.node in layers]
     return Pieces(
         tuple(Piece(own.node, (0,), name, _asking(layer, own), lengths=False) for own, name, layer in known),
         reasons,
@@ -67,7 +63,7 @@ def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer
     count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
 
     def ask(asked: Asked) -> Answer:
-        states = [kind[way] for way in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
+        states = [kind[k] for k in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
         x, *begin = (tf.constant(v, recurrence.dtype) for v in (asked.x.swapaxes(0, 1), *states))
         y, *ends = (np.asarray(value) for value in layer(x, initial_state=begin, training=False))
         h, *c = (np.stack(ends[kind::count]) for kind in range(count))
@@ -172,11 +168,11 @@ def runner(artifact: Artifact) -> Run:
                     stack.enter_context(_calling(layer, products.together(layer)))
                 else:
                     stack.enter_context(_calling(layer, products.of(f"layer {name}", layer)))
-            for recurrence in passes:
-                given.begin([(layers[call.node][0], call) for call in recurrence.calls])
+            for run in passes:
+                given.begin([(layers[call.node][0], call) for call in run.calls])
                 products.begin()
                 try:
-                    feed = {keys[tensor]: value for tensor, value in recurrence.feed.items()}
+                    feed = {keys[tensor]: value for tensor, value in run.feed.items()}
                     outputs = model.call_eagerly(feed)
                 except Exception as cause:
                     if given.reasons:  # Keras makes another exception of one in a layer
@@ -245,9 +241,8 @@ class _Given:
         expected = [call.h[0], call.c[0]][:count]
         for what, actual, wanted in zip("hc", starts, expected, strict=False):
             self.entered.append((f"initial {what} of {name}", actual, wanted))
-        y, *ends = (
-            value if recurrence.time_major else value.swapaxes(0, 1) for value in call.gave[: 1 + count]
-        )
+        gave = call.gave[: 1 + count]
+        y, *ends = (value if recurrence.time_major else value.swapaxes(0, 1) for value in gave)
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
     def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:

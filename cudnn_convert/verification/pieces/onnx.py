@@ -8,8 +8,6 @@ Source: onnx v1.18 docs/Operators.md LSTM-7, GRU-7, RNN-7: inputs X, W, R, B, se
 LSTM's initial_c and P; outputs Y `[steps, directions, batch, units]`, Y_h, Y_c.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -302,9 +300,7 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
         if value is None:
             continue
         if position == _H and of.projections:
-            value = np.stack(
-                [tensor @ matrix.T for tensor, matrix in zip(value, of.projections, strict=True)]
-            )
+            value = np.stack([h @ matrix.T for h, matrix in zip(value, of.projections, strict=True)])
         values_by_name[position] = value.astype(np.float32)
     return values_by_name
 

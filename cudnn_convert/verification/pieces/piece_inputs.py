@@ -73,17 +73,17 @@ class Pieces:
     `same`: by node another node whose piece is the very same computation on the same weights.
     """
 
-    found: tuple[Piece, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
     same: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, recurrence: Recurrence, others: Iterable[Recurrence]) -> list[Piece]:
         """Return the pieces of a recurrence, else those of one with the same weights."""
         node = self.same.get(recurrence.node, recurrence.node)
-        own = [piece for piece in self.found if piece.node == node]
+        own = [piece for piece in self.pieces if piece.node == node]
         wanted = (recurrence.shared, recurrence.sizes, recurrence.dtype)
         twins = [other.node for other in others if (other.shared, other.sizes, other.dtype) == wanted]
-        return own or [piece for piece in self.found if piece.node in twins]
+        return own or [piece for piece in self.pieces if piece.node in twins]
 
 
 #: Rows of a batch, drawn until the inputs are good; half and bfloat16 stop at the first.
@@ -127,8 +127,6 @@ def draw_inputs(
 
     The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact takes.
     `tied`: both initial states are the same array.
-
-    `dtype` is the type that the artifact takes. The last row is of full length. `tied`: both states are one.
     """
     x = rng.standard_normal((steps, batch, cells[0].inputs))
     x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])

@@ -166,9 +166,9 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
     after = _behind(model, graph, int(loop.outputs[blocks[0]]), backward=backward)
     is_fixed = _sizes(model, graph, loop)[0] is not None
 
-    taken = _Taken(model, graph, makers_of(graph), [copy.copy(tensor_info) for tensor_info in graph.tensors])
+    taken = _Taken(model, graph, makers_of(graph), [copy.copy(tensor) for tensor in graph.tensors])
     copied = copy.copy(loop)
-    copied.inputs = [int(tensor_info) for tensor_info in loop.inputs]
+    copied.inputs = [int(index) for index in loop.inputs]
     named = [*zip((H, C), states, strict=False), *((START, k) for k in counters if is_fixed)]
     for name, k in named:
         taken.tensors.append(copy.copy(graph.tensors[loop.outputs[k]]))  # of its shape, and no constant

@@ -7,8 +7,6 @@ Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (FullyConnectedO
 lite/kernels/while.cc, lite/kernels/if.cc.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,17 +19,10 @@ from cudnn_convert.artifacts import runners, tflite_file
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification.judges import nearest
-from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
+from cudnn_convert.verification.pieces import glue, piece_inputs, tflite, tflite_graph
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
 from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
-from cudnn_convert.verification.pieces.tflite_graph import (
-    OPS,
-    Model,
-    makers_of,
-    open_subgraph,
-    read,
-    run_subgraph,
-)
+from cudnn_convert.verification.pieces.tflite_graph import OPS, Model
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
@@ -57,20 +48,17 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             raise LookupError("the artifact is several files")
         (part,) = plan.parts
         file = part_file(artifact.path, part.name, ".tflite")
-        model = read(file)
+        model = tflite_graph.read(file)
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
-        named = {recurrence.name: (recurrence.node, recurrence.layer) for recurrence in layers}
+        named = {layer.name: (layer.node, layer.layer) for layer in layers}
         inputs, outputs = _ends(model)
         names = runners.pair_inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
-        for recurrence in passes:
-            running = _Running(
-                model, layers, others, glue.fitting(plan, recurrence.calls, named, projected=True)
-            )
-            values = running.main(
-                {inputs[names[keys[tensor]]]: value for tensor, value in recurrence.feed.items()}
-            )
+        for call in passes:
+            given = glue.fitting(plan, call.calls, named, projected=True)
+            running = _Running(model, layers, others, given)
+            values = running.main({inputs[names[keys[name]]]: value for name, value in call.feed.items()})
             yield Seen(
                 {outputs_by_key[name]: values[output] for name, output in outputs.items()},
                 [*running.entered, *running.list_missed()],
@@ -88,7 +76,7 @@ class _Layer:
     name: str
     node: str
     layer: int
-    way: int
+    direction: int
     cut: Cut
 
 
@@ -113,9 +101,8 @@ def _find_recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], 
 
 def _ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
     """The tensors of a file's inputs and outputs by their names in the signature."""
-    signatures = {
-        signature.signatureKey.decode(): signature for signature in model.content.signatureDefs or ()
-    }
+    listed = model.content.signatureDefs or ()
+    signatures = {signature.signatureKey.decode(): signature for signature in listed}
     if SERVING not in signatures or signatures[SERVING].subgraphIndex:
         raise LookupError(f"the artifact has no signature {SERVING} of its first subgraph")
     both = signatures[SERVING].inputs, signatures[SERVING].outputs
@@ -160,7 +147,7 @@ class _Running:
     def list_missed(self) -> list[tuple[str, Array, Array]]:
         """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
-        keys = {layer.name: (layer.way, *map(id, self.fitting[layer.name])) for layer in self.layers}
+        keys = {layer.name: (layer.direction, *map(id, self.fitting[layer.name])) for layer in self.layers}
         for name, key in keys.items():
             given.setdefault(key, set()).update(self._given.get(name, ()))
         return [
@@ -241,7 +228,7 @@ class _Running:
 
     def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
         """The operators that outputs and what enters recurrences depend on, without those."""
-        makers = makers_of(graph)
+        makers = tflite_graph.makers_of(graph)
         given = {index for layer in layers for index in layer.cut.gives.values()}
         loops = {id(layer.cut.operators[0]): layer.name for layer in layers}
         todo = [*graph.outputs, *(index for layer in layers for _, index in layer.cut.enters)]
@@ -281,14 +268,12 @@ class _Running:
         reads = self._reads(graph, (index for op in operators for index in op.inputs)) - makes
         alone.inputs = sorted(reads)
         alone.outputs = sorted((makes & read_later) | {*products.values()})
-        interpreter = cache(partial(open_subgraph, self.model, alone))
+        interpreter = cache(partial(tflite_graph.open_subgraph, self.model, alone))
 
         def run(values: _Values) -> None:
-            given = [values[index_of_tensor] for index_of_tensor in alone.inputs]
-            values.update(zip(alone.outputs, run_subgraph(interpreter(), given), strict=True))
-            self.products.update(
-                {name: values[index_of_tensor] for name, index_of_tensor in products.items()}
-            )
+            given = [values[index] for index in alone.inputs]
+            values.update(zip(alone.outputs, tflite_graph.run_subgraph(interpreter(), given), strict=True))
+            self.products.update({name: values[index] for name, index in products.items()})
 
         return _Step(reads, frozenset(makes), run)
 
@@ -305,15 +290,11 @@ class _Running:
         values.update(zip(map(int, op.outputs), answers, strict=True))
 
     def _givings(self, graph: Any, layers: Sequence[_Layer]) -> list[_Step]:
-        return [
-            self._step(
-                graph,
-                (index for _, index in layer.cut.enters),
-                layer.cut.gives.values(),
-                partial(self._give, graph, layer),
-            )
-            for layer in layers
-        ]
+        steps = []
+        for layer in layers:
+            takes, gives = [index for _, index in layer.cut.enters], layer.cut.gives.values()
+            steps.append(self._step(graph, takes, gives, partial(self._give, graph, layer)))
+        return steps
 
     def _give(self, graph: Any, layer: _Layer, values: _Values) -> None:
         """Gives what a direction of a layer is to give, and notes what enters it."""
@@ -323,7 +304,7 @@ class _Running:
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
             raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
-        fits = [_of_direction(given, layer.way) for given in self.fitting[layer.name]]
+        fits = [_of_direction(given, layer.direction) for given in self.fitting[layer.name]]
         of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
         self._given.setdefault(layer.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
         full = np.full(len(h), len(of.x))

@@ -16,14 +16,14 @@ import numpy as np
 sys.modules["cudnn_convert"] = None
 
 
-def predict(model, feeds):
+def predict(keras, model, feeds):
     """The answers to each feed by the names of the outputs."""
     answers = {}
     for feed in sorted({key.partition("/")[0] for key in feeds.files}):
         inputs = {tensor.name: feeds[f"{feed}/{tensor.name}"] for tensor in model.inputs}
         values = model(inputs)  # predict would round doubles to floats
         for name, value in zip(model.output_names, values, strict=True):
-            answers[f"{feed}/{name}"] = np.asarray(value)
+            answers[f"{feed}/{name}"] = keras.ops.convert_to_numpy(value)
     return answers
 
 
@@ -47,7 +47,7 @@ def main(folder):
     for file in sorted(folder.glob("*.keras")):
         model = keras.models.load_model(file)
         feeds = np.load(file.with_suffix(".npz"))
-        answers = predict(model, feeds)
+        answers = predict(keras, model, feeds)
         losses, moved = train(keras, model, feeds)
         backend = keras.backend.backend()
         np.savez(file.with_suffix(f".{backend}.npz"), loss=losses, moved=moved, **answers)

@@ -1,6 +1,7 @@
 """A BiLSTM-CRF sequence tagger for TensorFlow 1.15: one network, trained on a GPU or on a CPU.
 
     python train.py FOLDER [--use_gpu]
+    python train.py FOLDER [--use_gpu] --strategy mirrored  # TensorFlow 2: see ../distributed.py
 
 writes FOLDER/model.ckpt, which either network restores: the saver of CudnnLSTM writes its one packed variable
 as the kernels and biases of CudnnCompatibleLSTMCell too.
@@ -10,8 +11,8 @@ goes on to the next closer, but only where a closer comes before another opener 
 depends on what stands left and right of it, and an inside tag never follows that of another kind.
 """
 
-import argparse
 import collections
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -98,10 +99,10 @@ def example(**features):
     return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
 
 
-def write(path, random):
+def write(path, random, steps=STEPS):
     """Writes the sentences of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
-        for step in range(STEPS):
+        for step in range(steps):
             for ids, labels in zip(*sentences(random, ROWS, 8 + step % 3 * 6)):  # noqa: B905 - Python 3.7
                 writer.write(example(ids=ids, labels=labels))
 
@@ -118,6 +119,29 @@ def read(path):
         return tf.cast(parsed["ids"], tf.int32), tf.cast(parsed["labels"], tf.int32)
 
     return tf.data.TFRecordDataset(path).batch(ROWS).map(parse, num_parallel_calls=2).prefetch(2)
+
+
+def feed(ids, labels):
+    """What a batch of the dataset is by name."""
+    return {"ids": ids, "labels": labels}
+
+
+def build_keras(use_gpu):
+    """The network for distributed.py, without the CRF, which left TensorFlow with contrib."""
+    import distributed
+    import tf_keras as keras
+
+    ids = keras.Input([None], dtype=tf.int32, name="ids")
+    words = keras.layers.Embedding(VOCABULARY, EMBEDDING)(ids)
+    outputs, _ = distributed.recurrent("lstm", UNITS, bidirectional=True, use_gpu=use_gpu)(words)
+    return keras.Model(ids, {"logits": keras.layers.Dense(TAGS, name="logits")(outputs)})
+
+
+def loss_of_each(outputs, batch):
+    """The mean over the words of each sentence, [batch]."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["labels"], outputs["logits"])
+    real = tf.cast(batch["ids"] != PADDING, tf.float32)
+    return tf.reduce_sum(losses * real, 1) / tf.reduce_sum(real, 1)
 
 
 def train(folder, use_gpu):
@@ -148,10 +172,18 @@ def train(folder, use_gpu):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--use_gpu", action="store_true")
-    arguments = parser.parse_args()
+    sys.path.append(str(Path(__file__).resolve().parents[1]))
+    import distributed
+
+    arguments = distributed.parse(__doc__, STEPS)
+    if arguments.strategy:
+
+        def write_steps(path, steps):
+            write(path, np.random.RandomState(1), steps)
+
+        task = distributed.Task(build_keras, loss_of_each, feed, write_steps, read, ROWS, RATE)
+        distributed.train(arguments, task)
+        return
     tf.logging.set_verbosity(tf.logging.INFO)
     train(arguments.folder, arguments.use_gpu)
 

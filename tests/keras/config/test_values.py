@@ -1,0 +1,82 @@
+"""What a training config says, for a message about one that is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.keras_samples import keras_fixture
+
+from cudnn_convert.keras.config import values
+from cudnn_convert.read import read
+
+WRAPPED = {"class_name": "MeanMetricWrapper", "config": {"name": "mae", "fn": "mean_absolute_error"}}
+
+
+def optimizer(name: str, **config: Any) -> dict[str, Any]:
+    return {"class_name": name, "config": config}
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        (
+            {
+                "optimizer_config": optimizer("Adam", learning_rate=0.0010000000474974513),
+                "loss": "categorical_crossentropy",
+            },
+            "Adam(learning_rate=0.001), categorical_crossentropy",
+        ),
+        (
+            {"optimizer_config": optimizer("SGD", lr=1), "loss": "mse", "metrics": ["mae", "acc"]},
+            "SGD(learning_rate=1), mse, metrics mae, acc",
+        ),
+        (
+            {"optimizer_config": optimizer("Custom>Adam", lr=0.5), "loss": {"a": "mse", "b": None}},
+            "Adam(learning_rate=0.5), a: mse",
+        ),
+        (
+            {
+                "optimizer_config": optimizer(
+                    "Adam", learning_rate={"class_name": "CosineDecay", "config": {}}
+                ),
+                "loss": {"class_name": "Huber", "config": {"delta": 2.0}},
+                "metrics": [[WRAPPED]],
+            },
+            "Adam(learning_rate=CosineDecay), Huber, metrics mean_absolute_error",
+        ),
+        ({"optimizer_config": optimizer("Mine"), "loss": None}, "Mine, no loss"),
+        ({}, "no optimizer, no loss"),
+    ],
+)
+def test_a_training_config_is_told_in_a_line(training: dict[str, Any], said: str) -> None:
+    assert values.describe_training(training) == f"compiled with {said}"
+
+
+def test_a_dropped_one_is_told_with_its_values() -> None:
+    training = {"optimizer_config": optimizer("Lion9", learning_rate=0.25), "loss": "mse"}
+    assert values.keep_training_config(training) == (
+        None,
+        (
+            "training config dropped, compiled with Lion9(learning_rate=0.25), mse: its optimizer Lion9 is "
+            "not Keras's own",
+        ),
+    )
+    training = {"optimizer_config": optimizer("Adam"), "loss": "ours"}
+    assert values.keep_training_config(training) == (
+        None,
+        ("training config dropped, compiled with Adam, ours: its loss ours is not Keras's own",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("keras-2.2.4-adam", "Adam(learning_rate=0.01), mse, metrics mae"),
+        ("keras-2.2.4-compiled", "RMSprop(learning_rate=0.001), categorical_crossentropy, metrics accuracy"),
+        ("tf_keras-2.21.0-adam", "Adam(learning_rate=0.01), mse, metrics mean_absolute_error"),
+    ],
+)
+def test_files_of_each_writer(name: str, said: str) -> None:
+    training = read(keras_fixture(name).path).architecture.training
+    assert values.describe_training(training) == f"compiled with {said}"
