@@ -116,7 +116,8 @@ _ANSWERS: Final = (
 )
 _UNROLLED: Final = """\
 A loop, unless there are few steps and their number is fixed: an unrolled graph takes one number of steps, and
-its set-up grows with it."""
+its set-up grows with it. `parallel_iterations` and `swap_memory` matter little to a loop on a CPU: each step
+waits for the one before."""
 _LOOPS: Final = """\
 The baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys 2018), of
 TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its weights and
