@@ -36,6 +36,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "cli/terminal.py: what --format {} writes": "the title of a map",
         "cli/terminal.py: note: format {}": "another call, which test_cli.py makes",
         "artifacts/call.py: input {}": "another call of `run`, which test_call.py makes",
+        "artifacts/call.py: give inputs with --data": "another call of `run`, which test_call.py makes",
         "cli/commands.py: on those of --data": "what the help says of `run`",
         "pipeline.py: --data {}": "where the mistake is, with the path",
         "cli/commands.py: examples": "calls, which test_cli.py parses",
