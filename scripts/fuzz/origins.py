@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import json
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +18,8 @@ from typing import Any
 import examples
 import h5py
 import numpy as np
-import pyarrow
 import tensorflow as tf
 from google.protobuf import text_format
-from pyarrow import parquet
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert import convert
@@ -178,11 +178,17 @@ def _examples() -> Iterator[Origin]:
         for k, row in enumerate(rows)
     )
     yield Origin("data of CSV", "a.csv", {"a.csv": "\n".join(["x,ids,word", *cells]).encode()}, "csv")
-    table = io.BytesIO()
-    columns = {key: [row[key] for row in rows] for key in ("x", "ids")}
-    columns |= {key: [row[key][0] for row in rows] for key in ("image", "word")}
-    parquet.write_table(pyarrow.table(columns), table)
-    yield Origin("data of Parquet", "a.parquet", {"a.parquet": table.getvalue()}, "parquet")
+    if importlib.util.find_spec("pyarrow"):
+        import pyarrow
+        from pyarrow import parquet
+
+        table = io.BytesIO()
+        columns = {key: [row[key] for row in rows] for key in ("x", "ids")}
+        columns |= {key: [row[key][0] for row in rows] for key in ("image", "word")}
+        parquet.write_table(pyarrow.table(columns), table)
+        yield Origin("data of Parquet", "a.parquet", {"a.parquet": table.getvalue()}, "parquet")
+    else:
+        print("Parquet is left out; install it: pip install 'cudnn-convert[parquet]'", file=sys.stderr)
     array = io.BytesIO()
     np.save(array, rng.normal(size=(7, 3, 2)).astype(np.float32))
     yield Origin("data of NumPy", "x.npy", {"x.npy": array.getvalue()}, "npy")

@@ -235,15 +235,26 @@ def halved(x: Any, bound: Any) -> Any:
     )
 
 
-def test_branches_stay_calls_and_loops_do_not() -> None:
-    """Of a branch made of Switch nodes both sides run, if one without values."""
-    body = inlining.trace_function(halved, *SPECS)
-    _, functions = inlining.library(halved, *SPECS)
+def halved_once(x: Any, bound: Any) -> Any:
+    """A branch around a branch."""
+    total = tf.reduce_sum(x)
+
+    def halve() -> Any:
+        return tf.cond(total > 2 * bound, lambda: total / 4, lambda: total / 2)
+
+    return tf.cond(total > bound, halve, lambda: total)
+
+
+@pytest.mark.parametrize(("function", "lowered"), [(halved_once, False), (halved, True)])
+def test_branches_stay_calls_unless_a_loop_does_not(function: Any, lowered: bool) -> None:
+    """Of a branch made of Switch nodes both sides run, one without values; a loop's nodes need it."""
+    body = inlining.trace_function(function, *SPECS)
+    _, functions = inlining.library(function, *SPECS)
     for nodes in (body.nodes, body.library, functions):
-        inner = [node for function in nodes for node in getattr(function, "node_def", [function])]
+        inner = [node for made in nodes for node in getattr(made, "node_def", [made])]
         branches = [node for node in inner if node.op in {"If", "StatelessIf"}]
         loops = [node for node in inner if node.op in {"While", "StatelessWhile"}]
         assert branches
-        assert not any(node.attr[LOWERED].b for node in branches)
-        assert nodes is body.nodes or loops
+        assert {LOWERED in node.attr and node.attr[LOWERED].b for node in branches} == {lowered}
+        assert nodes is body.nodes or bool(loops) is lowered
         assert all(node.attr[LOWERED].b for node in loops)
