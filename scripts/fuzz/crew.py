@@ -11,6 +11,7 @@ import resource
 import select
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -169,6 +170,7 @@ class _Worker:
 
 def _bounded(folder: Path) -> None:
     """What a worker may take; its own words go to a file, the end of which tells how it died."""
+    sys.dont_write_bytecode = True  # a module imported in a look is no file that the look writes
     sink = os.open(folder / "stderr", os.O_RDWR | os.O_CREAT)
     for stream in (0, 1, 2):
         os.dup2(sink, stream)
