@@ -20,6 +20,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 LOGICAL_CPUS = 2
@@ -56,12 +57,12 @@ def span(text):
 class Task(collections.namedtuple("Task", "build loss feed write read rows rate")):
     """What a script trains.
 
-    build(use_gpu)      : a tf_keras model whose outputs are a dictionary.
-    loss(outputs, batch): the loss of each example of a batch, [batch].
-    feed(*tensors)      : the dictionary `batch` of what the dataset gives: the model's inputs, and labels.
-    write(path, steps)  : writes the records of so many steps, `rows` a step.
-    read(path)          : their dataset: batched first, then parsed at once, prefetched last.
-    rate                : of Adam.
+    build(use_gpu)            : a tf_keras model whose outputs are a dictionary.
+    loss(outputs, batch)      : the loss of each example of a batch, [batch].
+    feed(*tensors)            : the dictionary `batch` of what the dataset gives: inputs and labels.
+    write(path, random, steps): writes the records of so many steps, `rows` a step, drawn from `random`.
+    read(path)                : their dataset: batched first, then parsed at once, prefetched last.
+    rate                      : of Adam.
     """
 
 
@@ -73,7 +74,7 @@ def train(arguments, task):
     folder = Path(arguments.folder, f"worker-{worker}" if worker else "")
     folder.mkdir(parents=True, exist_ok=True)
     records = str(folder / "train.tfrecord")
-    task.write(records, arguments.steps)
+    task.write(records, np.random.RandomState(1), arguments.steps)
     tf_keras.utils.set_random_seed(1)
     with strategy.scope():
         model, optimizer = task.build(arguments.use_gpu), tf_keras.optimizers.Adam(task.rate)
@@ -83,9 +84,8 @@ def train(arguments, task):
         batch = task.feed(*tensors)
         with tf.GradientTape() as tape:
             outputs = model({name: batch[name] for name in model.input_names}, training=True)
-            value = (
-                tf.reduce_sum(task.loss(outputs, batch)) / task.rows
-            )  # of the whole batch, for shares are summed
+            # Of the whole batch, for shares are summed.
+            value = tf.reduce_sum(task.loss(outputs, batch)) / task.rows
         gradients = tape.gradient(value, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return value

@@ -169,18 +169,18 @@ def main():
     arguments = distributed.parse(__doc__, EPOCHS * parts())
     if arguments.strategy:
 
-        def write_once(path, _):
-            write(path)
-
         def read_again(path):
             return dataset(path, epochs=-1)
 
+        def write_once(path, _random, _steps):
+            write(path)
+
         task = distributed.Task(build_keras, loss_of_each, feed, write_once, read_again, ROWS, RATE)
         distributed.train(arguments, task)
-        return
-    tf.logging.set_verbosity(tf.logging.INFO)
-    train(arguments.folder, arguments.use_gpu)
-    export(arguments.folder, arguments.use_gpu)
+    else:
+        tf.logging.set_verbosity(tf.logging.INFO)
+        train(arguments.folder, arguments.use_gpu)
+        export(arguments.folder, arguments.use_gpu)
 
 
 if __name__ == "__main__":

@@ -177,15 +177,11 @@ def main():
 
     arguments = distributed.parse(__doc__, STEPS)
     if arguments.strategy:
-
-        def write_steps(path, steps):
-            write(path, np.random.RandomState(1), steps)
-
-        task = distributed.Task(build_keras, loss_of_each, feed, write_steps, read, ROWS, RATE)
+        task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
         distributed.train(arguments, task)
-        return
-    tf.logging.set_verbosity(tf.logging.INFO)
-    train(arguments.folder, arguments.use_gpu)
+    else:
+        tf.logging.set_verbosity(tf.logging.INFO)
+        train(arguments.folder, arguments.use_gpu)
 
 
 if __name__ == "__main__":
