@@ -186,8 +186,7 @@ def verify_plan(
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
     if not result.passed:
-        reasons = [targets.failure_message(result, options)] if options.quantize else _failures(result)
-        raise VerificationError(result, *(f"{path}: {reason}" for reason in reasons))
+        raise VerificationError(result, *(f"{path}: {reason}" for reason in _failures(result, options)))
     if result.unproven:
         raise UnprovenError(path, [_unproven(node, result) for node in result.unproven])
     if result.streaming is not None and not result.streaming.compared:
@@ -199,9 +198,16 @@ def verify_plan(
     return result
 
 
-def _failures(result: Verification) -> Iterator[str]:
-    """A line for each output, recurrence, product and weight that failed a verification."""
-    yield from (f"output {each.output}: {each.message}" for each in result.outputs if not each.passed)
+def _failures(result: Verification, options: Options) -> Iterator[str]:
+    """A line for each output, recurrence, product and weight that failed a verification.
+
+    Outputs of an artifact of lower precision have one line, with the bound.
+    """
+    wrong = [each for each in result.outputs if not each.passed]
+    if options.quantize and wrong:
+        yield targets.failure_message(result, options)
+    else:
+        yield from (f"output {each.output}: {each.message}" for each in wrong)
     for piece in result.recurrences:
         if not piece.passed:
             yield f"recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"

@@ -98,13 +98,17 @@ def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, 
             break
         carried = [state[sources] for state in carried]
         moved = [_move(rng, state[sources]) for state in moved]
-        fed = np.array([_next(path) for example in examples for path in example.paths], tokens.dtype)
+        paths = [path for example in examples for path in example.paths]
+        fed = np.array([_next(path, number + 1) for path in paths], tokens.dtype)
     return Result(examples, noise)
 
 
-def _next(path: Path) -> int:
-    """The token that a path's next step reads: 0 where nothing is read of its answer."""
-    return path.tokens[-1] if path.tokens and not path.ended and path.score > -np.inf else 0
+def _next(path: Path, length: int) -> int:
+    """The token that a path's next step reads: its last, if it got it in this step; else 0.
+
+    A step in int8 takes its scales from all rows, so rows whose answers are not read must be alike too.
+    """
+    return path.tokens[-1] if len(path.tokens) == length else 0
 
 
 def _move(rng: np.random.Generator, state: Array) -> Array:

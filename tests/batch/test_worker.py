@@ -96,7 +96,7 @@ def test_numbers_that_differ_have_their_proof_and_page(
 ) -> None:
     page = tmp_path / "pages" / "out.html" if asks_for_page else None
     options = {"format": "npz", "atol": 0.0, "rtol": 0.0}
-    monkeypatch.setattr(pipeline, "_failures", lambda result: ["output y: too far"])
+    monkeypatch.setattr(pipeline, "_failures", lambda result, options: ["output y: too far"])
     verify = pipeline.check.verify_artifact
 
     def fail(*given: Any) -> Verification:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cudnn_convert import targets
+from cudnn_convert import pipeline, targets
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.report import OutputReport, Verification
+from cudnn_convert.report import OutputReport, StreamReport, Verification
 
 GIVEN: dict[str, Any] = {"format": "onnx", "quantize": "int8", "max_error": 0.25, "data": Path("feeds.npz")}
 
@@ -92,6 +93,12 @@ def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | 
         "--quantize: expected no error above 0.25 on f.npz: 9 of 90, found 3 of 6 values differ in output "
         "tags; leave out --quantize and --max-error"
     )
+
+
+def test_what_fails_beside_the_outputs_is_told_in_its_place() -> None:
+    streaming = StreamReport(False, ("of 1",), compared=6, worst=1.0, needed=2.0, message="y differs")
+    failed = replace(result(output("good", 0.25)), passed=False, streaming=streaming)
+    assert [*pipeline._failures(failed, Options(**GIVEN))] == ["streaming: y differs"]
 
 
 def test_a_gate_that_holds_tells_the_largest_error() -> None:

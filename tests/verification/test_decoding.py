@@ -94,6 +94,29 @@ def test_the_librarys_search_is_proven(decoder: Decoder) -> None:
     assert report.needed < 1
 
 
+@pytest.mark.parametrize("decoder", [BEAM, SAMPLE], ids=["beam", "sample"])
+def test_a_step_that_takes_its_scale_from_all_rows_is_proven(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in int8 does: rows whose answers are not read count too."""
+    plain = tf.tanh
+    monkeypatch.setattr(tf, "tanh", lambda x: plain(x) / tf.reduce_mean(tf.abs(plain(x))))
+
+    def scaled_step(feed: Any) -> dict[str, Any]:
+        h, scores = feed["h"][0], []
+        for ids in feed["ids"].T:
+            h = np.tanh(W["table"][ids.astype(int)] + h @ W["kernel"])
+            h = h / np.abs(h).mean()
+            scores.append(h @ W["out"])
+        return {"scores": np.stack(scores, 1), "h_next": h[None]}
+
+    plan: Any = SimpleNamespace(decoder=decoder)
+    report = decoding.judge_decoder(plan, scaled_step, searching(decoder), FEEDS, seed=3)
+    assert report.passed, report.message
+    assert report.judged
+    assert report.ended
+
+
 #: What is changed in a decoder's source: module, old text, new text.
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "state not gathered": (beams, "tf.gather(state, places), states)", "state, states)"),
