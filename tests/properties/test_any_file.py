@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties.budget import examples
 from support.samples import ROOT
+from support.tiers import some
 
 READERS = """
 checkpoint V2 | checkpoint V2, .meta | checkpoint V1 | checkpoint V1, .meta | checkpoint partitioned |
@@ -23,6 +25,9 @@ checkpoint folder | frozen graph | frozen graph, text | SavedModel 1 | SavedMode
 HDF5 model | HDF5 weights | archive of tf_keras | archive of Keras 3 | architecture | recording | data
 """
 NAMES = [name.strip() for name in READERS.split("|")]
+#: What TensorFlow parses takes a quarter of a second each time.
+EXAMPLES = [f"data of {kind}" for kind in ("records", "records, gzip", "CSV", "NumPy")]
+EXAMPLES += ["data of Parquet"] if importlib.util.find_spec("pyarrow") else []
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +43,10 @@ def fuzz() -> Iterator[tuple[ModuleType, ModuleType, ModuleType, dict[str, list[
 
 
 def test_no_reader_is_left_out(fuzz: Any) -> None:
-    assert sorted(fuzz[3]) == sorted(NAMES)
+    assert sorted(fuzz[3]) == sorted([*NAMES, *EXAMPLES])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *some([EXAMPLES[0]], *EXAMPLES[1:])])
 def test_it_is_read_or_refused(name: str, fuzz: Any) -> None:
     inputs, looks, trial, readers = fuzz
 
