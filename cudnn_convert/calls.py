@@ -33,7 +33,7 @@ def library_call(progress: Listener | None = None) -> Iterator[None]:
     """Hear the steps of a call, and name arguments in what it raises."""
     silence_native()
     try:
-        with _mute_import("tensorflow"), listen(_Steps(progress or current_listener())):
+        with mute_import("tensorflow"), listen(_Steps(progress or current_listener())):
             yield
     except CudnnConvertError as error:
         error.spell(spell_arguments)
@@ -41,7 +41,7 @@ def library_call(progress: Listener | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _mute_import(package: str) -> Iterator[None]:
+def mute_import(package: str) -> Iterator[None]:
     """Discard what native code prints while `package` is imported for the first time.
 
     absl writes to descriptor 2 before it reads any setting.
@@ -58,7 +58,7 @@ def _mute_import(package: str) -> Iterator[None]:
 
 
 class _MutedFinder(MetaPathFinder):
-    """Finds one package as the finders behind it do, with a loader that mutes its import."""
+    """Finds one package as all other finders do, with a loader that mutes its import."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -68,7 +68,8 @@ class _MutedFinder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._package:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
+        # Calls of several threads have one each; they would ask each other without an end.
+        others = (finder for finder in sys.meta_path if not isinstance(finder, _MutedFinder))
         specs = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and spec.loader is not None:

@@ -134,12 +134,14 @@ def shared(dataset):
 
 
 def export(model, folder, use_gpu):
-    """Writes the SavedModel, with one signature that takes a tensor for each of the model's inputs."""
+    """Writes the SavedModel: a signature with a tensor for each of the model's inputs, and the weights."""
+    served = tf.Module()
+    served.weights = model.weights
     specs = {tensor.name: tf.TensorSpec(tensor.shape, tensor.dtype, tensor.name) for tensor in model.inputs}
 
     def save():
         serve = tf.function(lambda **inputs: model(inputs, training=False)).get_concrete_function(**specs)
-        tf.saved_model.save(model, str(folder), signatures=serve)
+        tf.saved_model.save(served, str(folder), signatures=serve)
 
     if not use_gpu:
         save()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import logging
 import re
@@ -17,7 +18,7 @@ from support.flag_messages import pieces
 from support.samples import ROOT, fixture
 
 import cudnn_convert
-from cudnn_convert.calls import library_call, spell_arguments
+from cudnn_convert.calls import library_call, mute_import, spell_arguments
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.options import KINDS
 
@@ -170,6 +171,14 @@ def test_native_code_writes_nothing_to_the_callers_stderr(tmp_path: Path) -> Non
     steps = "reading planning digesting lowering writing verifying".split()
     assert list(dict.fromkeys(done.stderr.split("\n"))) == [*steps, ""]
     assert done.stdout == ""
+
+
+def test_calls_of_two_threads_mute_the_same_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its finder; neither asks the other."""
+    (tmp_path / "noisy_by_nature.py").write_text("VALUE = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    with mute_import("noisy_by_nature"), mute_import("noisy_by_nature"):
+        assert importlib.import_module("noisy_by_nature").VALUE == 3
 
 
 def test_a_notebook_shows_a_report(tmp_path: Path) -> None:

@@ -100,30 +100,30 @@ def _infer(graph: node_defs.Graph, known: Mapping[str, tf.Tensor], roles: time_a
             shapes[name] = time_axis.size_axes(value.shape, roles[name], sizes)
         return time_axis.with_sizes(graph, known, shapes)
 
-    one = [0] * len(timed)
+    alike = [0] * len(timed)
     if len(timed) > _MOST:
-        return ask(one)
+        return ask(alike)
     # Most graphs take different times; one that takes not even the same has other roles.
-    finest, *others = sorted(_partitions(len(timed)), key=max, reverse=True) if timed else [one]
+    finest, *others = sorted(_partitions(len(timed)), key=max, reverse=True) if timed else [alike]
     seen = ask(finest)
     if seen is not None or not others:
         return seen
-    same = ask(one)
+    same = ask(alike)
     if same is None:
         return None
-    between = (ask(numbers) for numbers in others if numbers != one)
+    between = (ask(numbers) for numbers in others if numbers != alike)
     return next((each for each in between if each is not None), same)
 
 
 def _choose_second(shapes: Mapping[str, tf.TensorShape], first: tf.Graph) -> dict[str, list[int]]:
     """The shape of each input in the second set of sizes, by that in the graph with the first."""
-    found = {name: first.get_tensor_by_name(name).shape.as_list() for name in shapes}
+    known = {name: first.get_tensor_by_name(name).shape.as_list() for name in shapes}
     return {
         name: [
             _SECOND[size] if stated is None else stated
             for stated, size in zip(shapes[name].as_list(), sizes, strict=True)
         ]
-        for name, sizes in found.items()
+        for name, sizes in known.items()
     }
 
 

@@ -58,8 +58,8 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
         )
         lines.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
     if model.training is not None:
-        said = values.describe_training(model.training)
-        lines.append(f"training config dropped, {said}: compile the model to train it on")
+        compiled = values.describe_training(model.training)
+        lines.append(f"training config dropped, {compiled}: compile the model to train it on")
     scaled = build_keras3.find_scaled(model)
     if scaled:
         message = "gates' weights are 6/5 of the source's, for Keras 3's hard_sigmoid is flatter by as much"

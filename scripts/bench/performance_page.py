@@ -120,7 +120,8 @@ its set-up grows with it."""
 _LOOPS: Final = """\
 The baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys 2018), of
 TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its weights and
-the first call, in a process that did so before. Calls are times over ours, as in the tables of speed."""
+the first call, in a process that did so before. Calls are times over ours, as in the tables of speed. The
+machine was shared with other work: compare ratios, which are of calls beside each other."""
 
 
 def written(sections: Mapping[str, Any]) -> dict[str, str]:
@@ -179,6 +180,8 @@ def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
             "Ranges are of medians over the sizes of the tables below, each with the size it is of; below "
             "1.00 the first named is faster. One thread, where nothing else is said."
         )
+        if note := speed.get("note"):
+            yield note
         for question, advice, figures in _ANSWERS:
             told = [f"{words}: {given}" for words, *of in figures if (given := _range(found, *of))]
             if told:
@@ -268,6 +271,8 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
         confidence=CONFIDENCE,
     )
     yield _about(section["taken"])
+    if note := section.get("note"):
+        yield note
     if section["absent"]:
         names = ", ".join(words(name) for name in section["absent"])
         yield f"Not installed where this was measured: {names}."

@@ -11,6 +11,7 @@ import tensorflow as tf
 from support import decoding_judges as judges
 from support.decoding_judges import Rules, all_sequences
 from support.decoding_models import Machine
+from support.tiers import combinations, some
 
 from cudnn_convert import decode
 
@@ -28,8 +29,7 @@ def bigrams(log_probs: Any) -> Any:
     return lambda tokens, states: (tf.gather(table, tokens), states)
 
 
-@pytest.mark.parametrize("end", [None, 2])
-@pytest.mark.parametrize("penalty", [0.0, 0.8])
+@combinations(lambda end, penalty: (end is None) == (penalty == 0), end=[None, 2], penalty=[0.0, 0.8])
 def test_a_beam_of_all_sequences_is_exact(end: int | None, penalty: float) -> None:
     """Of those that are equally good any is right: their scores are compared, and that all are there."""
     machine = Machine(vocabulary=3, n=2, seed=5)
@@ -54,7 +54,7 @@ def test_a_beam_of_all_sequences_is_exact(end: int | None, penalty: float) -> No
         np.testing.assert_allclose(ranks, sorted(ranks, reverse=True), rtol=1e-6)
 
 
-@pytest.mark.parametrize("end", [None, 2])
+@pytest.mark.parametrize("end", some([2], None))
 def test_the_number_of_examples_may_be_open(end: int | None) -> None:
     """A graph learns it when it runs."""
     initial = np.array([[0, -0.5, -1], [-1, -0.25, 0]], np.float32) if end is None else None

@@ -252,9 +252,9 @@ def describe_training(training: Mapping[str, Any]) -> str:
     config = optimizer.get("config")
     config = config if isinstance(config, Mapping) else {}
     rate = config.get("learning_rate", config.get("lr"))  # `lr` before Keras 2.3
-    said = f"{rate:.6g}" if isinstance(rate, int | float) else _title(rate)
+    shown = f"{rate:.6g}" if isinstance(rate, int | float) else _title(rate)
     name = _title(optimizer).rpartition(">")[2] or "no optimizer"
-    parts = [f"{name}(learning_rate={said})" if said else name, _title(training.get("loss")) or "no loss"]
+    parts = [f"{name}(learning_rate={shown})" if shown else name, _title(training.get("loss")) or "no loss"]
     if metrics := _title(training.get("metrics")):
         parts.append(f"metrics {metrics}")
     return f"compiled with {', '.join(parts)}"

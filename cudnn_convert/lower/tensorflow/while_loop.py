@@ -254,16 +254,16 @@ def _walk(
         (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
-    def on_one_thread() -> Any:
+    def loops_or_single() -> Any:
         return tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
 
-    def scheduled() -> tuple[Any, Any, Any]:
+    def plain_loop() -> tuple[Any, Any, Any]:
         return _loop(sums, unroll.in_python(step), state, backward=backward, together=PLAIN)
 
     if many is None:
-        y, h, c = on_one_thread()
+        y, h, c = loops_or_single()
     else:
-        y, h, c = tf.cond(tf.shape(sums[0])[1] < many, on_one_thread, scheduled)
+        y, h, c = tf.cond(tf.shape(sums[0])[1] < many, loops_or_single, plain_loop)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 

@@ -40,7 +40,8 @@ def write(case: Case, folder: Path, *, many: bool) -> None:
     lowered = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering="fast")
     bodies = [node for function in lowered.graph.library.function for node in function.node_def]
     loops = [node for node in bodies if node.op in {"While", "StatelessWhile"}]
-    executors = {node.attr["body"].func.attr["_executor"].s for node in loops}
+    attributes = [dict(node.attr["body"].func.attr) for node in loops]  # asking a proto's map adds to it
+    executors = {found["_executor"].s if "_executor" in found else b"" for found in attributes}
     assert executors == {b"SINGLE_THREADED_EXECUTOR"} | ({b""} if many else set())
     parts = (Part(SERVING, signature),)
     write_saved_model.write(folder, lowered.graph, parts, lowered.variables, provenance="{}")
