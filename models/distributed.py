@@ -11,7 +11,7 @@ FOLDER gets `ckpt-1` of tf.train.Checkpoint, with the optimizer, and the SavedMo
 it has cuDNN's op, on whatever machine it was made. Workers other than the first write to
 FOLDER/worker-<number>.
 
-`parse` is for TensorFlow 1 and Python 3.7 too, the rest for TensorFlow 2.
+`parse`, `run` and `example` are for TensorFlow 1 and Python 3.7 too, the rest for TensorFlow 2.
 """
 
 import argparse
@@ -64,6 +64,26 @@ class Task(collections.namedtuple("Task", "build loss feed write read rows rate"
     read(path)                : their dataset: batched first, then parsed at once, prefetched last.
     rate                      : of Adam.
     """
+
+
+def run(arguments, task, train_alone):
+    """Trains the task under a strategy; without one calls `train_alone(folder, use_gpu)`, of TensorFlow 1."""
+    if arguments.strategy:
+        train(arguments, task)
+    else:
+        tf.logging.set_verbosity(tf.logging.INFO)
+        train_alone(arguments.folder, arguments.use_gpu)
+
+
+def example(**features):
+    """A record of lists of numbers."""
+    fields = {}
+    for name, values in features.items():
+        if np.asarray(values).dtype.kind == "f":
+            fields[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            fields[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return tf.train.Example(features=tf.train.Features(feature=fields)).SerializeToString()
 
 
 def train(arguments, task):
@@ -165,15 +185,15 @@ def recurrent(mode, units, *, use_gpu, layers=1, bidirectional=False, dropout=0.
 def keras_layers(mode, units, layers, bidirectional, dropout):
     import tf_keras
 
-    made = []
+    stack = []
     for _ in range(layers):
         cls = {"lstm": tf_keras.layers.LSTM, "gru": tf_keras.layers.GRU}[mode]
         layer = cls(units, return_sequences=True, return_state=True)
-        made.append(tf_keras.layers.Bidirectional(layer) if bidirectional else layer)
+        stack.append(tf_keras.layers.Bidirectional(layer) if bidirectional else layer)
 
     def call(x, lengths=None, states=None):
         mask = None if lengths is None else tf.sequence_mask(lengths, tf.shape(x)[1])
-        for number, layer in enumerate(made):
+        for number, layer in enumerate(stack):
             x = tf_keras.layers.Dropout(dropout)(x) if number and dropout else x
             x, *last = layer(x, mask=mask, initial_state=states)
         return x, last
@@ -193,8 +213,8 @@ def cudnn_layer(mode, units, layers, bidirectional, dropout):
         """cuDNN's layers, whose one weight is the blob, under the name that TensorFlow 1's layers gave it."""
 
         def build(self, shape):
-            way = "bidirectional" if bidirectional else "unidirectional"
-            self.op = make_op(layers, units, shape[-1], direction=way, dropout=dropout)
+            direction = "bidirectional" if bidirectional else "unidirectional"
+            self.op = make_op(layers, units, shape[-1], direction=direction, dropout=dropout)
             size, most = int(tf.get_static_value(self.op.params_size())), units**-0.5
             start = tf_keras.initializers.RandomUniform(-most, most)
             self.opaque_kernel = self.add_weight("opaque_kernel", [size], initializer=start)

@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import distributed
+
 layers = tf.keras.layers
 
 TEXT = Path(__file__).resolve().parent / "text.txt"
@@ -46,15 +49,6 @@ def recurrent(use_gpu, **options):
     return layers.LSTM(UNITS, recurrent_activation="sigmoid", **options)
 
 
-def example(**features):
-    """A record of lists of whole numbers."""
-    made = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in features.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-
-
 def parts():
     """How many batches the text has."""
     return (len(read()[1]) - 1) // (ROWS * STEPS)
@@ -72,7 +66,7 @@ def write(path):
         for start in range(0, length, STEPS):
             for row in range(ROWS):
                 part = slice(start, start + STEPS)
-                writer.write(example(given=given[row, part], wanted=wanted[row, part]))
+                writer.write(distributed.example(given=given[row, part], wanted=wanted[row, part]))
 
 
 def dataset(path, epochs=1):
@@ -140,15 +134,14 @@ def export(folder, use_gpu):
 
 def build_keras(use_gpu):
     """The network for distributed.py, which begins each part without memory: parts go to several devices."""
-    import distributed
     import tf_keras as keras
 
     size = len(read()[0])
     given = keras.Input([None], dtype=tf.int32, name="given")
-    found = keras.layers.Embedding(size, EMBEDDING)(given)
+    hidden = keras.layers.Embedding(size, EMBEDDING)(given)
     for _ in range(2):
-        found, _ = distributed.recurrent("lstm", UNITS, use_gpu=use_gpu)(found)
-    return keras.Model(given, {"logits": keras.layers.Dense(size, name="logits")(found)})
+        hidden, _ = distributed.recurrent("lstm", UNITS, use_gpu=use_gpu)(hidden)
+    return keras.Model(given, {"logits": keras.layers.Dense(size, name="logits")(hidden)})
 
 
 def feed(given, wanted):
@@ -163,24 +156,20 @@ def loss_of_each(outputs, batch):
 
 
 def main():
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    import distributed
-
     arguments = distributed.parse(__doc__, EPOCHS * parts())
-    if arguments.strategy:
 
-        def read_again(path):
-            return dataset(path, epochs=-1)
+    def read_again(path):
+        return dataset(path, epochs=-1)
 
-        def write_once(path, _random, _steps):
-            write(path)
+    def write_once(path, _random, _steps):
+        write(path)
 
-        task = distributed.Task(build_keras, loss_of_each, feed, write_once, read_again, ROWS, RATE)
-        distributed.train(arguments, task)
-    else:
-        tf.logging.set_verbosity(tf.logging.INFO)
-        train(arguments.folder, arguments.use_gpu)
-        export(arguments.folder, arguments.use_gpu)
+    def train_and_export(folder, use_gpu):
+        train(folder, use_gpu)
+        export(folder, use_gpu)
+
+    task = distributed.Task(build_keras, loss_of_each, feed, write_once, read_again, ROWS, RATE)
+    distributed.run(arguments, task, train_and_export)
 
 
 if __name__ == "__main__":

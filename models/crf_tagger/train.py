@@ -18,6 +18,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import distributed
+
 PADDING, OPENERS, CLOSER, VOCABULARY = 0, (1, 2, 3), 4, 50
 OUTSIDE, TAGS = 0, 7  # entities of kind k begin with tag 2k - 1 and go on with 2k
 EMBEDDING, UNITS = 16, 24
@@ -90,21 +93,12 @@ def entities(words):
     return tags
 
 
-def example(**features):
-    """A record of lists of whole numbers."""
-    made = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in features.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-
-
 def write(path, random, steps=STEPS):
     """Writes the sentences of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
         for step in range(steps):
             for ids, labels in zip(*sentences(random, ROWS, 8 + step % 3 * 6)):  # noqa: B905 - Python 3.7
-                writer.write(example(ids=ids, labels=labels))
+                writer.write(distributed.example(ids=ids, labels=labels))
 
 
 def read(path):
@@ -128,7 +122,6 @@ def feed(ids, labels):
 
 def build_keras(use_gpu):
     """The network for distributed.py, without the CRF, which left TensorFlow with contrib."""
-    import distributed
     import tf_keras as keras
 
     ids = keras.Input([None], dtype=tf.int32, name="ids")
@@ -172,16 +165,8 @@ def train(folder, use_gpu):
 
 
 def main():
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    import distributed
-
-    arguments = distributed.parse(__doc__, STEPS)
-    if arguments.strategy:
-        task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
-        distributed.train(arguments, task)
-    else:
-        tf.logging.set_verbosity(tf.logging.INFO)
-        train(arguments.folder, arguments.use_gpu)
+    task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
+    distributed.run(distributed.parse(__doc__, STEPS), task, train)
 
 
 if __name__ == "__main__":

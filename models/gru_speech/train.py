@@ -18,6 +18,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import distributed
+
 FEATURES, PHONES = 13, 8
 LAYERS, UNITS = 2, 24
 ROWS, STEPS, RATE = 32, 600, 0.005
@@ -75,24 +78,12 @@ def spoken(random, frames):
     return found[:frames]
 
 
-def example(**features):
-    """A record of lists of numbers."""
-    kinds = {name: np.asarray(values).dtype.kind for name, values in features.items()}
-    made = {
-        name: tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        if kinds[name] == "f"
-        else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in features.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-
-
 def write(path, random, steps=STEPS):
     """Writes the speech of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
         for _ in range(steps):
             for features, length, phones in zip(*speech(random, ROWS, 40)):  # noqa: B905 - Python 3.7
-                writer.write(example(features=features.ravel(), length=[length], phones=phones))
+                writer.write(distributed.example(features=features.ravel(), length=[length], phones=phones))
 
 
 def read(path):
@@ -121,7 +112,6 @@ def feed(features, lengths, phones):
 
 def build_keras(use_gpu):
     """The network for distributed.py."""
-    import distributed
     import tf_keras as keras
 
     features = keras.Input([None, FEATURES], name="features")
@@ -167,16 +157,8 @@ def train(folder, use_gpu):
 
 
 def main():
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    import distributed
-
-    arguments = distributed.parse(__doc__, STEPS)
-    if arguments.strategy:
-        task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
-        distributed.train(arguments, task)
-    else:
-        tf.logging.set_verbosity(tf.logging.INFO)
-        train(arguments.folder, arguments.use_gpu)
+    task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
+    distributed.run(distributed.parse(__doc__, STEPS), task, train)
 
 
 if __name__ == "__main__":

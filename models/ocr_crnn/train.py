@@ -16,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import distributed
+
 # The seven rows of each digit; a row is five bits.
 FONT = (
     (14, 17, 19, 21, 25, 17, 14), (4, 12, 4, 4, 4, 4, 14), (14, 17, 1, 2, 4, 8, 31), (31, 2, 4, 2, 1, 17, 14),
@@ -114,24 +117,12 @@ def sparse(labels):
     return tf.SparseTensorValue(places, labels[labels >= 0], labels.shape)
 
 
-def example(**features):
-    """A record of lists of numbers."""
-    kinds = {name: np.asarray(values).dtype.kind for name, values in features.items()}
-    made = {
-        name: tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        if kinds[name] == "f"
-        else tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in features.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-
-
 def write(path, random, steps=STEPS):
     """Writes the lines of all steps, in their order, as records; an image column by column."""
     with tf.io.TFRecordWriter(path) as writer:
         for step in range(steps):
             for image, labels in zip(*lines(random, ROWS, 3 + step % 3 * 2)):  # noqa: B905 - Python 3.7
-                writer.write(example(columns=image[..., 0].T.ravel(), labels=labels))
+                writer.write(distributed.example(columns=image[..., 0].T.ravel(), labels=labels))
 
 
 def read(path):
@@ -159,16 +150,15 @@ def feed(images, labels):
 
 def build_keras(use_gpu):
     """The network for distributed.py, up to the logits, [batch, width / 2, CLASSES + 1]."""
-    import distributed
     import tf_keras as keras
 
     images = keras.Input([HEIGHT, None, 1], name="images")
-    found = keras.layers.Conv2D(6, 3, padding="same", activation="relu")(images)
-    found = keras.layers.MaxPooling2D(2, 2)(found)
-    found = keras.layers.Conv2D(8, 3, padding="same", activation="relu")(found)
-    found = keras.layers.MaxPooling2D([2, 1], [2, 1])(found)
-    found = tf.transpose(found, [0, 2, 1, 3])
-    columns = tf.reshape(found, [tf.shape(found)[0], tf.shape(found)[1], COLUMN])
+    maps = keras.layers.Conv2D(6, 3, padding="same", activation="relu")(images)
+    maps = keras.layers.MaxPooling2D(2, 2)(maps)
+    maps = keras.layers.Conv2D(8, 3, padding="same", activation="relu")(maps)
+    maps = keras.layers.MaxPooling2D([2, 1], [2, 1])(maps)
+    maps = tf.transpose(maps, [0, 2, 1, 3])
+    columns = tf.reshape(maps, [tf.shape(maps)[0], tf.shape(maps)[1], COLUMN])
     recurrence = distributed.recurrent(
         "lstm", UNITS, layers=LAYERS, bidirectional=True, dropout=DROPOUT, use_gpu=use_gpu
     )
@@ -220,16 +210,8 @@ def train(folder, use_gpu):
 
 
 def main():
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    import distributed
-
-    arguments = distributed.parse(__doc__, STEPS)
-    if arguments.strategy:
-        task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
-        distributed.train(arguments, task)
-    else:
-        tf.logging.set_verbosity(tf.logging.INFO)
-        train(arguments.folder, arguments.use_gpu)
+    task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
+    distributed.run(distributed.parse(__doc__, STEPS), task, train)
 
 
 if __name__ == "__main__":

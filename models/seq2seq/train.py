@@ -17,6 +17,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import distributed
+
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
 WORDS = ["-", *ONES.split(), "sixteen", "seventeen", "eighteen", "nineteen"]
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
@@ -131,21 +134,12 @@ def numbers(random, held_out):
     return random.choice(kept, ROWS if not held_out else 500, p=many / many.sum(), replace=not held_out)
 
 
-def example(**features):
-    """A record of lists of whole numbers."""
-    made = {
-        name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        for name, values in features.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=made)).SerializeToString()
-
-
 def write(path, random, steps=STEPS):
     """Writes the numbers of all steps, in their order, as records."""
     with tf.io.TFRecordWriter(path) as writer:
         for _ in range(steps):
             for source, target in zip(*examples(numbers(random, held_out=False))):  # noqa: B905 - Python 3.7
-                writer.write(example(source=source, target=target))
+                writer.write(distributed.example(source=source, target=target))
 
 
 def read(path):
@@ -172,7 +166,6 @@ def feed(source, target):
 
 def build_keras(use_gpu):
     """The network for distributed.py: the decoder goes on from the encoder's states."""
-    import distributed
     import tf_keras as keras
 
     source = keras.Input([None], dtype=tf.int32, name="source")
@@ -228,16 +221,8 @@ def shown(network, session, source, target):
 
 
 def main():
-    sys.path.append(str(Path(__file__).resolve().parents[1]))
-    import distributed
-
-    arguments = distributed.parse(__doc__, STEPS)
-    if arguments.strategy:
-        task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
-        distributed.train(arguments, task)
-    else:
-        tf.logging.set_verbosity(tf.logging.INFO)
-        train(arguments.folder, arguments.use_gpu)
+    task = distributed.Task(build_keras, loss_of_each, feed, write, read, ROWS, RATE)
+    distributed.run(distributed.parse(__doc__, STEPS), task, train)
 
 
 if __name__ == "__main__":
