@@ -52,9 +52,9 @@ def is_first_tier(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...] | None]:
-    """With --fast, loops of small matrices take 3 steps an iteration and 1, not 16, 4 and 1.
+    """With --fast, loops of small matrices take 2 steps an iteration and 1, not 16, 4 and 1.
 
-    The graph of a GRU is then a fourth as large. Gives the numbers that users have. Nothing is to be done
+    The graph of a GRU is then a fifth as large. Gives the numbers that users have. Nothing is to be done
     where no test has loaded TensorFlow.
     """
     if not request.config.getoption("fast") or "tensorflow" not in sys.modules:
@@ -64,7 +64,7 @@ def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...] | N
 
     shipped = layer_stack._SMALL
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer_stack, "_SMALL", (3, 1))
+        patch.setattr(layer_stack, "_SMALL", (2, 1))
         yield shipped
 
 
@@ -81,7 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """With --fast, properties that run graphs take fewer examples."""
-    settings.register_profile("fast", max_examples=3)
+    settings.register_profile("fast", max_examples=2)
     if config.getoption("fast"):
         settings.load_profile("fast")
 
@@ -114,11 +114,17 @@ def changed_files() -> list[str]:
     return files
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Takes what the test modules imported out of each garbage collection, and collects less often.
 
-    Both together are a sixth of the suite's time: TensorFlow's graphs are many small objects.
+    Both together are a sixth of the suite's time: TensorFlow's graphs are many small objects. With --fast,
+    graphs do not keep the Python stack of each node either, a twentieth: under pytest it is a hundred frames.
     """
+    if session.config.getoption("fast") and "tensorflow" in sys.modules:
+        from tensorflow.python.util import tf_stack
+
+        stack = tf_stack.extract_stack()
+        tf_stack.extract_stack = lambda stacklevel=1: stack
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)

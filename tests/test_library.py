@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from support.command_line import DATA, beside, contents, copied
 from support.samples import fixture
+from support.tiers import some
 
 import cudnn_convert
 from cudnn_convert.model import InMemory
@@ -22,7 +23,8 @@ from cudnn_convert.options import READING, VOUCHED, Options
 from cudnn_convert.read import read
 from cudnn_convert.targets.bundle import write_bundle
 
-FORMATS = ("savedmodel", "frozen", "onnx")
+#: Frozen graphs are written and opened much as SavedModels are.
+FORMATS = some(["savedmodel", "onnx"], "frozen")
 SINGLE = {"frozen": "out.pb", "onnx": "out.onnx"}
 
 

@@ -29,7 +29,6 @@ from support.tiers import tier
 #: One of each kind of command: each flag that `inspect` writes by itself, each format that it chooses;
 #: weights alone, strings, states. Other tests convert each sample.
 SOME: Final = frozenset(
-    "1.8.0-frozen_binary 1.15.5-dropout_needs_set "
     "1.15.5-object_lstm_2l 1.15.5-saved_model_tags 1.15.5-saved_model_words 1.15.5-state_lstm "
     "keras-2.2.4-custom_layer tf.keras-1.15.5-deferred".split()
 )

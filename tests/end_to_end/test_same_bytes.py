@@ -22,7 +22,7 @@ JOBS = (*((name, form) for name in SAMPLES for form in FORMATS), ("1.15.5-while_
 #: A sample of each format, and a format of each sample.
 SOME = (
     ("1.15.5-twins_training", "checkpoint"),
-    ("1.15.5-twins_training", "tflite"),
+    ("1.15.5-gru_bi", "tflite"),
     ("1.15.5-gru_bi", "onnx"),
     ("1.15.5-v3_lengths_time_major", "savedmodel"),
     ("1.12.3-while_refine", "onnx"),

@@ -17,7 +17,7 @@ from support.command_line import command
 from support.keras3_samples import exported
 from support.keras_samples import keras_fixture
 from support.samples import FIXTURES, ROOT, STATEFUL, Fixture, fixture
-from support.tiers import tier
+from support.tiers import combinations, tier
 
 import cudnn_convert
 from cudnn_convert.artifacts import origin
@@ -171,7 +171,7 @@ def test_weights_without_a_graph_are_run_in_chunks_too(tmp_path: Path, sample: F
 MODELS = {"gru_speech": ("model.ckpt", "probabilities:0"), "char_lm": ("model.h5", "next")}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@combinations(lambda name: name == "char_lm", name=MODELS)
 def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As printed; a process without the package gives recorded calls in chunks, and gets the answers."""
     file, output = MODELS[name]

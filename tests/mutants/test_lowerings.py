@@ -40,7 +40,6 @@ FIRST: dict[tuple[str, Mode], frozenset[str]] = {
     ("savedmodel-fast", Mode.LSTM): frozenset({"directions_swapped", "state_of_last_step"}),
     ("savedmodel-portable", Mode.LSTM): frozenset({"without_c"}),
     ("tflite", Mode.LSTM): frozenset({"without_c"}),
-    ("tflite", Mode.RNN_TANH): frozenset({"directions_swapped"}),
     ("checkpoint", Mode.LSTM): frozenset({"directions_swapped", "without_c", "state_of_last_step"}),
     ("checkpoint-portable", Mode.LSTM): frozenset({"directions_swapped"}),
     ("checkpoint-lstm_block", Mode.LSTM): frozenset({"directions_swapped"}),

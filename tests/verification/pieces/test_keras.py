@@ -39,7 +39,7 @@ def test_layers_are_asked_in_models_and_wrappers_and_whichever_way_they_go(
 
 def test_a_single_weight_of_a_layer_is_seen(tmp_path: Path) -> None:
     source, out = KERAS / "bidirectional" / "model.h5", tmp_path / "out.h5"
-    cudnn_convert.convert(source, out, format="h5")
+    cudnn_convert.convert(source, out, format="h5", verify=False)
     with h5py.File(out, "r+") as file:
         found: list[Any] = []
 
