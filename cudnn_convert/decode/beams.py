@@ -102,9 +102,9 @@ def _count(size: Any) -> Any:
 class _Beams(NamedTuple):
     """What the loop carries.
 
-    `tokens [n * width]` and `states [n * width, ...]` are the next step's input, token 0 where no answer is
-    read; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has
-    ended, 0 before; it is () where no token is an end.
+    `tokens [n * width]` and `states [n * width, ...]` are the next step's input, token 0 where a beam has
+    ended; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has ended, 0 before; it is
+    () where no token is an end. What beams that do not exist hold beside their scores is never read.
     """
 
     tokens: Any
@@ -161,9 +161,9 @@ class _Search:
         )
 
     def arrays(self, keep_history: bool) -> tuple[Any, ...]:
-        """Arrays of a row `[n, width]` for each step: tokens, parents and, for a history, scores."""
-        kinds = (self.rows.tokens.dtype, tf.int32, self.rows.dtype)[: 3 if keep_history else 2]
-        return tuple(tf.TensorArray(kind, self.steps, element_shape=self.shape) for kind in kinds)
+        """Arrays of a row for each step: tokens and parents `[2, n, width]`; for a history scores."""
+        kinds = ((tf.int32, [2, *self.shape]), (self.rows.dtype, self.shape))[: 2 if keep_history else 1]
+        return tuple(tf.TensorArray(kind, self.steps, element_shape=shape) for kind, shape in kinds)
 
     def goes_on(self, number: Any, beams: _Beams, _: Any) -> Any:
         """Whether a step is left that may change something; the first is always taken."""
@@ -178,17 +178,14 @@ class _Search:
         self.check_width(log_probs.shape[1])
         following = number + 1
         scores, parents, tokens = self.choose(following, log_probs, beams)
-        goes_on = exists = scores > self.rows.never
-        parents = tf.where(exists, parents, _count(self.width))
-        tokens, ended = tf.cast(tokens, beams.tokens.dtype), beams.ended
+        row, ended = (tf.stack([tokens, parents]), scores), beams.ended
         if self.can_end:
             ended = tf.gather(ended, parents, batch_dims=1)
-            goes_on = exists & (ended == 0)
-            ended = tf.where(goes_on & (tokens == self.rows.end), following, ended)
-        row = (tf.where(goes_on, tokens, self.rows.padding), parents, scores)
+            ended = tf.where(tokens == self.rows.end, following, ended)
+            tokens = tf.maximum(tokens, 0)
         places = tf.reshape(self.offsets + parents, [-1])
         after = _Beams(
-            tf.reshape(tf.where(goes_on, tokens, 0), [-1]),
+            tf.reshape(tf.cast(tokens, beams.tokens.dtype), [-1]),
             tf.nest.map_structure(lambda state: tf.gather(state, places), states),
             scores,
             ended,
@@ -201,7 +198,7 @@ class _Search:
         """The best candidates of each example: scores, parents and tokens `[n, width]`.
 
         `length` is that of a beam with a token more. Where sequences can end, each beam has a candidate more,
-        the first: itself, if it has ended.
+        the first: itself, if it has ended. Its token is -1.
         """
         rows, bias = self.rows, self.rows.bias
         vocabulary = log_probs.shape[1] or tf.shape(log_probs)[1]
@@ -252,19 +249,22 @@ class _Search:
 
     def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
         """Bring the tokens that were kept into order, and fill what the early end left out."""
-        slots = self.for_each(_count(self.width))
-        tokens, parents, *scores = (array.stack() for array in kept)
+        slots, pad = self.for_each(_count(self.width)), self.rows.padding
+        chosen, *scores = (array.stack()[:taken] if self.can_end else array.stack() for array in kept)
+        numbers, parents = tf.unstack(chosen, axis=1)
+        tokens = tf.cast(numbers, pad.dtype)
         if self.can_end:
-            tokens, parents, *scores = (part[:taken] for part in (tokens, parents, *scores))
-        exists = beams.scores > self.rows.never
-        paths = trace_paths(parents, slots)
-        sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), self.rows.padding)
+            tokens = tf.where(numbers < 0, pad, tokens)
+        paths, exists = trace_paths(parents, slots), beams.scores > self.rows.never
+        sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), pad)
         lengths = tf.where(beams.ended > 0, beams.ended, taken) if self.can_end else taken
         lengths = tf.where(exists, lengths, 0)
-        history, pad = None, self.rows.padding
+        history = None
         if scores:
-            steps = zip((tokens, parents, *scores), (pad, slots, beams.scores), strict=True)
-            history = History(*(self.order(part, row, taken, [1, 0, 2]) for part, row in steps))
+            existed = scores[0] > self.rows.never
+            parts = (tf.where(existed, tokens, pad), tf.where(existed, parents, slots), *scores)
+            rows = zip(parts, (pad, slots, beams.scores), strict=True)
+            history = History(*(self.order(part, row, taken, [1, 0, 2]) for part, row in rows))
         return BeamSearch(self.order(sequences, pad, taken, [1, 2, 0]), lengths, beams.scores, history)
 
     def order(self, kept: Any, row: Any, taken: Any, axes: list[int]) -> Any:

@@ -35,8 +35,10 @@ BEAMS = {
     "scores after the penalty": ("tf.gather(flat, best", "tf.gather(tf.reshape(ranks, shape), best"),
     "states that stay where they were": ("tf.gather(state, places), states", "state, states"),
     "tokens of other parents": ("trace_paths(parents, slots)", "parents * 0 + slots"),
-    "padding one step late": ("exists & (ended == 0)", "exists & (ended >= number)"),
-    "lengths without the end token": ("self.rows.end), following", "self.rows.end), number"),
+    "ended beams that are not padded": ("numbers < 0", "numbers < -1"),
+    "parents as tokens": ("numbers, parents = tf.unstack(", "parents, numbers = tf.unstack("),
+    "beams that do not exist": ("sequences = tf.where(exists, ", "sequences = tf.where(exists | True, "),
+    "lengths without the end token": ("self.rows.end, following", "self.rows.end, number"),
     "an end that is not kept": ("tf.gather(ended, parents, batch_dims=1)", "ended"),
     "an end where one beam has ended": ("tf.reduce_any(open_beams)", "tf.reduce_all(open_beams)"),
     "ended beams that go on": ("tf.where(has_ended, rows.never, scores)", "scores * 1"),
@@ -90,6 +92,7 @@ def rules() -> list[Rules]:
         Rules(3, 5, None, 0),
         Rules(4, 5, 0, -1, 0.6, mask),
         Rules(4, 4, 3, 9, 0.0, None, initial),
+        Rules(4, 3, None, 9, 0.0, np.tile(np.arange(5) != 2, (3, 1))),  # one sequence for four beams
     ]
 
 
