@@ -153,7 +153,7 @@ _ROWS: Final = {
         "model.keras",
         ".keras",
         pieces="keras",
-        flags=("recurrences_only",),
+        flags=("recurrences_only", "slots"),
         each=True,
         keeps_variables=True,
         layers=True,

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from support.command_line import DATA, beside, contents, copied
+from support.keras_samples import keras_fixture
 from support.samples import fixture
 from support.tiers import some
 
@@ -24,11 +25,12 @@ from cudnn_convert.read import read
 from cudnn_convert.targets.bundle import write_bundle
 
 #: Frozen graphs are written and opened much as SavedModels are.
-FORMATS = some(["savedmodel", "onnx"], "frozen")
+FORMATS = ("savedmodel", "onnx", "frozen")
+IN_FORMATS = pytest.mark.parametrize("form", some(FORMATS[:2], FORMATS[2]))
 SINGLE = {"frozen": "out.pb", "onnx": "out.onnx"}
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@IN_FORMATS
 def test_a_conversion_reports_and_says_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
@@ -57,7 +59,7 @@ def test_loggers_are_left_as_they_were(tmp_path: Path) -> None:
     assert {name: logging.getLogger(name).level for name in levels} == levels
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@IN_FORMATS
 def test_an_artifact_of_ours_is_equal_to_its_source(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-dropout_needs_set")
     cudnn_convert.convert(source.prefix, tmp_path / "out", format=form, set=["keep_prob=1"])
@@ -91,7 +93,7 @@ def other_weights(folder: Path) -> Path:
     return prefix
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@IN_FORMATS
 def test_an_artifact_of_other_weights_is_not_equal(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
     cudnn_convert.convert(source, tmp_path / "out", format=form)
@@ -192,7 +194,7 @@ def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@IN_FORMATS
 def test_a_cut_off_artifact_is_a_read_error(tmp_path: Path, form: str) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
     report = cudnn_convert.convert(source, tmp_path / "out", format=form, verify=False)
@@ -212,6 +214,19 @@ def test_a_caller_may_be_building_a_graph(tmp_path: Path, form: str) -> None:
     assert report.verification is not None
     assert report.verification.passed
     assert graph.get_operations() == []
+
+
+def test_a_model_of_the_caller_s_can_still_be_called(tmp_path: Path) -> None:
+    """tf_keras makes classes ones of version 1 where it builds in a graph, as a conversion does."""
+    import tf_keras
+
+    x = np.ones((2, 3, 4), np.float32)
+    model = tf_keras.Sequential([tf_keras.layers.LSTM(5), tf_keras.layers.Dense(2)])
+    expected = model(x)
+    cudnn_convert.convert(
+        keras_fixture("keras-2.2.4-sequential_lstm").path, tmp_path / "m.onnx", verify=False
+    )
+    np.testing.assert_array_equal(model(x), expected)
 
 
 #: Converts a source to one format after another in a process where TensorFlow 2 is off.

@@ -273,6 +273,12 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     return layer
 
 
+def list_trained(built: Any, model: Architecture) -> Pairs:
+    """The trained variables of `build_model`, in the source's order, with the mode of those it scaled."""
+    trained, _ = _order_variables(built, model.config)
+    return trained
+
+
 def find_scaled(model: Architecture) -> tuple[str, ...]:
     """The paths of layers whose gates get scaled weights, for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))

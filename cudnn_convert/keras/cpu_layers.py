@@ -81,7 +81,7 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
     Raises ReadError where weights do not fit their layers.
     """
     weights = convert_weights(path, model)
-    optimizer, dropped = _slots(model.optimizer) if slots else ((), "; keep it with --slots")
+    optimizer, dropped = _slots(model) if slots else ((), "; keep it with --slots")
     config = _with_dtype(model, layer_tree.map_entries(model.config, _change))
     changed = replace(model, config=config, weights=weights, optimizer=optimizer)
     notes = (f"optimizer state dropped{dropped}",) if dropped and model.optimizer else ()
@@ -94,13 +94,16 @@ def convert_weights(path: Path, model: Architecture) -> dict[str, Any]:
     return {name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()}
 
 
-def _slots(listed: Listed) -> tuple[tuple[tuple[str, Tensor], ...], str]:
+def _slots(model: Architecture) -> tuple[tuple[tuple[str, Tensor], ...], str]:
     """Convert an optimizer's state for the CPU layers, or tell why there is none.
 
     It has a slot for each weight, either one kind after the other, or in newer optimizers (tf_keras v2.21.0
     src/optimizers/adam.py `build`) all kinds of one weight side by side. A wrong stride mixes kinds, so that
     some bias lacks its kernels: the right stride finds the most layers.
     """
+    listed = model.optimizer
+    if not has_cudnn(model):
+        return tuple(listed), ""
     stride = max((1, 2, 3), key=lambda stride: len(_triples(listed, stride)))
     if not _triples(listed, stride):
         return (), ", for none of it has the shapes of a cuDNN layer"

@@ -41,13 +41,39 @@ def build_for_inference() -> Iterator[None]:
 
     tf.compat.v1.disable_control_flow_v2()
     try:
-        with _replace(backend, "rnn", all_steps), warnings.catch_warnings():
+        with _keep_bases(), _replace(backend, "rnn", all_steps), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with backend.deprecated_internal_learning_phase_scope(0):
                 yield
     finally:
         if is_v2:
             tf.compat.v1.enable_control_flow_v2()
+
+
+@contextmanager
+def _keep_bases() -> Iterator[None]:
+    """Give the layers and models of tf_keras their base classes back after the context.
+
+    Whatever is built in a graph of TensorFlow 1 makes its class one of version 1, for models of the caller
+    too, which can no longer be called then. Source: tf_keras v2.21.0 src/utils/version_utils.py `swap_class`.
+    """
+    from tf_keras.src.utils import version_utils
+
+    selectors = (version_utils.ModelVersionSelector, version_utils.LayerVersionSelector)
+    kept = {kind: kind.__bases__ for selector in selectors for kind in _subclasses(selector)}
+    try:
+        yield
+    finally:
+        for kind, bases in kept.items():
+            if kind.__bases__ != bases:
+                kind.__bases__ = bases
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    below: type[Any]
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
 
 
 def tf1_layers() -> dict[str, Any]:

@@ -64,10 +64,18 @@ def read(path: Path) -> Model:
         weights,
         keras_version=str(metadata.get("keras_version", "")),
         backend="tensorflow",
-        training=config.get("compile_config"),
+        training=_training(config.get("compile_config")),
         optimizer=optimizer,
     )
     return Model(path, KIND, None, {}, architecture=architecture, keras=KerasFile.ARCHIVE)
+
+
+def _training(compiled: Any) -> Any:
+    """A compile config under the keys of HDF5 files, where its optimizer is `optimizer_config`."""
+    if not isinstance(compiled, dict) or not isinstance(compiled.get("optimizer"), dict):
+        return compiled
+    entry = {key: compiled["optimizer"].get(key) for key in ("class_name", "config")}
+    return {key: value for key, value in compiled.items() if key != "optimizer"} | {"optimizer_config": entry}
 
 
 def require_whole(path: Path) -> None:

@@ -138,7 +138,8 @@ def _formats_with(option: str) -> tuple[str, ...]:
 
 
 def _other_format(flags: Sequence[str], formats: Sequence[str], options: Options) -> UsageError:
-    expected = f"expected --format {' or '.join(formats)}"
+    *others, last = formats
+    expected = f"expected --format {', '.join(others)} or {last}" if others else f"expected --format {last}"
     return UsageError(f"{', '.join(flags)}: {expected}, found {options.format}")
 
 
@@ -158,7 +159,8 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
     if not form.is_keras3:
         return replace(plan, target_model=rewritten)
     brought = classes.import_user_objects(options.custom_objects).keras
-    return replace(plan, target_model=translate.modern(path, rewritten.architecture, vouched=brought))
+    modern = translate.modern(path, rewritten.architecture, vouched=brought)
+    return replace(plan, target_model=replace(modern, notes=(*rewritten.notes, *modern.notes)))
 
 
 def check_options(options: Options) -> None:

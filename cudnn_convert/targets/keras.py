@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
-from cudnn_convert.keras import build_keras3, translate
+from cudnn_convert.keras import build_keras3, optimizer_state, translate
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -39,8 +39,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             )
             _save_model(model, part_file(path, single.name, ".keras"), provenance)
         return ()
-    write(path, plan.model.path, plan.target_model, provenance=provenance)
-    return ()
+    return write(path, plan.model.path, plan.target_model, provenance=provenance)
 
 
 def notes(modern: translate.Modern) -> tuple[str, ...]:
@@ -57,7 +56,7 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
             "weights are kept as variables of the class itself, in the order that the source has them in"
         )
         lines.append(f"{', '.join(dict.fromkeys(kept))}: {message}")
-    if model.training is not None:
+    if model.training is not None and not model.optimizer:
         compiled = values.describe_training(model.training)
         lines.append(f"training config dropped, {compiled}: compile the model to train it on")
     scaled = build_keras3.find_scaled(model)
@@ -67,16 +66,19 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> None:
-    """Write a model that was read from `source`; `provenance` is JSON.
+def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> tuple[str, ...]:
+    """Write a model that was read from `source`; `provenance` is JSON. Returns notes on its training state.
 
     Layers of unknown classes keep their config. Raises UnsupportedModelError for what Keras 3 cannot build.
     """
     model, brought = modern.model, modern.vouched
     is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
     if is_whole:
-        _save_model(build_keras3.build_model(source, modern), path, provenance)
-        return
+        built = build_keras3.build_model(source, modern)
+        trained = build_keras3.list_trained(built, model)
+        lost = optimizer_state.restore(built, model, trained) if model.optimizer else ()
+        _save_model(built, path, provenance)
+        return lost
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         saved = Path(folder) / "model.keras"
         brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
@@ -85,6 +87,9 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
         )
         _save(unconnected, modern.config, saved)
         _rewrite(saved, path, provenance)
+    return (
+        ("optimizer state dropped, for layers of unknown classes are not built",) if model.optimizer else ()
+    )
 
 
 def _save_model(model: Any, path: Path, provenance: str) -> None:

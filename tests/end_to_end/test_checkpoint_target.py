@@ -277,7 +277,7 @@ def test_a_moving_average_is_no_slot(out: Path) -> None:
 def test_its_flags_are_no_other_formats(out: Path, form: str, options: dict, flag: str) -> None:
     with pytest.raises(UsageError) as caught:
         cudnn_convert.convert(SAMPLES[GRU].prefix, out, format=form, **options)
-    formats = "checkpoint or h5" if flag == "--slots" else "checkpoint"
+    formats = "checkpoint, keras or h5" if flag == "--slots" else "checkpoint"
     assert str(caught.value) == f"{flag}: expected --format {formats}, found {form}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def test_slots_that_stand_side_by_side() -> None:
     for slot, start in ((m, 1), (v, 2)):
         for one, wanted in zip(found[start::2], expected(slot, 3), strict=True):
             np.testing.assert_allclose(one, wanted, rtol=1e-6)
-    useless = cpu_layers.rewritten(HERE, model(sequential(), {}, optimizer=_tensors(DENSE)), slots=True)
+    useless = cpu_layers.rewritten(HERE, replace(source, optimizer=_tensors(DENSE)), slots=True)
     assert useless.notes == ("optimizer state dropped, for none of it has the shapes of a cuDNN layer",)
 
 

@@ -149,7 +149,7 @@ FORMATS: Final = (
         r"expected (--format onnx)",
     ),
     Advice(
-        ["targets/__init__.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {} or {}"],
         asking_graphs.plain,
         ["--jit", "--format", "onnx"],
         r"expected (--format savedmodel) or (?P<other>frozen)",
@@ -161,10 +161,10 @@ FORMATS: Final = (
         r"with (?P<gone>--lowering) portable; leave one out",
     ),
     Advice(
-        ["targets/__init__.py: expected --format {}"],
+        ["targets/__init__.py: expected --format {} or {}"],
         asking_graphs.plain,
         ["--slots"],
-        r"expected (--format checkpoint) or (?P<other>h5)",
+        r"expected (--format checkpoint), keras or (?P<other>h5)",
         then="--format h5: expected the layers of a Keras model",
     ),
     Advice(

@@ -252,15 +252,15 @@ def describe_training(training: Mapping[str, Any]) -> str:
     config = optimizer.get("config")
     config = config if isinstance(config, Mapping) else {}
     rate = config.get("learning_rate", config.get("lr"))  # `lr` before Keras 2.3
-    shown = f"{rate:.6g}" if isinstance(rate, int | float) else _title(rate)
-    name = _title(optimizer).rpartition(">")[2] or "no optimizer"
-    parts = [f"{name}(learning_rate={shown})" if shown else name, _title(training.get("loss")) or "no loss"]
-    if metrics := _title(training.get("metrics")):
+    shown = f"{rate:.6g}" if isinstance(rate, int | float) else title_of(rate)
+    name = title_of(optimizer).rpartition(">")[2] or "no optimizer"
+    parts = [f"{name}(learning_rate={shown})" if shown else name, title_of(training.get("loss")) or "no loss"]
+    if metrics := title_of(training.get("metrics")):
         parts.append(f"metrics {metrics}")
     return f"compiled with {', '.join(parts)}"
 
 
-def _title(value: Any) -> str:
+def title_of(value: Any) -> str:
     """The name of what stands in a training config, or of all in a list or dict of outputs; "" for none."""
     if isinstance(value, Mapping) and "class_name" in value:
         config = value.get("config")
@@ -268,9 +268,9 @@ def _title(value: Any) -> str:
         function = config.get("fn") if isinstance(config, Mapping) else None
         return str(function if isinstance(function, str) else value["class_name"])
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {title}" for key, item in value.items() if (title := _title(item)))
+        return ", ".join(f"{key}: {title}" for key, item in value.items() if (title := title_of(item)))
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_title, value)))
+        return ", ".join(filter(None, map(title_of, value)))
     return "" if value is None else str(value)
 
 
