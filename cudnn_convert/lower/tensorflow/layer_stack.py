@@ -299,7 +299,8 @@ def _few_in_block(
 ) -> tuple[Any, Any, Any]:
     """Use the block for few steps, else the loop, with the block's arrays.
 
-    The loop slices the rows of the block's kernel. `added`: what the block adds to its bias.
+    The loop, which never has a single step, slices the rows of the block's kernel. `added`: what the block
+    adds to its bias.
     """
     kernel, bias = arrays
     inputs = x.shape[2]
@@ -307,7 +308,7 @@ def _few_in_block(
     def walk() -> tuple[Any, Any, Any]:
         whole = bias if added is None else bias + added
         taken, layout = [kernel[:inputs], kernel[inputs:], whole], layouts.BLOCK_LSTM_V1
-        return _other_loop(mode, x, state, lengths, taken, backward=backward, layout=layout)
+        return _other_loop(mode, x, state, lengths, taken, backward=backward, layout=layout, single=False)
 
     most = _READ // (inputs * kernel.shape[1] * kernel.dtype.size)
     few = tf.shape(x)[0] <= min(_FEW_STEPS, max(1, most))

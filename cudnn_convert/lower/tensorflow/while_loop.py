@@ -206,14 +206,15 @@ def layer(
     layout: layouts.Layout = layouts.LOOP,
     together: Sequence[int] = PLAIN,
     many: int | None = None,
+    single: bool = True,
 ) -> tuple[Any, Any, Any]:
     """Compute one pseudo-layer: `y [time, batch, width]` and the final states.
 
     `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
-    loop is run in their place.
+    loop is run in their place. `single`: whether there may be one step, which is taken without a loop.
     """
     sums, step = cell_steps(mode, x, arrays, layout)
-    walk = partial(_walk, backward=backward, together=together, many=many)
+    walk = partial(_walk, backward=backward, together=together, many=many, single=single)
     if lengths is None:
         return walk(sums, step, state)
     now = alive(x, lengths)
@@ -239,6 +240,7 @@ def _walk(
     backward: bool,
     together: Sequence[int],
     many: int | None,
+    single: bool,
 ) -> tuple[Any, Any, Any]:
     if tuple(together) == PLAIN:
         plain = unroll.in_python(step)
@@ -250,12 +252,12 @@ def _walk(
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)
 
-    def single() -> tuple[Any, Any, Any]:
+    def take_one() -> tuple[Any, Any, Any]:
         (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
     def loops_or_single() -> Any:
-        return tf.cond(tf.equal(tf.shape(sums[0])[0], 1), single, loops)
+        return tf.cond(tf.equal(tf.shape(sums[0])[0], 1), take_one, loops) if single else loops()
 
     def plain_loop() -> tuple[Any, Any, Any]:
         return _loop(sums, unroll.in_python(step), state, backward=backward, together=PLAIN)
