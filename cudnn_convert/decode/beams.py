@@ -154,8 +154,8 @@ class _Search:
             raise arguments.refuse("initial_scores", arguments.describe(wanted), arguments.describe(scores))
         examples = tf.convert_to_tensor(_count(self.n * self.width) // self.width)
         return _Beams(
-            tf.gather(self.rows.tokens, examples),
-            tf.nest.map_structure(lambda state: tf.gather(state, examples), self.rows.states),
+            arguments.take_rows(self.rows.tokens, examples),
+            tf.nest.map_structure(lambda state: arguments.take_rows(state, examples), self.rows.states),
             arguments.with_shape(tf.cast(scores, self.rows.dtype), self.shape),
             self.for_each(np.zeros(self.width, np.int32)) if self.can_end else (),
         )
@@ -186,7 +186,7 @@ class _Search:
         places = tf.reshape(self.offsets + parents, [-1])
         after = _Beams(
             tf.reshape(tf.cast(tokens, beams.tokens.dtype), [-1]),
-            tf.nest.map_structure(lambda state: tf.gather(state, places), states),
+            tf.nest.map_structure(lambda state: arguments.take_rows(state, places), states),
             scores,
             ended,
         )

@@ -33,7 +33,7 @@ BEAMS = {
     "no length penalty": ("if self.penalty:", "if False:"),
     "a penalty without the end token": ("self.penalties(), lengths)", "self.penalties(), lengths - 1)"),
     "scores after the penalty": ("tf.gather(flat, best", "tf.gather(tf.reshape(ranks, shape), best"),
-    "states that stay where they were": ("tf.gather(state, places), states", "state, states"),
+    "states that stay where they were": ("arguments.take_rows(state, places), states", "state, states"),
     "tokens of other parents": ("trace_paths(parents, slots)", "parents * 0 + slots"),
     "ended beams that are not padded": ("numbers < 0", "numbers < -1"),
     "parents as tokens": ("numbers, parents = tf.unstack(", "parents, numbers = tf.unstack("),
