@@ -12,6 +12,8 @@ driver/others/openblas_env.c.
 """
 
 import ctypes
+import faulthandler
+import json
 import os
 import re
 import shutil
@@ -213,7 +215,28 @@ def explain_crash(code: int, native: IO[bytes] | None, begin: int = 0) -> str:
     return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
 
 
-def take_streams() -> tuple[IO[bytes], IO[bytes]]:
+def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer lines of JSON on stdin by such lines on stdout, as a worker of the process `parent`.
+
+    Temporary files go to the folder `scratch`. At the end of stdin the process exits at once: destructors of
+    native libraries have crashed.
+    """
+    requests, answers = _take_streams()
+    faulthandler.enable()
+    end_with(parent, CudnnConvertError.exit_code)
+    handle_stops(stop_once)
+    use_scratch(Path(scratch))
+    silence_native()
+    try:
+        for line in requests:
+            answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    finally:
+        os._exit(0)
+
+
+def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
     """Stdin and stdout as they are; in their places nothing comes and goes."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -7,14 +7,12 @@ to stderr, a file that the pool keeps. What it has imported stays for the next m
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import math
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,24 +35,11 @@ _BUG: Final = 70
 
 
 def serve(parent: int, scratch: str, work: str) -> None:
-    """Answer requests until stdin ends, and exit at once: destructors of native libraries have crashed."""
-    requests, answers = process.take_streams()
-    faulthandler.enable()
-    process.end_with(parent, CudnnConvertError.exit_code)
-    process.handle_stops(process.stop_once)
-    process.use_scratch(Path(scratch))
-    process.silence_native()
-    try:
-        for line in requests:
-            outcome = _answer(json.loads(line), work)
-            answers.write(json.dumps(outcome).encode() + b"\n")
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
-    finally:
-        os._exit(0)
+    """Answer requests until stdin ends: `process.answer_requests`."""
+    process.answer_requests(parent, scratch, partial(_answer, work))
 
 
-def _answer(request: Request, work: str) -> Outcome:
+def _answer(work: str, request: Request) -> Outcome:
     """Do a request's work under its limits; an exception that is no refusal becomes `crashed`."""
     limits = Limits.of(request["options"].get("limit", ()))
     process.set_limits(replace(limits, memory=request["memory"]))

@@ -7,14 +7,13 @@ between two requests is nothing: the parent lets one process of a round work at 
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,21 +32,8 @@ _WARM: Final = 3
 
 
 def serve(parent: int, scratch: str) -> None:
-    """Answer requests until stdin ends, and exit at once: destructors of native libraries have crashed."""
-    requests, answers = process.take_streams()
-    faulthandler.enable()
-    process.end_with(parent, CudnnConvertError.exit_code)
-    process.handle_stops(process.stop_once)
-    process.use_scratch(Path(scratch))
-    process.silence_native()
-    server = _Server()
-    try:
-        for line in requests:
-            answers.write(json.dumps(_answer(server, json.loads(line))).encode() + b"\n")
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
-    finally:
-        os._exit(0)
+    """Answer requests until stdin ends: `process.answer_requests`."""
+    process.answer_requests(parent, scratch, partial(_answer, _Server()))
 
 
 def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
