@@ -70,8 +70,9 @@ def environment(
     folder = Path(made, version) if made else tmp_path_factory.mktemp("environment") / version
     if not made:
         python = shutil.which(f"python{version}")
-        if python is None:
-            pytest.skip(f"no Python {version} on this machine")
+        # pyenv has a command for each Python that it knows, and ends with 127 where it is not chosen.
+        if python is None or subprocess.run([python, "--version"], check=False).returncode:
+            pytest.skip(f"no Python {version} that runs on this machine")
         subprocess.run([python, "-m", "venv", str(folder)], check=True)
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
     if made:  # what the wheel needs is there
