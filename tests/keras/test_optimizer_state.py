@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tf_keras
 from support.keras_samples import keras_fixture
-from support.tiers import combinations, some
+from support.tiers import some
 
 import cudnn_convert
 from cudnn_convert.keras import optimizer_state
@@ -51,16 +51,17 @@ def batch(model: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def answers_after(model: Any, steps: int = 2) -> np.ndarray:
     x, y = batch(model)
+    model.run_eagerly = True  # tracing takes longer than some steps
     for _ in range(steps):
         model.train_on_batch(x, y)
     return np.asarray(model(x))
 
 
-@combinations(lambda name: name in (TRAINED[0], TRAINED[-1]), name=TRAINED)
+@pytest.mark.parametrize("name", some(TRAINED[:1], *TRAINED[1:]))
 def test_both_kinds_of_file_train_on_alike(tmp_path: Path, name: str) -> None:
     source = keras_fixture(name).path
     for form in ("h5", "keras"):
-        report = cudnn_convert.convert(source, tmp_path / f"m.{form}", format=form, slots=True)
+        report = cudnn_convert.convert(source, tmp_path / f"m.{form}", format=form, slots=True, verify=False)
         assert not [note for note in report.notes if "dropped" in note], report.notes
     expected = answers_after(tf_keras.models.load_model(tmp_path / "m.h5"))
     model = keras.models.load_model(tmp_path / "m.keras")
@@ -73,8 +74,8 @@ def test_both_kinds_of_file_train_on_alike(tmp_path: Path, name: str) -> None:
     assert np.abs(answers_after(anew) - expected).max() > 1e-4, "the state has no effect"
 
 
-#: Kinds side by side with others behind them, and one after the other.
-FIRST = ("adam with maxima", "older rmsprop with all")
+#: Kinds side by side, and another behind them; Adam's of Keras 2.2.4 stand one after the other.
+FIRST = ("adam with maxima",)
 
 
 @pytest.mark.parametrize("name", some(FIRST, *(name for name in OPTIMIZERS if name not in FIRST)))
