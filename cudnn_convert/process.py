@@ -1,4 +1,4 @@
-"""What a process that runs native code gets: limits, threads, stop signals, a folder, words for its end.
+"""What a process that runs native code gets: limits, threads, stop signals, requests, words for its end.
 
 libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child process
 of a command and the workers of a batch have limits of memory, time and file size, and a folder of their own

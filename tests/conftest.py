@@ -54,7 +54,7 @@ def is_first_tier(request: pytest.FixtureRequest) -> bool:
 def _short_loops(request: pytest.FixtureRequest) -> Iterator[tuple[int, ...] | None]:
     """With --fast, loops of small matrices take 2 steps an iteration and 1, not 16, 4 and 1.
 
-    The graph of a GRU is then a fifth as large. Gives the numbers that users have. Nothing is to be done
+    The graph of a GRU is then half as large. Gives the numbers that users have. Nothing is to be done
     where no test has loaded TensorFlow.
     """
     if not request.config.getoption("fast") or "tensorflow" not in sys.modules:
@@ -118,7 +118,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Takes what the test modules imported out of each garbage collection, and collects less often.
 
     Both together are a sixth of the suite's time: TensorFlow's graphs are many small objects. With --fast,
-    graphs do not keep the Python stack of each node either, a twentieth: under pytest it is a hundred frames.
+    graphs do not keep the Python stack of each node either, a twentieth: under pytest it is long.
     """
     if session.config.getoption("fast") and "tensorflow" in sys.modules:
         from tensorflow.python.util import tf_stack

@@ -80,7 +80,10 @@ def check_lengths(lengths: Any, sequences: Any) -> Any:
 
 
 def take_rows(value: Any, rows: Any) -> Any:
-    """`tf.gather` of rows in one node; its own has another for the axis, a twentieth of a search's nodes."""
+    """Take rows of a tensor as `tf.gather` does, which has a second node for the axis.
+
+    In a beam search that would be a twentieth of all nodes.
+    """
     return tf.raw_ops.Gather(params=value, indices=rows)
 
 

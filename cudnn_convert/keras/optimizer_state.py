@@ -11,7 +11,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cudnn_convert.keras.build_keras3 import Pairs
+from cudnn_convert.errors import first_line
+from cudnn_convert.keras import build_keras3
 from cudnn_convert.keras.config import values
 from cudnn_convert.model import Architecture, Tensor
 
@@ -23,27 +24,35 @@ _CLASSES: Final = {
 }
 
 
-def restore(built: Any, model: Architecture, trained: Pairs) -> tuple[str, ...]:
-    """Compile a built Keras 3 model as its source was, and set its optimizer's state.
+def restore(built: Any, model: Architecture) -> tuple[str, ...]:
+    """Compile the Keras 3 model built of `model` as its source was, and set its optimizer's state.
 
-    `trained` lists its trained variables in the source's order. Returns notes on what is left out.
+    Returns notes on what is left out. Without an optimizer's state nothing is done.
     """
+    if not model.optimizer:
+        return ()
     training, notes = values.keep_training_config(model.training)
     if training is None:
         return (*notes, "optimizer state dropped with its training config")
     try:
         optimizer, loss = _optimizer(training), _loss(training.get("loss"))
         metrics = _metrics(training.get("metrics"))
-        _set(optimizer, built, model.optimizer, trained)
-    except (KeyError, TypeError, ValueError) as cause:
-        compiled, why = values.describe_training(training), str(cause).strip().splitlines()[0]
-        return (f"training config and optimizer state dropped, {compiled}: {why}",)
-    built.compile(optimizer, loss, loss_weights=training.get("loss_weights"), metrics=metrics)
+        _set_state(optimizer, built, model)
+        built.compile(optimizer, loss, loss_weights=training.get("loss_weights"), metrics=metrics)
+    except Exception as cause:  # noqa: BLE001 - whatever Keras says to values that are not its own
+        return (describe_dropped(training, first_line(cause)),)
     return notes
 
 
-def _set(optimizer: Any, built: Any, listed: Sequence[tuple[str, Tensor]], trained: Pairs) -> None:
+def describe_dropped(training: Mapping[str, Any] | None, why: str) -> str:
+    """A note that neither the training config nor the optimizer's state is kept, and why."""
+    compiled = f", {values.describe_training(training)}" if training is not None else ""
+    return f"training config and optimizer state dropped{compiled}: {why}"
+
+
+def _set_state(optimizer: Any, built: Any, model: Architecture) -> None:
     """Build an optimizer for a model's variables, and set its slots and its counter. Raises ValueError."""
+    trained, listed = build_keras3.list_trained(built, model), model.optimizer
     variables = [variable for variable, _ in trained]
     if any(mode is not None for _, mode in trained):
         raise ValueError("gates' weights are 6/5 of the source's, and their state is not")
@@ -67,7 +76,7 @@ def _optimizer(training: Mapping[str, Any]) -> Any:
     import keras
 
     entry = training["optimizer_config"]
-    kind = str(entry["class_name"]).rpartition(">")[2]
+    kind = str(entry["class_name"])
     if kind.lower() not in _CLASSES:
         raise ValueError(f"expected one of {', '.join(_CLASSES.values())}, found {kind}")
     kind = _CLASSES[kind.lower()]
@@ -86,7 +95,7 @@ def _optimizer(training: Mapping[str, Any]) -> Any:
 
 
 def _loss(value: Any) -> Any:
-    """A loss of Keras 3, or several in a list or dict. Raises ValueError for one that it does not have."""
+    """A loss of Keras 3, or several in a list or dict. Raises ValueError where Keras 3 lacks it."""
     import keras
 
     if isinstance(value, str):
@@ -104,7 +113,7 @@ def _loss(value: Any) -> Any:
 
 
 def _metrics(value: Any) -> Any:
-    """Metrics by name, one or several in a list or dict. Raises ValueError for one that Keras 3 lacks."""
+    """Metrics by name, alone or in a list or dict. Raises ValueError where Keras 3 lacks them."""
     import keras
 
     if isinstance(value, str) or (isinstance(value, Mapping) and "class_name" in value):

@@ -54,8 +54,9 @@ def build_for_inference() -> Iterator[None]:
 def _keep_bases() -> Iterator[None]:
     """Give the layers and models of tf_keras their base classes back after the context.
 
-    Whatever is built in a graph of TensorFlow 1 makes its class one of version 1, for models of the caller
-    too, which can no longer be called then. Source: tf_keras v2.21.0 src/utils/version_utils.py `swap_class`.
+    A layer that is built in a graph of TensorFlow 1 gives its class the bases of version 1. Models of the
+    caller share the class, and cannot be called then.
+    Source: tf_keras v2.21.0 src/utils/version_utils.py `swap_class`.
     """
     from tf_keras.src.utils import version_utils
 

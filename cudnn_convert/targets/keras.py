@@ -75,8 +75,7 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
     if is_whole:
         built = build_keras3.build_model(source, modern)
-        trained = build_keras3.list_trained(built, model)
-        lost = optimizer_state.restore(built, model, trained) if model.optimizer else ()
+        lost = optimizer_state.restore(built, model)
         _save_model(built, path, provenance)
         return lost
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -87,9 +86,9 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
         )
         _save(unconnected, modern.config, saved)
         _rewrite(saved, path, provenance)
-    return (
-        ("optimizer state dropped, for layers of unknown classes are not built",) if model.optimizer else ()
-    )
+    if not model.optimizer:
+        return ()
+    return (optimizer_state.describe_dropped(model.training, "layers of unknown classes are not built"),)
 
 
 def _save_model(model: Any, path: Path, provenance: str) -> None:

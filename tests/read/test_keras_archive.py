@@ -81,14 +81,16 @@ def test_a_config_and_weights_make_an_archive(tmp_path: Path) -> None:
 
 def test_all_of_a_model_is_taken(tmp_path: Path) -> None:
     config = {"module": "keras", **CONFIG, "registered_name": None, "build_config": {}}
-    config["compile_config"] = {"loss": "mse"}
+    adam = {"class_name": "Adam", "config": {"learning_rate": 0.1}}
+    config["compile_config"] = {"loss": "mse", "optimizer": {"module": "keras.optimizers", **adam}}
     members = {NAMES[0]: json.dumps(config).encode(), NAMES[2]: weights(optimizer=2)}
     path = archive(tmp_path / "model.keras", members)
     model = keras_archive.read(path)
     found = architecture(path)
     assert (model.path, model.kind, model.graph) == (path, "Keras archive", None)
     assert found.config == {"module": "keras", **CONFIG, "registered_name": None}
-    assert (found.keras_version, found.backend, found.training) == ("2.21.0", "tensorflow", {"loss": "mse"})
+    assert (found.keras_version, found.backend) == ("2.21.0", "tensorflow")
+    assert found.training == {"loss": "mse", "optimizer_config": adam}  # as in HDF5 files
     assert [name for name, _ in found.weights["fast"]] == [f"fast/{k}:0" for k in range(3)]
     for (_, tensor), (_, array) in zip(found.weights["fast"], LSTM, strict=True):
         np.testing.assert_array_equal(tensor.read(), array, strict=True)
