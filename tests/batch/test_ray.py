@@ -104,12 +104,12 @@ def test_the_memory_of_the_driver_does_not_grow_with_the_models() -> None:
 
 @pytest.mark.every
 def test_a_stop_interrupts_the_tasks(tmp_path: Path) -> None:
-    jobs = make_jobs(tmp_path, a="hang 60", b="hang 60", c="convert")
+    jobs = make_jobs(tmp_path, a="hang 600", b="hang 600", c="convert")
     began = time.monotonic()
 
     def are_at_work() -> bool:
-        """Whether both tasks have begun: Ray's processes take their time, more where much else runs."""
-        return len([*tmp_path.rglob(MARK)]) == 2 or time.monotonic() > began + 50
+        """Whether both tasks have begun: Ray waits 60 seconds for a process before it begins another."""
+        return len([*tmp_path.rglob(MARK)]) == 2 or time.monotonic() > began + 500
 
     with begin_cluster() as cluster, ray_cluster.connect(cluster.address, None, work=WORK) as engine:
         ended = [*engine.run(jobs, are_at_work)]
@@ -117,5 +117,5 @@ def test_a_stop_interrupts_the_tasks(tmp_path: Path) -> None:
         ("a", "interrupted", 130),
         ("b", "interrupted", 130),
     ]
-    assert time.monotonic() - began < 60  # none has waited out its 60 seconds
+    assert time.monotonic() - began < 600  # none has waited out its 600 seconds
     assert not [*(tmp_path / "out").rglob("*")]
