@@ -97,7 +97,7 @@ _ANSWERS: Final = (
         "It matters most for functions of `tf.saved_model.load` "
         "(`tf.config.threading.set_intra_op_parallelism_threads`): there TensorFlow does not fuse the "
         "products of a loop's steps, and shares each of more than 16,384 multiplications among threads, as a "
-        "GRU wider than 90 units has at every step; a Session fuses them. "
+        "GRU wider than 128 units has at every step; a Session fuses them. "
         "For large batches and matrices, as many as there are cores. The table has the time with two "
         "threads over that with one.",
         (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),

@@ -100,7 +100,7 @@ def computes(monkeypatch: pytest.MonkeyPatch, change: Callable[[Layer], Layer]) 
 def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GRU as first published: the reset gate multiplies the state, not its product with the matrix."""
 
-    def before(x: Any, order: Any, *arrays: Any) -> Any:
+    def before(x: Any, order: Any, *arrays: Any, **_: bool) -> Any:
         into, matrices = (_of_gates(order, *part) for part in _both(arrays))
         gates = (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
         bias = {gate: one[1] + other[1] for gate, one, other in ((g, into[g], matrices[g]) for g in gates)}

@@ -70,6 +70,25 @@ def affine(x: Any, matrix: Any, bias: Any) -> Any:
     return tf.nn.bias_add(x @ matrix, bias)
 
 
+#: The most multiplications of a product of one row that TensorFlow leaves on one thread, if it fuses no bias.
+_UNSHARED: Final = 128 * 128
+
+
+def _state_sums(matrix: Any, bias: Any, *, apart: bool) -> Callable[[Any], Any]:
+    """The function of `h @ matrix + bias`; `apart` makes a product for each gate where that is faster.
+
+    `tf.saved_model.load` fuses no bias in the function of a loop. There one row times a matrix of more than
+    `_UNSHARED` elements wakes a second thread at each step, and takes three times as long as two products do.
+    Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism.
+    """
+    units, columns = matrix.shape
+    if not apart or not units * units <= _UNSHARED < units * columns:
+        return lambda h: affine(h, matrix, bias)
+    gates = columns // units
+    parts = [*zip(tf.split(matrix, gates, 1), tf.split(bias, gates), strict=True)]
+    return lambda h: tf.concat([affine(h, *part) for part in parts], 1)
+
+
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
 #: A GRU's kernel, recurrent kernel, bias and recurrent bias, each with the columns of all gates.
 _WHOLE: Final = 4
@@ -125,11 +144,16 @@ def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout) -> CellSteps:
-    """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last."""
+def cell_steps(
+    mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout, *, apart: bool = False
+) -> CellSteps:
+    """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
+
+    `apart`: the gates of a GRU may have separate products, where those are faster.
+    """
     order = layout.gates[mode]
     if mode is Mode.GRU:
-        return (_whole_gru if len(arrays) == _WHOLE else _gru)(x, order, *arrays)
+        return (_whole_gru if len(arrays) == _WHOLE else _gru)(x, order, *arrays, apart=apart)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
     return [times(x, kernel)], partial(step, recurrent, bias, *projection)
@@ -150,25 +174,27 @@ def _lstm(order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any) -> State
     return h @ projection[0] if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any, apart: bool) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, recurrent_bias = candidate
+    state_sums = _state_sums(recurrent, bias, apart=apart)
 
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
-        gates = rows[0] + affine(h, recurrent, bias)
+        gates = rows[0] + state_sums(h)
         return _apply_gates(order, gates, rows[1], affine(h, candidate_recurrent, recurrent_bias), h)
 
     return [times(x, kernel), times(x, candidate_kernel, candidate_bias)], step
 
 
-def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any, apart: bool) -> CellSteps:
     kernel, recurrent, bias, recurrent_bias = arrays
     sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
+    state_sums = _state_sums(recurrent, recurrent_bias, apart=apart)
 
     def step(rows: Sequence[Any], state: State) -> State:
         h = state[0]
-        gates, candidate = tf.split(affine(h, recurrent, recurrent_bias), sizes, 1)
+        gates, candidate = tf.split(state_sums(h), sizes, 1)
         return _apply_gates(order, rows[0] + gates, rows[1], candidate, h)
 
     return tf.split(times(x, kernel, bias), sizes, 2), step
@@ -213,7 +239,7 @@ def layer(
     `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
     loop is run in their place. `single`: whether there may be one step, which is taken without a loop.
     """
-    sums, step = cell_steps(mode, x, arrays, layout)
+    sums, step = cell_steps(mode, x, arrays, layout, apart=tuple(together) != PLAIN)
     walk = partial(_walk, backward=backward, together=together, many=many, single=single)
     if lengths is None:
         return walk(sums, step, state)

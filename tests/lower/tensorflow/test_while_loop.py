@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -93,6 +94,38 @@ def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
     assert [state.shape.as_list() for state in states] == [[1, None, case.units]] * len(states)
 
 
+def whole(case: Case) -> list[Any]:
+    """The stored arrays of a GRU with the columns of all gates in one matrix, as Keras keeps them."""
+    gates, recurrent, bias, *candidate = stored(case, block=False)
+    parts = zip((gates, recurrent, bias), candidate, strict=False)
+    return [*(np.concatenate(part, -1) for part in parts), np.concatenate([0 * bias, candidate[-1]])]
+
+
+@pytest.mark.parametrize("arrays", [partial(stored, block=False), whole], ids=["parts", "whole"])
+@pytest.mark.parametrize(("shared", "products"), [(-1, 0), (0, 1), (1, 0)], ids=["fewer", "one", "all"])
+def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
+    arrays: Any, shared: int, products: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that of one gate is not shared, and not in a plain loop, whose products are fused."""
+    case = Case(Mode.GRU)
+    weights = arrays(case)
+    count = weights[1].shape[1] // case.units
+    limit = case.units**2 * (count if shared == 1 else 1) + min(shared, 0)
+    monkeypatch.setattr(while_loop, "_UNSHARED", limit)
+
+    def products_of(together: tuple[int, ...]) -> int:
+        layer = partial(while_loop.layer, together=together, single=False)
+        stack = layer_stack.stack_layers(case.sizes, layer, len(weights), time_major=case.time_major)
+        judged(case, stack, weights, ((7, 3), (2, 1)))
+        with tf.Graph().as_default() as graph:
+            stack(*case.placeholders()[:3], None, *weights)
+            bodies = [node.op for item in graph.as_graph_def().library.function for node in item.node_def]
+        return bodies.count("MatMul")
+
+    usual = products_of(while_loop.PLAIN)
+    assert products_of((1, 1)) == 2 * (usual + products * (count - 1))
+
+
 @pytest.mark.usefixtures("shipped_loops")
 def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
     monkeypatch: pytest.MonkeyPatch,
@@ -101,8 +134,8 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
     case, ran = Case(Mode.GRU), []
     right = while_loop.cell_steps
 
-    def counted(*given: Any) -> Any:
-        sums, step = right(*given)
+    def counted(*given: Any, **named: bool) -> Any:
+        sums, step = right(*given, **named)
         return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
 
     monkeypatch.setattr(while_loop, "cell_steps", counted)
