@@ -50,15 +50,15 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     processes = 1 if given.quick else _PROCESSES
     until = {"rounds": 3, "seconds": 0} if given.quick else {"rounds": given.rounds, "seconds": given.seconds}
     asked = {"cells": given.cells, "shapes": shapes, "only": given.only, **until}
-    found = [
+    processes_measured = [
         children.measured("speed", threads=threads, seed=given.seed + number, **asked)
         for threads in given.threads
         for number in range(processes)
     ]
-    runs = kept.pooled(run for part in found for run in part["runs"])
-    absent = found[0]["absent"]
-    told = {"processes": processes, "round": rounds.TOLD, "seed": given.seed, **until}
-    return {"runs": runs, "absent": absent, **told}
+    runs = kept.pooled(run for part in processes_measured for run in part["runs"])
+    absent = processes_measured[0]["absent"]
+    settings = {"processes": processes, "round": rounds.TOLD, "seed": given.seed, **until}
+    return {"runs": runs, "absent": absent, **settings}
 
 
 def decoding_section(*, quick: bool) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def show(found: Mapping[str, Any]) -> bool:
         for table in listing.inputs(section):
             print(f"\n{table.plain()}")
     judged = performance_page.verdicts(found)
-    print(f"\n{performance_page.told(judged).plain()}")
+    print(f"\n{performance_page.goals_table(judged).plain()}")
     return all(one.met is not False for one in judged)
 
 

@@ -43,32 +43,32 @@ class Verdict:
     """
 
     goal: str
-    found: str
+    figure: str
     met: bool | None
 
     @property
     def word(self) -> str:
         if self.met is None:
-            return "not judged here" if self.found else "not measured"
+            return "not judged here" if self.figure else "not measured"
         return "met" if self.met else "not met"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     where: str
-    found: Ratio
+    over: Ratio
 
 
 def verdicts(timings: Sequence[Timing], vectors: Collection[str]) -> Iterator[Verdict]:
     """Every goal of speed; `vectors` are the processor's instructions, as `machine` names them."""
-    alone = [one for one in timings if one.threads == 1]
+    alone = [timing for timing in timings if timing.threads == 1]
     for (cell, shape), least in FASTER.items():
-        here = [one for one in alone if (one.cell, one.shape) == (cell, shape)]
+        here = [timing for timing in alone if (timing.cell, timing.shape) == (cell, shape)]
         goal = f"SavedModel, {cell.upper()} at {shape}: at least {least}x as fast as TensorFlow 1's cells"
         yield _least(goal, least, _over(here, "tf1", SESSION))
     goal = f"SavedModel: nowhere below {NOWHERE_BELOW}x of TensorFlow 1's cells"
     yield _least(goal, NOWHERE_BELOW, _over(alone, "tf1", SESSION), by=_high)
-    best = [place for one in alone for place in _beside(one)]
+    best = [place for timing in alone for place in _beside(timing)]
     share = round((NEAR_BEST - 1) * 100)
     yield _most(f"SavedModel: within {share} % of TensorFlow's best form without XLA", NEAR_BEST, best)
     goal = f"ONNX: at least {NEAR_NODE}x of ONNX Runtime's fused node alone, with any number of threads"
@@ -79,8 +79,8 @@ def verdicts(timings: Sequence[Timing], vectors: Collection[str]) -> Iterator[Ve
 
 
 def _over(timings: Sequence[Timing], name: str, own: str) -> list[_Place]:
-    found = [(_named(one), one.over(name, own)) for one in timings]
-    return [_Place(where, value) for where, value in found if value is not None]
+    values = [(_named(timing), timing.over(name, own)) for timing in timings]
+    return [_Place(where, value) for where, value in values if value is not None]
 
 
 def _beside(timing: Timing) -> Iterator[_Place]:
@@ -93,15 +93,15 @@ def _beside(timing: Timing) -> Iterator[_Place]:
 
 
 def _median(place: _Place) -> float:
-    return place.found.median
+    return place.over.median
 
 
 def _high(place: _Place) -> float:
-    return place.found.high
+    return place.over.high
 
 
 def _low(place: _Place) -> float:
-    return place.found.low
+    return place.over.low
 
 
 def _least(
@@ -118,7 +118,7 @@ def _most(goal: str, bound: float, places: Sequence[_Place]) -> Verdict:
 
 
 def _judged(goal: str, worst: _Place | None, met: bool) -> Verdict:
-    return Verdict(goal, f"{worst.found} ({worst.where})", met) if worst else Verdict(goal, "", None)
+    return Verdict(goal, f"{worst.over} ({worst.where})", met) if worst else Verdict(goal, "", None)
 
 
 def _named(timing: Timing) -> str:
@@ -130,9 +130,9 @@ def of_costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
     """Every goal of a conversion's cost."""
     for cost in costs:
         if bound := cost["seconds_goal"]:
-            found = ratio(cost["seconds"], cost["beside_seconds"])
+            over = ratio(cost["seconds"], cost["beside_seconds"])
             goal = f"{cost['name']}: at most {bound}x the time of {cost['beside']}"
-            yield Verdict(goal, str(found), found.median <= bound)
+            yield Verdict(goal, str(over), over.median <= bound)
         if bound := cost["bytes_goal"]:
             used = summary(cost["memory"]).median
             goal = f"{cost['name']}: at most {bound / 1e6:.0f} MB of memory"
@@ -156,9 +156,9 @@ def _row(row: Mapping[str, Any]) -> str:
 def of_inputs(section: Mapping[str, Any]) -> Iterator[Verdict]:
     """Batches are parsed at once, which is faster the more records a batch has."""
     seconds = section["batches"]["512"]
-    found = ratio(seconds["parse_then_batch"], seconds["batch_then_parse"])
+    over = ratio(seconds["parse_then_batch"], seconds["batch_then_parse"])
     goal = "records of packed bits: batch, then parse at least 3x as fast as parse, then batch, at 512"
-    yield Verdict(goal, str(found), found.median >= BATCHED)
+    yield Verdict(goal, str(over), over.median >= BATCHED)
 
 
 def of_decoding(section: Mapping[str, Any]) -> Iterator[Verdict]:
@@ -176,5 +176,5 @@ def of_decoding(section: Mapping[str, Any]) -> Iterator[Verdict]:
             *(1.1, setups["loop"][steps], setups["loop"][first]),
         ),
     ):
-        found = ratio(upper, lower)
-        yield Verdict(goal, f"{found.median:.3f} [{found.low:.3f}, {found.high:.3f}]", found.median <= most)
+        over = ratio(upper, lower)
+        yield Verdict(goal, f"{over.median:.3f} [{over.low:.3f}, {over.high:.3f}]", over.median <= most)

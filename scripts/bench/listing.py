@@ -40,10 +40,10 @@ class Table:
     def plain(self) -> str:
         lines = [list(self.heads), *([cell.plain for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        told = [
+        padded = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines
         ]
-        return "\n".join([self.title, *(line.rstrip() for line in told)])
+        return "\n".join([self.title, *(line.rstrip() for line in padded)])
 
     def markdown(self) -> str:
         rows = ["| " + " | ".join(cell.marked for cell in row) + " |" for row in self.rows]
@@ -56,43 +56,43 @@ def speed(timings: Sequence[Timing], *, forms: bool | None = None) -> Iterator[T
 
     `forms`: the forms of our lowering alone, none of them, or all rows.
     """
-    for threads, cell in dict.fromkeys((one.threads, one.cell) for one in timings):
-        here = ordered([one for one in timings if (one.threads, one.cell) == (threads, cell)])
-        present = roster.ordered(name for one in here for name in one.micros)
+    for threads, cell in dict.fromkeys((timing.threads, timing.cell) for timing in timings):
+        here = ordered([timing for timing in timings if (timing.threads, timing.cell) == (threads, cell)])
+        present = roster.ordered(name for timing in here for name in timing.micros)
         rows = [
-            [Cell(roster.words(name)), *(_cell(one, name) for one in here), _error(here, name)]
+            [Cell(roster.words(name)), *(_cell(timing, name) for timing in here), _error(here, name)]
             for name in present
             if forms is None or name.startswith(FORM) == forms
         ]
         if not rows:
             continue
         many = "1 thread" if threads == 1 else f"{threads} threads"
-        heads = ["", *(one.shape for one in here), "largest error"]
+        heads = ["", *(timing.shape for timing in here), "largest error"]
         yield Table(f"{cell.upper()}, {many}", heads, rows)
 
 
 def threads(timings: Sequence[Timing]) -> Table | None:
     """Ours with two threads over the same with one: of medians, for they are of different processes."""
-    alone = {(one.cell, one.shape): one for one in timings if one.threads == 1}
-    two = {(one.cell, one.shape): one for one in timings if one.threads == 2}
-    shapes = [one.shape for one in ordered([*two.values()])]
+    alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
+    two = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 2}
+    shapes = [timing.shape for timing in ordered([*two.values()])]
     shapes = [*dict.fromkeys(shapes)]
     rows = []
     for cell in dict.fromkeys(cell for cell, _ in two):
         for name in OURS:
-            found = []
+            cells = []
             for shape in shapes:
                 both = [by[cell, shape].median(name) for by in (two, alone) if (cell, shape) in by]
                 over = both[0] / both[1] if len(both) == 2 and both[0] and both[1] else None
-                found.append(Cell("-" if over is None else f"{over:.2f}"))
-            rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *found])
+                cells.append(Cell("-" if over is None else f"{over:.2f}"))
+            rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *cells])
     return Table("Two threads over one", ["", *shapes], rows) if rows else None
 
 
-def costs(found: Sequence[Mapping[str, Any]]) -> Table:
+def costs(measured: Sequence[Mapping[str, Any]]) -> Table:
     """What conversions cost, each beside the process that it is measured by."""
     rows = []
-    for cost in found:
+    for cost in measured:
         seconds, beside = summary(cost["seconds"]), summary(cost["beside_seconds"])
         against = ratio(cost["seconds"], cost["beside_seconds"])
         rows.append(
@@ -109,10 +109,10 @@ def costs(found: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Conversions", heads, rows)
 
 
-def repaired(found: Sequence[Mapping[str, Any]]) -> Table:
+def repaired(measured: Sequence[Mapping[str, Any]]) -> Table:
     """Repaired SavedModels over Keras' own."""
     rows = []
-    for row in found:
+    for row in measured:
         against = ratio(row["repaired"], row["keras"])
         sizes = f"{row['units']} units, {counted(row['steps'], 'step')}, batch {row['batch']}"
         rows.append(
@@ -152,11 +152,11 @@ def decoding(section: Mapping[str, Any]) -> Table:
     return Table("Beam search", ["", "a batch", "over the step alone", "memory"], rows)
 
 
-def setups(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
+def setups(measured: Mapping[str, Mapping[str, Sequence[float]]]) -> Table:
     """Set-up by number of steps."""
     rows = []
-    for steps, loop in found["loop"].items():
-        unrolled = found["unrolled"][steps]
+    for steps, loop in measured["loop"].items():
+        unrolled = measured["unrolled"][steps]
         share = ratio(loop, unrolled)
         rows.append(
             [
@@ -180,14 +180,14 @@ _FORMS = {
 }
 
 
-def _over(found: Ratio) -> Cell:
-    return Cell(f"{found.median:.2f}", f"{found.low:.2f}-{found.high:.2f}")
+def _over(over: Ratio) -> Cell:
+    return Cell(f"{over.median:.2f}", f"{over.low:.2f}-{over.high:.2f}")
 
 
 def loops(rows: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
     """For each cell and size: set-up in seconds, and calls over ours, by number of threads."""
-    for cell, told in dict.fromkeys((row["cell"], row["told"]) for row in rows):
-        here = [row for row in rows if (row["cell"], row["told"]) == (cell, told)]
+    for cell, sizes in dict.fromkeys((row["cell"], row["told"]) for row in rows):
+        here = [row for row in rows if (row["cell"], row["told"]) == (cell, sizes)]
         table = []
         for name, words in _FORMS.items():
             setup = summary(here[0]["setups"][name])
@@ -198,7 +198,7 @@ def loops(rows: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
                 line.append(ours if name == SESSION else _over(over))
             table.append(line)
         threads = [f"a call, {counted(row['threads'], 'thread')}" for row in here]
-        yield Table(f"{cell.upper()}, {told}", ["", "set-up and first call", *threads], table)
+        yield Table(f"{cell.upper()}, {sizes}", ["", "set-up and first call", *threads], table)
 
 
 #: What each pipeline is, in the order of the table.
@@ -244,17 +244,17 @@ def inputs(section: Mapping[str, Any]) -> Iterator[Table]:
 
 def ordered(timings: Sequence[Timing]) -> list[Timing]:
     """In the order of the shapes."""
-    place = {shape.name: k for k, shape in enumerate((*SHAPES, *QUICK))}
-    return sorted(timings, key=lambda one: place[one.shape])
+    position = {shape.name: k for k, shape in enumerate((*SHAPES, *QUICK))}
+    return sorted(timings, key=lambda timing: position[timing.shape])
 
 
 def _cell(timing: Timing, name: str) -> Cell:
     if name in OURS:
         median, spread = timing.median(name), timing.spread(name)
         return Cell("-") if median is None or spread is None else Cell(f"{median:.0f} µs", f"±{spread:.0%}")
-    found = timing.over(name, roster.own(name))
-    return Cell("-") if found is None else Cell(f"{found.median:.2f}", f"{found.low:.2f}-{found.high:.2f}")
+    over = timing.over(name, roster.own(name))
+    return Cell("-") if over is None else Cell(f"{over.median:.2f}", f"{over.low:.2f}-{over.high:.2f}")
 
 
 def _error(timings: Sequence[Timing], name: str) -> Cell:
-    return Cell(f"{max(one.errors[name] for one in timings if name in one.errors):.0e}")
+    return Cell(f"{max(timing.errors[name] for timing in timings if name in timing.errors):.0e}")

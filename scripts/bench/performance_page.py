@@ -134,29 +134,29 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
 
     What users ask comes first, goals and forms of the lowering last.
     """
-    found = [_INTRODUCTION, *_answers(sections)]
+    parts = [_INTRODUCTION, *_answers(sections)]
     plots: dict[str, str] = {}
     if speed := sections.get("speed"):
         plots = dict(_plots(timings(speed)))
-        found += _speed(speed, plots)
+        parts += _speed(speed, plots)
     if loops := sections.get("loops"):
-        found += ["## Dynamic loop or unrolled", _LOOPS, _about(loops["taken"])]
-        found += [f"### {table.title}\n\n{table.markdown()}" for table in listing.loops(loops["rows"])]
+        parts += ["## Dynamic loop or unrolled", _LOOPS, _about(loops["taken"])]
+        parts += [f"### {table.title}\n\n{table.markdown()}" for table in listing.loops(loops["rows"])]
     if costs := sections.get("conversions"):
-        found += [
+        parts += [
             "## What a conversion costs",
             _COSTS.format(pause=conversions.PAUSE),
             _about(costs["taken"]),
             listing.costs(costs["costs"]).markdown(),
         ]
     if repaired := sections.get("repaired"):
-        found += [
+        parts += [
             "## Repaired SavedModels of Keras 3",
             _about(repaired["taken"]),
             listing.repaired(repaired["rows"]).markdown(),
         ]
     if decoding := sections.get("decoding"):
-        found += [
+        parts += [
             "## Decoding",
             _DECODING.format(**decoding),
             _about(decoding["taken"]),
@@ -164,22 +164,22 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
             listing.setups(decoding["setups"]).markdown(),
         ]
     if inputs := sections.get("inputs"):
-        found += [
+        parts += [
             "## Feeding a model",
             _INPUTS.format(**inputs),
             _about(inputs["taken"]),
             *(f"### {table.title}\n\n{table.markdown()}" for table in listing.inputs(inputs)),
         ]
-    found += _judged(sections)
+    parts += _judged(sections)
     if speed:
-        found += _forms(timings(speed))
-    return {NAME: "\n\n".join(found) + "\n", **plots}
+        parts += _forms(timings(speed))
+    return {NAME: "\n\n".join(parts) + "\n", **plots}
 
 
 def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
     """What users ask, each answered with the figures of the tables below."""
     if speed := sections.get("speed"):
-        found = timings(speed)
+        measured = timings(speed)
         yield "## Which format, threads and flags"
         yield (
             "Ranges are of medians over the sizes of the tables below, each with the size it is of; below "
@@ -188,12 +188,12 @@ def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
         if note := speed.get("note"):
             yield note
         for question, advice, figures in _ANSWERS:
-            told = [f"{words}: {given}" for words, *of in figures if (given := _range(found, *of))]
-            if told:
+            lines = [f"{words}: {given}" for words, *of in figures if (given := _range(measured, *of))]
+            if lines:
                 yield f"### {question}"
                 yield advice
-                yield "\n".join(f"- {line}." for line in told)
-            if question == _THREADS and (table := listing.threads(found)):
+                yield "\n".join(f"- {line}." for line in lines)
+            if question == _THREADS and (table := listing.threads(measured)):
                 yield table.markdown()
     if loops := sections.get("loops"):
         yield "### Dynamic loop or unrolled?"
@@ -201,10 +201,10 @@ def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
         yield "\n".join(_unrolled(loops["rows"]))
 
 
-def _range(found: Sequence[Timing], name: str, own: str, threads: int, cell: str = "") -> str:
+def _range(measured: Sequence[Timing], name: str, own: str, threads: int, cell: str = "") -> str:
     """The least and the largest time of `name` over `own`, each with where it is."""
-    here = [one for one in found if one.threads == threads and cell in ("", one.cell)]
-    all_here = [(one.over(name, own), f"{one.cell.upper()} {one.shape}") for one in here]
+    here = [timing for timing in measured if timing.threads == threads and cell in ("", timing.cell)]
+    all_here = [(timing.over(name, own), f"{timing.cell.upper()} {timing.shape}") for timing in here]
     ratios = [(over.median, where) for over, where in all_here if over]
     if not ratios:
         return ""
@@ -227,34 +227,34 @@ def _unrolled(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
     """All goals, those of sections that were not measured left out."""
-    found: list[Verdict] = []
+    judged: list[Verdict] = []
     if speed := sections.get("speed"):
-        found += goals.verdicts(timings(speed), speed["taken"]["vectors"])
+        judged += goals.verdicts(timings(speed), speed["taken"]["vectors"])
     if costs := sections.get("conversions"):
-        found += goals.of_costs(costs["costs"])
+        judged += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):
-        found += goals.of_repaired(repaired["rows"])
+        judged += goals.of_repaired(repaired["rows"])
     if decoding := sections.get("decoding"):
-        found += goals.of_decoding(decoding)
+        judged += goals.of_decoding(decoding)
     if inputs := sections.get("inputs"):
-        found += goals.of_inputs(inputs)
-    return found
+        judged += goals.of_inputs(inputs)
+    return judged
 
 
-def told(judged: Iterable[Verdict]) -> Table:
-    rows = [[Cell(one.goal), Cell(one.found or "-"), Cell(one.word)] for one in judged]
-    return Table("Goals", ["goal", "found", "verdict"], rows)
+def goals_table(judged: Iterable[Verdict]) -> Table:
+    rows = [[Cell(verdict.goal), Cell(verdict.figure or "-"), Cell(verdict.word)] for verdict in judged]
+    return Table("Goals", ["goal", "measured", "verdict"], rows)
 
 
 def _judged(sections: Mapping[str, Any]) -> Iterator[str]:
     yield "## Goals"
     yield _JUDGED
-    yield told(verdicts(sections)).markdown()
+    yield goals_table(verdicts(sections)).markdown()
 
 
-def _forms(found: Sequence[Timing]) -> Iterator[str]:
+def _forms(measured: Sequence[Timing]) -> Iterator[str]:
     """What our lowering might be instead, over what it is."""
-    tables = [*listing.speed(found, forms=True)]
+    tables = [*listing.speed(measured, forms=True)]
     if tables:
         yield "## Forms of the lowering"
         yield "What our SavedModel might be instead: the time of each form over ours in a Session."
@@ -264,8 +264,8 @@ def _forms(found: Sequence[Timing]) -> Iterator[str]:
 
 
 def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
-    found = timings(section)
-    present = {one.shape for one in found}
+    measured = timings(section)
+    present = {timing.shape for timing in measured}
     yield "## Speed"
     yield _METHOD.format(
         rounds=section["rounds"],
@@ -281,27 +281,28 @@ def _speed(section: Mapping[str, Any], plots: Iterable[str]) -> Iterator[str]:
     if section["absent"]:
         names = ", ".join(words(name) for name in section["absent"])
         yield f"Not installed where this was measured: {names}."
-    shapes = [[Cell(one.name), Cell(one.told)] for one in (*SHAPES, *QUICK) if one.name in present]
+    shapes = [[Cell(shape.name), Cell(shape.told)] for shape in (*SHAPES, *QUICK) if shape.name in present]
     yield Table("", ["", "one call"], shapes).markdown().replace("---:", "---")
     for plot in plots:
         cell, family = plot.removesuffix(".svg").split("-")[1:]
         yield f"![{cell.upper()}, 1 thread: {_PLOTS[family][0]}, time over ours by shape]({plot})"
-    for table in listing.speed(found, forms=False):
+    for table in listing.speed(measured, forms=False):
         yield f"### {table.title}"
         yield table.markdown()
 
 
-def _plots(found: Sequence[Timing]) -> Iterator[tuple[str, str]]:
-    for cell in dict.fromkeys(one.cell for one in found):
-        here = listing.ordered([one for one in found if one.cell == cell and one.threads == 1])
+def _plots(measured: Sequence[Timing]) -> Iterator[tuple[str, str]]:
+    for cell in dict.fromkeys(timing.cell for timing in measured):
+        here = listing.ordered([timing for timing in measured if timing.cell == cell and timing.threads == 1])
         for family, (title, names) in _PLOTS.items():
             series = {
-                words(name).replace("`", ""): [one.over(name, own(name)) for one in here] for name in names
+                words(name).replace("`", ""): [timing.over(name, own(name)) for timing in here]
+                for name in names
             }
             shown = {name: values for name, values in series.items() if any(values)}
             if shown:
                 about = f"{cell.upper()}, 1 thread, {title}: time over ours"
-                yield f"speed-{cell}-{family}.svg", chart(about, [one.shape for one in here], shown)
+                yield f"speed-{cell}-{family}.svg", chart(about, [timing.shape for timing in here], shown)
 
 
 def _about(taken: Mapping[str, Any]) -> str:

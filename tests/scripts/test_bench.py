@@ -56,7 +56,7 @@ def verdicts(*runs: dict[str, Any], vectors: Sequence[str] = ("VNNI",)) -> dict[
     import goals
     from kept import timings
 
-    return {one.goal: (one.found, one.word) for one in goals.verdicts(timings(speed(*runs)), vectors)}
+    return {one.goal: (one.figure, one.word) for one in goals.verdicts(timings(speed(*runs)), vectors)}
 
 
 def test_a_ratio_is_of_rounds() -> None:
@@ -252,7 +252,7 @@ def test_costs_are_judged() -> None:
         "seconds_goal": 1.9,
         "bytes_goal": 150e6,
     }
-    assert [(one.goal, one.found, one.word) for one in goals.of_costs([cost])] == [
+    assert [(one.goal, one.figure, one.word) for one in goals.of_costs([cost])] == [
         ("this: at most 1.9x the time of that", "2.00 [1.50, 2.50]", "not met"),
         ("this: at most 150 MB of memory", "149 MB", "met"),
     ]
