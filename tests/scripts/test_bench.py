@@ -141,8 +141,8 @@ def test_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_goals_are_judged_by_medians() -> None:
-    """2.0 is enough; one thread judges but for ONNX."""
-    slow = {"savedmodel": [100.0] * 3, "tf1": [179.0] * 3, "form_loop": [100.0] * 3}
+    """2.0 is enough; one thread judges where the goal says nothing else."""
+    slow = {"savedmodel": [100.0] * 3, "tf1": [249.0] * 3, "form_loop": [100.0] * 3, "onnx": [20.0] * 3}
     two = {"savedmodel": [100.0] * 3, "tf1": [10.0] * 3, "onnx": [100.0] * 3, "bare_node": [96.0] * 3}
     found = verdicts(run("lstm", "u1", U1), run("gru", "u6", slow), run("gru", "u6", two, threads=2))
     cells = "as fast as TensorFlow 1's cells"
@@ -151,8 +151,20 @@ def test_goals_are_judged_by_medians() -> None:
         f"SavedModel, LSTM at u6: at least 3.0x {cells}": ("", "not measured"),
         f"SavedModel, LSTM at u2: at least 1.4x {cells}": ("", "not measured"),
         f"SavedModel, GRU at u1: at least 1.6x {cells}": ("", "not measured"),
-        f"SavedModel, GRU at u6: at least 1.8x {cells}": ("1.79 [1.79, 1.79] (gru u6)", "not met"),
-        "SavedModel: nowhere below 0.95x of TensorFlow 1's cells": ("1.79 [1.79, 1.79] (gru u6)", "met"),
+        f"SavedModel, GRU at u6: at least 2.5x {cells}": ("2.49 [2.49, 2.49] (gru u6)", "not met"),
+        "SavedModel, GRU at u1: at most 3.0x the time of our ONNX model": ("", "not measured"),
+        "SavedModel, GRU at u6: at most 5.1x the time of our ONNX model": (
+            "5.00 [5.00, 5.00] (gru u6)",
+            "met",
+        ),
+        "SavedModel: nowhere below 1.0x of TensorFlow 1's cells, with any number of threads": (
+            "0.10 [0.10, 0.10] (gru u6, 2 threads)",
+            "not met",
+        ),
+        "ours with two threads: at most 1.1x the time with one": (
+            "5.00 [5.00, 5.00] (gru u6, onnx)",
+            "not met",
+        ),
         "SavedModel: within 5 % of TensorFlow's best form without XLA": (
             "1.04 [1.02, 1.25] (lstm u1, form_new)",
             "met",
@@ -168,19 +180,34 @@ def test_goals_are_judged_by_medians() -> None:
 def test_what_is_to_hold_everywhere_is_judged_by_the_nearer_bounds() -> None:
     """A median beyond the goal may have strayed, one whose bounds are both beyond it has not."""
     best = "SavedModel: within 5 % of TensorFlow's best form without XLA"
-    least = "SavedModel: nowhere below 0.95x of TensorFlow 1's cells"
+    least = "SavedModel: nowhere below 1.0x of TensorFlow 1's cells, with any number of threads"
     node = "ONNX: at least 0.97x of ONNX Runtime's fused node alone, with any number of threads"
     one = {"savedmodel": [100.0] * 3, "onnx": [100.0] * 3}
-    strayed = one | {"form_a": [80.0, 90.0, 97.0], "tf1": [80.0, 90.0, 97.0], "bare_node": [70.0, 80.0, 98.0]}
+    strayed = one | {
+        "form_a": [80.0, 90.0, 97.0],
+        "tf1": [80.0, 90.0, 101.0],
+        "bare_node": [70.0, 80.0, 98.0],
+    }
     beyond = one | {"form_b": [90.0, 92.0, 94.0], "tf1": [92.0, 93.0, 94.0], "bare_node": [95.0, 96.0, 96.0]}
     found = verdicts(run("lstm", "u3", strayed))
     assert found[best] == ("1.11 [1.03, 1.25] (lstm u3, form_a)", "met")
-    assert found[least] == ("0.90 [0.80, 0.97] (lstm u3)", "met")
+    assert found[least] == ("0.90 [0.80, 1.01] (lstm u3)", "met")
     assert found[node] == ("0.80 [0.70, 0.98] (lstm u3)", "met")
     found = verdicts(run("lstm", "u3", strayed), run("gru", "u3", beyond))
     assert found[best] == ("1.09 [1.06, 1.11] (gru u3, form_b)", "not met")
     assert found[least] == ("0.93 [0.92, 0.94] (gru u3)", "not met")
     assert found[node] == ("0.96 [0.95, 0.96] (gru u3)", "not met")
+
+
+def test_two_threads_are_compared_with_one_by_both_medians() -> None:
+    """They are measured in processes of their own: only where the bounds of both say so is it too slow."""
+    goal = "ours with two threads: at most 1.1x the time with one"
+    alone = run("gru", "u1", {"savedmodel": [90.0, 100.0, 105.0], "tf1": [100.0] * 3})
+    near = run("gru", "u1", {"savedmodel": [115.0, 120.0, 130.0], "tf1": [900.0] * 3}, threads=2)
+    beyond = run("gru", "u1", {"savedmodel": [116.0, 120.0, 130.0]}, threads=2)
+    assert verdicts(alone, near)[goal] == ("1.20 [1.10, 1.44] (gru u1, savedmodel)", "met")
+    assert verdicts(alone, beyond)[goal] == ("1.20 [1.10, 1.44] (gru u1, savedmodel)", "not met")
+    assert verdicts(alone)[goal] == verdicts(near)[goal] == ("", "not measured")
 
 
 def test_int8_is_compared_with_float32_in_the_same_runtime() -> None:
@@ -269,7 +296,7 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
     row = {"cell": "gru", "units": 128, "steps": 1, "batch": 16, "bound": 1.15}
     row |= {"keras": [2.0] * 3, "repaired": [2.2, 2.4, 2.6]}
     kept.keep(results, "repaired", {"rows": [row], "taken": TAKEN})
-    two = {name: [2 * value for value in micros] for name, micros in U1.items()}
+    two = {name: [1.05 * value for value in micros] for name, micros in U1.items()}
     kept.keep(results, "speed", speed(run("lstm", "u1", U1), run("lstm", "u1", two, threads=2)))
     forms = {"savedmodel": [100.0] * 3, "unrolled": [90.0] * 3, "parallel_32": [240.0] * 3}
     forms |= dict.fromkeys(("parallel_8", "parallel_1", "swap_memory"), [250.0] * 3)
@@ -295,7 +322,7 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "![LSTM, 1 thread: TensorFlow, time over ours by shape](speed-lstm-tensorflow.svg)",
         "### LSTM, 2 threads",
         "- Our ONNX model over our SavedModel in a Session: 0.40 (LSTM u1) to 0.40 (LSTM u1).",
-        "| LSTM, our SavedModel, in a Session | 2.00 |",
+        "| LSTM, our SavedModel, in a Session | 1.05 |",
         "- GRU, some steps: a call takes 0.90 of ours unrolled, 2.40 as a loop; set-up takes 2.50 s "
         "unrolled, 0.25 s as a loop, 0.25 s as our SavedModel.",
         "### GRU, some steps",
