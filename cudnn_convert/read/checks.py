@@ -46,11 +46,13 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
         raise ReadError(path, where, expected="nodes of different names", found=f"{_join_names(twice)} twice")
     inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
     known = {*names, *arguments}
-    lost = [f"{name} without {_show(op)}" for name, ops in inputs.items() for op in ops if op not in known]
+    lost = [
+        f"{name} without {_show(op)}" for name, above in inputs.items() for op in above if op not in known
+    ]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
     back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
-    if circle := _circle({name: [op for op in ops if op not in back] for name, ops in inputs.items()}):
+    if circle := _circle({name: [op for op in above if op not in back] for name, above in inputs.items()}):
         raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
     for node in nodes:
         if fault := node_fault(node, is_template=where != "graph"):
