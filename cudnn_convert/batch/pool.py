@@ -178,12 +178,16 @@ def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
     return {**threads, **os.environ, **process.thread_settings(size), "PYTHONUTF8": "1"}
 
 
-def remove_left(job: Job) -> None:
-    """Remove what a worker that was killed has left beside an OUT or a page."""
+def remove_left(job: Job, *, until: float = 0.0) -> None:
+    """Remove what a worker that was killed has left beside an OUT or a page.
+
+    `until`: how long to wait for one that is still ending, in the seconds of `time.monotonic`.
+    """
     for path in (job.path, job.page):
         if path is not None:
             with suppress(OSError):
-                storage.remove_stale(Path(os.path.realpath(path)))
+                while storage.remove_stale(Path(os.path.realpath(path))) and time.monotonic() < until:
+                    time.sleep(_TICK)
 
 
 class _Worker:

@@ -35,6 +35,8 @@ TRIES: Final = 3
 _TICK: Final = 0.1
 #: Bytes of Ray's store of objects on this machine, where nothing but lines goes through it.
 _STORE: Final = 200 << 20
+#: Seconds that a worker that was killed may take to be gone.
+_GONE: Final = 10.0
 #: Seconds between two looks at the size of the cluster.
 _LOOK: Final = 2.0
 
@@ -143,19 +145,25 @@ class RayCluster:
 
 
 def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
-    """Cancel the tasks that are at work; yield what they had just done, else that they were interrupted."""
+    """Cancel the tasks that are at work; yield what they had just done, else that they were interrupted.
+
+    The workers of those that have not ended in time are killed. A worker is gone a moment after its task.
+    """
     import ray
 
-    for task in flying:
-        ray.cancel(task)
-    if flying:
-        ray.wait([*flying], num_returns=len(flying), timeout=process.GRACE)
+    ending = [*flying]
+    for is_killed, seconds in ((False, process.GRACE), (True, _GONE)):
+        for task in ending:
+            ray.cancel(task, force=is_killed)
+        if ending:
+            _, ending = ray.wait(ending, num_returns=len(ending), timeout=seconds)
+    until = time.monotonic() + _GONE
     for task, flight in flying.items():
         job = flight.job
         try:
             yield ray.get(task, timeout=0)
         except (ray.exceptions.RayError, KeyboardInterrupt):
-            remove_left(job)
+            remove_left(job, until=until)
             reason = f"{job.source}: it was told to stop"
             seconds = round(time.monotonic() - flight.began, 3)
             yield job.end(results.INTERRUPTED, process.INTERRUPTED, [reason], seconds=seconds)

@@ -81,13 +81,7 @@ def _claim(folder: Path) -> int | None:
 
 def stale_folders(out: Path) -> Iterator[Path]:
     """Yield the folders of dead runs beside `out`, each locked until the next."""
-    name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
-    beside = []
-    with suppress(OSError):  # a folder that may be written to but not listed
-        beside = [*out.parent.iterdir()] if fcntl else []
-    for folder in beside:
-        if not name.fullmatch(folder.name) or not _is_own_folder(folder):
-            continue
+    for folder in _list_folders(out):
         with suppress(OSError):
             folder.rmdir()  # where a run died before it had claimed it
         with suppress(OSError):  # no folder, nothing of ours, or gone in the meantime
@@ -97,6 +91,15 @@ def stale_folders(out: Path) -> Iterator[Path]:
                     yield folder
             finally:
                 os.close(handle)
+
+
+def _list_folders(out: Path) -> list[Path]:
+    """The folders of runs beside `out`, none where there are no locks to tell the dead ones."""
+    name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
+    beside = []
+    with suppress(OSError):  # a folder that may be written to but not listed
+        beside = [*out.parent.iterdir()] if fcntl else []
+    return [folder for folder in beside if name.fullmatch(folder.name) and _is_own_folder(folder)]
 
 
 def _is_own_folder(path: Path) -> bool:
@@ -208,10 +211,10 @@ def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
         raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
 
 
-def remove_stale(out: Path) -> None:
+def remove_stale(out: Path) -> bool:
     """Remove the folders of dead runs beside `out`; restore an artifact moved aside.
 
-    Raises OSError.
+    Returns whether folders of live runs are left there. Raises OSError.
     """
     if out.parent.is_dir():
         with lock_folder(out.parent):
@@ -219,6 +222,7 @@ def remove_stale(out: Path) -> None:
                 if (folder / OLD).exists() and not out.exists():
                     (folder / OLD).rename(out)
                 shutil.rmtree(folder, ignore_errors=True)
+    return bool(_list_folders(out))
 
 
 def refuse(target: Target) -> None:

@@ -16,6 +16,7 @@ from support.command_line import command
 from support.ray_nodes import begin_cluster
 from support.samples import ROOT
 
+from cudnn_convert import process
 from cudnn_convert.batch import ray_cluster
 from cudnn_convert.batch.pool import LocalPool
 from cudnn_convert.batch.results import Result
@@ -103,12 +104,15 @@ def test_the_memory_of_the_driver_does_not_grow_with_the_models() -> None:
 
 
 @pytest.mark.every
-def test_a_stop_interrupts_the_tasks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grace", [process.GRACE, 0], ids=["in_time", "too_slow"])
+def test_a_stop_interrupts_the_tasks(grace: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that does not end in time is killed with its process; nothing is left of either."""
+    monkeypatch.setattr(process, "GRACE", grace)
     jobs = make_jobs(tmp_path, a="hang 600", b="hang 600", c="convert")
     began = time.monotonic()
 
     def are_at_work() -> bool:
-        """Whether both tasks have begun: Ray waits 60 seconds for a process before it begins another."""
+        """Whether both tasks have begun: Ray's processes take their time, more where much else runs."""
         return len([*tmp_path.rglob(MARK)]) == 2 or time.monotonic() > began + 500
 
     with begin_cluster() as cluster, ray_cluster.connect(cluster.address, None, work=WORK) as engine:
