@@ -185,9 +185,12 @@ def remove_left(job: Job, *, until: float = 0.0) -> None:
     """
     for path in (job.path, job.page):
         if path is not None:
+            real = Path(os.path.realpath(path))
             with suppress(OSError):
-                while storage.remove_stale(Path(os.path.realpath(path))) and time.monotonic() < until:
+                storage.remove_stale(real)
+                while time.monotonic() < until and storage.is_being_written(real):
                     time.sleep(_TICK)
+                    storage.remove_stale(real)
 
 
 class _Worker:

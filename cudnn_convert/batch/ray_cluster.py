@@ -152,11 +152,11 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
     import ray
 
     ending = [*flying]
-    for is_killed, seconds in ((False, process.GRACE), (True, _GONE)):
+    for is_killed, timeout in ((False, process.GRACE), (True, _GONE)):
         for task in ending:
             ray.cancel(task, force=is_killed)
         if ending:
-            _, ending = ray.wait(ending, num_returns=len(ending), timeout=seconds)
+            _, ending = ray.wait(ending, num_returns=len(ending), timeout=timeout)
     until = time.monotonic() + _GONE
     for task, flight in flying.items():
         job = flight.job

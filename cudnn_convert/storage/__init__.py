@@ -211,10 +211,15 @@ def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
         raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
 
 
-def remove_stale(out: Path) -> bool:
+def is_being_written(out: Path) -> bool:
+    """Whether a run, live or dead, has a folder beside `out`."""
+    return bool(_list_folders(out))
+
+
+def remove_stale(out: Path) -> None:
     """Remove the folders of dead runs beside `out`; restore an artifact moved aside.
 
-    Returns whether folders of live runs are left there. Raises OSError.
+    Raises OSError.
     """
     if out.parent.is_dir():
         with lock_folder(out.parent):
@@ -222,7 +227,6 @@ def remove_stale(out: Path) -> bool:
                 if (folder / OLD).exists() and not out.exists():
                     (folder / OLD).rename(out)
                 shutil.rmtree(folder, ignore_errors=True)
-    return bool(_list_folders(out))
 
 
 def refuse(target: Target) -> None:

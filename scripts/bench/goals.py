@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from contender import JIT, ONNX, ONNX_INT8, SESSION
-from kept import Timing
+from kept import Timing, two_over_one
 from roster import OURS, own
 from shapes import counted
 
@@ -67,17 +67,19 @@ def verdicts(timings: Sequence[Timing], vectors: Collection[str]) -> Iterator[Ve
     """Every goal of speed; `vectors` are the processor's instructions, as `machine` names them."""
     alone = [timing for timing in timings if timing.threads == 1]
     for (cell, shape), least in FASTER.items():
-        here = [timing for timing in alone if (timing.cell, timing.shape) == (cell, shape)]
+        here = _at(alone, cell, shape)
         goal = f"SavedModel, {cell.upper()} at {shape}: at least {least}x as fast as TensorFlow 1's cells"
         yield _least(goal, least, _over(here, "tf1", SESSION))
     for (cell, shape), most in NEAR_ONNX.items():
-        here = [timing for timing in alone if (timing.cell, timing.shape) == (cell, shape)]
+        here = _at(alone, cell, shape)
         goal = f"SavedModel, {cell.upper()} at {shape}: at most {most}x the time of our ONNX model"
         yield _most(goal, most, _over(here, SESSION, ONNX), by=_median)
     goal = f"SavedModel: nowhere below {NOWHERE_BELOW}x of TensorFlow 1's cells, with any number of threads"
     yield _least(goal, NOWHERE_BELOW, _over(timings, "tf1", SESSION), by=_high)
     goal = f"ours with two threads: at most {SECOND_THREAD}x the time with one"
-    yield _most(goal, SECOND_THREAD, [*_over_one(timings)])
+    ratios = [(name, two_over_one(timings, name)) for name in OURS]
+    two = [_Place(f"{' '.join(at)}, {name}", over) for name, here in ratios for at, over in here.items()]
+    yield _most(goal, SECOND_THREAD, two)
     best = [place for timing in alone for place in _beside(timing)]
     share = round((NEAR_BEST - 1) * 100)
     yield _most(f"SavedModel: within {share} % of TensorFlow's best form without XLA", NEAR_BEST, best)
@@ -88,20 +90,13 @@ def verdicts(timings: Sequence[Timing], vectors: Collection[str]) -> Iterator[Ve
     yield int8 if INT8_BY in vectors else replace(int8, met=None)
 
 
+def _at(timings: Sequence[Timing], cell: str, shape: str) -> list[Timing]:
+    return [timing for timing in timings if (timing.cell, timing.shape) == (cell, shape)]
+
+
 def _over(timings: Sequence[Timing], name: str, own: str) -> list[_Place]:
     values = [(_named(timing), timing.over(name, own)) for timing in timings]
     return [_Place(where, value) for where, value in values if value is not None]
-
-
-def _over_one(timings: Sequence[Timing]) -> Iterator[_Place]:
-    """Each of ours with two threads over one, in processes of their own: with the bounds of both medians."""
-    alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
-    for two in (timing for timing in timings if timing.threads == 2):
-        one_thread = alone.get((two.cell, two.shape))
-        for name in {*OURS} & {*two.micros} & {*one_thread.micros} if one_thread else ():
-            upper, lower = summary(two.micros[name]), summary(one_thread.micros[name])
-            over = Ratio(upper.median / lower.median, upper.low / lower.high, upper.high / lower.low)
-            yield _Place(f"{two.cell} {two.shape}, {name}", over)
 
 
 def _beside(timing: Timing) -> Iterator[_Place]:

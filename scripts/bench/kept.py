@@ -48,6 +48,22 @@ def timings(section: Mapping[str, Any]) -> list[Timing]:
     return [Timing(**run) for run in section["runs"]]
 
 
+def two_over_one(timings: Sequence[Timing], name: str) -> dict[tuple[str, str], Ratio]:
+    """The time of `name` with two threads over that with one, by cell and shape.
+
+    These are of different processes: the ratio is that of medians, its bounds those that both allow.
+    """
+    alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
+    ratios = {}
+    for two in (timing for timing in timings if timing.threads == 2):
+        single = alone.get((two.cell, two.shape))
+        if single and name in single.micros and name in two.micros:
+            upper, lower = summary(two.micros[name]), summary(single.micros[name])
+            bounds = upper.low / lower.high, upper.high / lower.low
+            ratios[two.cell, two.shape] = Ratio(upper.median / lower.median, *bounds)
+    return ratios
+
+
 def pooled(runs: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Runs of the same cell, shape and threads as one: all microseconds, the largest errors."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}

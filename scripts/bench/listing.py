@@ -8,7 +8,7 @@ from typing import Any
 
 import roster
 from contender import SESSION
-from kept import Timing
+from kept import Timing, two_over_one
 from roster import FORM, OURS
 from shapes import QUICK, SHAPES, counted
 
@@ -73,18 +73,14 @@ def speed(timings: Sequence[Timing], *, forms: bool | None = None) -> Iterator[T
 
 def threads(timings: Sequence[Timing]) -> Table | None:
     """Ours with two threads over the same with one: of medians, for they are of different processes."""
-    alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
-    two = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 2}
-    shapes = [timing.shape for timing in ordered([*two.values()])]
-    shapes = [*dict.fromkeys(shapes)]
+    two = ordered([timing for timing in timings if timing.threads == 2])
+    shapes = [*dict.fromkeys(timing.shape for timing in two)]
+    ratios = {name: two_over_one(timings, name) for name in OURS}
     rows = []
-    for cell in dict.fromkeys(cell for cell, _ in two):
+    for cell in dict.fromkeys(timing.cell for timing in timings if timing.threads == 2):
         for name in OURS:
-            cells = []
-            for shape in shapes:
-                both = [by[cell, shape].median(name) for by in (two, alone) if (cell, shape) in by]
-                over = both[0] / both[1] if len(both) == 2 and both[0] and both[1] else None
-                cells.append(Cell("-" if over is None else f"{over:.2f}"))
+            values = [ratios[name].get((cell, shape)) for shape in shapes]
+            cells = [Cell("-" if over is None else f"{over.median:.2f}") for over in values]
             rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *cells])
     return Table("Two threads over one", ["", *shapes], rows) if rows else None
 

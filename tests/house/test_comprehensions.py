@@ -15,7 +15,6 @@ import pytest
 from support.samples import ROOT
 
 FOLDERS = ("cudnn_convert", "scripts", "tests", "models")
-COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp
 #: What has names to itself, as a comprehension has not.
 SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.GeneratorExp | ast.ClassDef
 

@@ -74,11 +74,12 @@ def affine(x: Any, matrix: Any, bias: Any) -> Any:
 _UNSHARED: Final = 128 * 128
 
 
-def _is_shared(matrix: Any) -> bool:
-    """Whether threads would share a row times `matrix [units, gates*units]`, and not that of a gate.
+def _is_faster_by_gate(matrix: Any) -> bool:
+    """Whether a step with `matrix [units, gates*units]` is faster with a product for each gate.
 
     `tf.saved_model.load` fuses no bias in the function of a loop. There a product that is shared wakes a
-    second thread at each step: 100 steps of a GRU of 128 units took 5.7 ms, by gates 1.6 (measured).
+    second thread at each step: with two threads, u1 of `scripts/bench` took 4.4 ms for a GRU, by gate 1.6.
+    With one thread, and in a Session, it takes 7 percent more.
     Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism.
     """
     units, columns = matrix.shape
@@ -141,16 +142,16 @@ def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def cell_steps(
-    mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout, *, apart: bool = False
+    mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout, *, by_gate: bool = False
 ) -> CellSteps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
 
-    `apart`: the gates of a GRU may have separate products, where those are faster.
+    `by_gate`: a GRU's step may have a product for each gate, where that is faster.
     """
     order = layout.gates[mode]
     if mode is Mode.GRU:
         make = _whole_gru if len(arrays) == _WHOLE else _gru
-        return make(x, order, *arrays, apart=apart and _is_shared(arrays[1]))
+        return make(x, order, *arrays, by_gate=by_gate and _is_faster_by_gate(arrays[1]))
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
     return [times(x, kernel)], partial(step, recurrent, bias, *projection)
@@ -171,11 +172,11 @@ def _lstm(order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any) -> State
     return h @ projection[0] if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any, apart: bool) -> CellSteps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any, by_gate: bool) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, recurrent_bias = candidate
     sums = [times(x, kernel), times(x, candidate_kernel, candidate_bias)]
-    if apart:
+    if by_gate:
         matrices = [*tf.split(recurrent, 2, 1), candidate_recurrent]
         biases = [*tf.split(bias, 2), recurrent_bias]
         return [*tf.split(sums[0], 2, 2), sums[1]], partial(_gru_by_gate, order, matrices, biases)
@@ -188,10 +189,10 @@ def _gru(x: Any, order: Sequence[Gate], *arrays: Any, apart: bool) -> CellSteps:
     return sums, step
 
 
-def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any, apart: bool) -> CellSteps:
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any, by_gate: bool) -> CellSteps:
     kernel, recurrent, bias, recurrent_bias = arrays
     sums = times(x, kernel, bias)
-    if apart:
+    if by_gate:
         matrices, biases = tf.split(recurrent, 3, 1), tf.split(recurrent_bias, 3)
         return tf.split(sums, 3, 2), partial(_gru_by_gate, order, matrices, biases)
     sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
@@ -257,7 +258,7 @@ def layer(
     `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
     loop is run in their place. `single`: whether there may be one step, which is taken without a loop.
     """
-    sums, step = cell_steps(mode, x, arrays, layout, apart=tuple(together) != PLAIN)
+    sums, step = cell_steps(mode, x, arrays, layout, by_gate=tuple(together) != PLAIN)
     walk = partial(_walk, backward=backward, together=together, many=many, single=single)
     if lengths is None:
         return walk(sums, step, state)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.cases import Case
-from support.lowered_recurrences import judged, looped, stored
+from support.lowered_recurrences import cells, judged, looped, stored
 from support.samples import ROOT
 from support.tiers import combinations, some
 
@@ -96,9 +96,13 @@ def test_what_the_loop_gives_is_known_by_its_width_alone(mode: Mode) -> None:
 
 def whole(case: Case) -> list[Any]:
     """The stored arrays of a GRU with the columns of all gates in one matrix, as Keras keeps them."""
-    gates, recurrent, bias, *candidate = stored(case, block=False)
-    parts = zip((gates, recurrent, bias), candidate, strict=False)
-    return [*(np.concatenate(part, -1) for part in parts), np.concatenate([0 * bias, candidate[-1]])]
+    arrays = []
+    for cell in cells(case):
+        kernel, recurrent, bias, *candidate = while_loop.weights(cell).values()
+        arrays += [np.concatenate(pair, -1) for pair in zip((kernel, recurrent), candidate, strict=False)]
+        biases = zip((bias / 4, bias * 3 / 4), candidate[2:], strict=True)
+        arrays += [np.concatenate(pair) for pair in biases]
+    return arrays
 
 
 @pytest.mark.parametrize("arrays", [partial(stored, block=False), whole], ids=["parts", "whole"])
@@ -107,15 +111,16 @@ def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
     arrays: Any, shared: int, products: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where that of one gate is not shared, and not in a plain loop, whose products are fused."""
-    case = Case(Mode.GRU)
+    case = Case(Mode.GRU, 2, 2, "CudnnRNNV3", True)
     weights = arrays(case)
+    each = len(weights) // 4
     count = weights[1].shape[1] // case.units
     limit = case.units**2 * (count if shared == 1 else 1) + min(shared, 0)
     monkeypatch.setattr(while_loop, "_UNSHARED", limit)
 
     def products_of(together: tuple[int, ...]) -> int:
         layer = partial(while_loop.layer, together=together, single=False)
-        stack = layer_stack.stack_layers(case.sizes, layer, len(weights), time_major=case.time_major)
+        stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
         judged(case, stack, weights, ((7, 3), (2, 1)))
         with tf.Graph().as_default() as graph:
             stack(*case.placeholders()[:3], None, *weights)
@@ -123,7 +128,7 @@ def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
         return bodies.count("MatMul")
 
     usual = products_of(while_loop.PLAIN)
-    assert products_of((1, 1)) == 2 * (usual + products * (count - 1))
+    assert products_of((1, 1)) == 2 * (usual + 4 * products * (count - 1))
 
 
 @pytest.mark.usefixtures("shipped_loops")
