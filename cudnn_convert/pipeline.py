@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cudnn_convert import context, read, report, staging, storage, targets
+from cudnn_convert import context, read, report, storage, targets
 from cudnn_convert.artifacts import call, origin, runners
 from cudnn_convert.artifacts.call import Answers
 from cudnn_convert.context import mute_output, silence
@@ -29,6 +29,7 @@ from cudnn_convert.options import READING, Options, from_provenance, is_seed, li
 from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
+from cudnn_convert.storage import staging
 from cudnn_convert.verification import check, recordings, shards
 from cudnn_convert.verification.end_to_end import Judging, Terms
 from cudnn_convert.version import __version__, list_versions

@@ -16,13 +16,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import read, staging
+from cudnn_convert import read
 from cudnn_convert.batch import page, results, sources
 from cudnn_convert.batch.results import Result
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import AccessError, UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.storage import remote
+from cudnn_convert.storage import remote, staging
 from cudnn_convert.version import __version__
 
 #: What is done with a job: its work, nothing since its artifact stands, nothing since its outcome stands.

@@ -6,6 +6,6 @@
 * tables  : Rows of CSV and Parquet files, as examples of the same form as records.
 * pipeline: From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
 
-May import: errors, private, context, storage, model, options, weights, read.tensorbundle, staging.
+May import: errors, private, context, storage, model, options, weights, read.tensorbundle, storage.staging.
 Entry: `data.read_calls` gives the arrays of each call by input key.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cudnn_convert import context, staging
+from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import features as feature_specs
 from cudnn_convert.feeds import records, tables
@@ -25,7 +25,7 @@ from cudnn_convert.feeds.features import Feature
 from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
-from cudnn_convert.storage import remote
+from cudnn_convert.storage import remote, staging
 from cudnn_convert.weights import npz_archive
 
 if TYPE_CHECKING:  # its module needs TensorFlow

@@ -11,6 +11,6 @@ Sources are read, planned and refused by the functions of a conversion, so both 
 * keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
 
 May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,
-keras.config, read, read.dialects, read.tensorbundle, plan, targets, staging.
+keras.config, read, read.dialects, read.tensorbundle, plan, targets, storage.staging.
 Entry: `inspect.inspect_source`.
 """

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert import staging, targets
+from cudnn_convert import targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
@@ -20,6 +20,7 @@ from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, In
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare
+from cudnn_convert.storage import staging
 
 if TYPE_CHECKING:
     from cudnn_convert.inspection.graph_recurrences import Graph

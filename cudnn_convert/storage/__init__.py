@@ -1,6 +1,7 @@
 """Writes OUT atomically: under a temporary name beside it, then by a rename.
 
 * remote: Objects in stores, by fsspec: lists, fetches, puts and removes them.
+* staging: Local copies of what a call reads from a store, and what it writes there.
 
 A run writes to a folder beside OUT, and locks a file in it until it ends. The next run removes folders whose
 lock is free: their runs died. Where the system has no such locks, no folder is removed.
@@ -9,7 +10,7 @@ With `force` an OUT that this tool wrote is exchanged for the new one in one ste
 (`renameat2` with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is
 in place, and after a crash the next run puts it back. Two runs to one OUT replace it one after the other.
 
-May import: errors.
+May import: errors. `staging` stands above most rooms: its row of `ALLOWED` says what it imports.
 Entry: `atomic_output`.
 """
 

@@ -18,7 +18,7 @@ MODULES = {
 #: The rooms inside rooms that have a rule of their own.
 SUBROOMS = (
     *("graph.passes", "keras.config", "read.dialects", "read.tensorbundle"),
-    *("lower.tensorflow", "lower.onnx", "verification.pieces"),
+    *("lower.tensorflow", "lower.onnx", "storage.staging", "verification.pieces"),
 )
 
 #: Each room, from the lowest up, and the rooms that it may import from, its own always among them.
@@ -52,22 +52,22 @@ ALLOWED = {
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
-    "staging": "errors formats context storage options read artifacts",
-    "feeds": "errors private context storage model options weights read.tensorbundle staging",
+    "storage.staging": "errors formats context storage options read artifacts",
+    "feeds": "errors private context storage model options weights read.tensorbundle storage.staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
     "verification": "errors private formats context model options weights reference report graph "
-    "graph.passes recurrences plan artifacts staging feeds verification.pieces",
+    "graph.passes recurrences plan artifacts storage.staging feeds verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
-    "keras.config read read.dialects read.tensorbundle plan targets staging",
+    "keras.config read read.dialects read.tensorbundle plan targets storage.staging",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts staging feeds verification weight_map",
+    "targets artifacts storage.staging feeds verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
-    "batch": "version errors formats context storage process options report read staging pipeline",
+    "batch": "version errors formats context storage process options report read storage.staging pipeline",
     "benchmark": "errors private formats context storage process model options weights report feeds plan "
     "artifacts pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "

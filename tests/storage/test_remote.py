@@ -12,10 +12,9 @@ import pytest
 from support.command_line import command
 from support.samples import ROOT
 
-from cudnn_convert import staging
 from cudnn_convert.batch import sources
 from cudnn_convert.errors import ReadError, UsageError, WriteError
-from cudnn_convert.storage import remote
+from cudnn_convert.storage import remote, staging
 
 OUT = Path("memory://bucket/out")
 MARKS = ("conversion.json",)

@@ -323,7 +323,7 @@ LIMITED: Final = (
         r"if that is meant, give (--limit \S+)",
     ),
     Advice(
-        ["staging.py: --limit staged"],
+        ["storage/staging.py: --limit staged"],
         asking_files.stored,
         ["--limit", "staged=100"],
         r"if that is meant, give (--limit \S+)",
