@@ -6,7 +6,8 @@ task. Ray places a task by the CPU and the memory that it asks for; results come
 task whose worker or node is lost is tried again.
 
 Source: ray 2.60 python/ray/exceptions.py (what the loss of a worker or node raises), _private/worker.py
-(`init`, `wait`; the driver prints on stdout what it hears of nodes).
+(`init`, `wait`; the driver prints on stdout what it hears of nodes),
+doc/source/ray-core/user-spawn-processes.rst (a worker that is to end kills its processes first).
 """
 
 from __future__ import annotations
@@ -151,22 +152,27 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
     """
     import ray
 
-    ending = [*flying]
+    ending, killed = [*flying], list[Any]()
     for is_killed, timeout in ((False, process.GRACE), (True, _GONE)):
         for task in ending:
             ray.cancel(task, force=is_killed)
+        killed = ending if is_killed else []
         if ending:
             _, ending = ray.wait(ending, num_returns=len(ending), timeout=timeout)
     until = time.monotonic() + _GONE
     for task, flight in flying.items():
         job = flight.job
         try:
-            yield ray.get(task, timeout=0)
+            result = ray.get(task, timeout=0)
         except (ray.exceptions.RayError, KeyboardInterrupt):
+            result = None
+        # Ray kills the process of a worker before the worker, which may still say that it crashed.
+        if result is None or (task in killed and result.status == results.CRASHED):
             remove_left(job, until=until)
             reason = f"{job.source}: it was told to stop"
             seconds = round(time.monotonic() - flight.began, 3)
-            yield job.end(results.INTERRUPTED, process.INTERRUPTED, [reason], seconds=seconds)
+            result = job.end(results.INTERRUPTED, process.INTERRUPTED, [reason], seconds=seconds)
+        yield result
 
 
 #: The pool of a worker process of Ray's, kept from task to task.
