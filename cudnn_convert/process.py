@@ -16,7 +16,6 @@ import faulthandler
 import json
 import os
 import re
-import shutil
 import signal
 import sys
 import tempfile
@@ -125,7 +124,7 @@ def scratch_folder() -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             for left in storage.stale_folders(common):
-                shutil.rmtree(left, ignore_errors=True)
+                storage.remove_folder(left)
             folder = stack.enter_context(storage.staging_folder(common))
         except OSError as cause:
             raise WriteError(common.parent, f"cannot write: {cause.strerror or cause}") from cause

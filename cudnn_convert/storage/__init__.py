@@ -57,8 +57,19 @@ def staging_folder(out: Path) -> Iterator[Path]:
         yield folder
     finally:
         if out.exists() or not (folder / OLD).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         os.close(handle)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a run's folder, its lock last: what a run leaves that is killed meanwhile is known as its."""
+    with suppress(OSError):
+        for path in [path for path in folder.iterdir() if path.name != _LOCK]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _claim(folder: Path) -> int | None:
@@ -227,7 +238,7 @@ def remove_stale(out: Path) -> None:
             for folder in stale_folders(out):
                 if (folder / OLD).exists() and not out.exists():
                     (folder / OLD).rename(out)
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder)
 
 
 def refuse(target: Target) -> None:

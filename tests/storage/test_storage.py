@@ -245,6 +245,30 @@ def test_what_dead_runs_left_goes(tmp_path: Path, source: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
+def test_a_folder_s_lock_is_removed_last(tmp_path: Path) -> None:
+    """A run that is killed while it removes its folder leaves one that the next run knows."""
+    program = """
+import os, sys
+from pathlib import Path
+from cudnn_convert import storage
+with storage.staging_folder(Path(sys.argv[1])) as folder:
+    for name in "abcdefghij":
+        (folder / name).touch()
+        (folder / f"folder_{name}").mkdir()
+        (folder / f"folder_{name}" / "file").touch()
+    names = [path.name for path in folder.iterdir()]
+    lock = next(name for name in names if name.startswith(".cudnn_convert"))
+    def look(event, given):
+        if event == "os.remove" and os.path.basename(given[0]) == lock:
+            print([path.name for path in folder.iterdir()] == [lock])
+    sys.addaudithook(look)
+"""
+    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "out"], cwd=ROOT, check=True,
+                           stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert ended.stdout == "True\n"
+    assert not [*tmp_path.iterdir()]
+
+
 def test_what_others_have_beside_out_stays(tmp_path: Path, source: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "dear").write_text("dear")
