@@ -36,8 +36,9 @@ TRIES: Final = 3
 _TICK: Final = 0.1
 #: Bytes of Ray's store of objects on this machine, where nothing but lines goes through it.
 _STORE: Final = 200 << 20
-#: Seconds that a worker that was killed may take to be gone.
+#: Seconds that a worker that was killed may take to be gone, and between two times that it is killed.
 _GONE: Final = 10.0
+_AGAIN: Final = 1.0
 #: Seconds between two looks at the size of the cluster.
 _LOOK: Final = 2.0
 
@@ -152,13 +153,16 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
     """
     import ray
 
-    ending, killed = [*flying], list[Any]()
-    for is_killed, timeout in ((False, process.GRACE), (True, _GONE)):
+    ending = [*flying]
+    for task in ending:
+        ray.cancel(task, force=False)
+    if ending:
+        _, ending = ray.wait(ending, num_returns=len(ending), timeout=process.GRACE)
+    killed, until = ending, time.monotonic() + _GONE
+    while ending and time.monotonic() < until:
         for task in ending:
-            ray.cancel(task, force=is_killed)
-        killed = ending if is_killed else []
-        if ending:
-            _, ending = ray.wait(ending, num_returns=len(ending), timeout=timeout)
+            ray.cancel(task, force=True)  # Ray ignores it while an earlier one is on its way
+        _, ending = ray.wait(ending, num_returns=len(ending), timeout=_AGAIN)
     until = time.monotonic() + _GONE
     for task, flight in flying.items():
         job = flight.job

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.batch_work import MARK, WORK, make_jobs
+from support.batch_work import WORK, make_jobs
 from support.command_line import command
 from support.ray_nodes import begin_cluster
 from support.samples import ROOT
@@ -122,17 +123,18 @@ def test_a_stop_interrupts_the_tasks(
     import ray
 
     monkeypatch.setattr(process, "GRACE", grace)
-    jobs = make_jobs(tmp_path, a="hang 600", b="hang 600", c="convert")
+    jobs = make_jobs(tmp_path, a="hang_known 600", b="hang_known 600", c="convert")
     began = time.monotonic()
 
     def are_at_work() -> bool:
         """Whether both tasks have begun: Ray's processes take their time, more where much else runs."""
-        return len([*tmp_path.rglob(MARK)]) == 2 or time.monotonic() > began + 500
+        return len([*tmp_path.glob("in.*")]) == 2 or time.monotonic() > began + 500
 
     def cancel(task: Any, *, force: bool) -> None:
         if force:
-            for mark in tmp_path.rglob(MARK):
-                os.kill(int(mark.read_text()), signal.SIGKILL)
+            for known in tmp_path.glob("in.*"):
+                with suppress(ProcessLookupError):
+                    os.kill(int(known.suffix[1:]), signal.SIGKILL)
             ray.wait([task], timeout=30)
 
     if not is_heard:

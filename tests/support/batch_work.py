@@ -23,7 +23,7 @@ from cudnn_convert.report import Verification
 
 #: As `LocalPool` takes it.
 WORK: Final = "support.batch_work:work"
-#: A file that says that an OUT is ours, with the number of the process that made it.
+#: A file that says that an OUT is ours.
 MARK: Final = "ours"
 #: How many requests this process has had.
 _had = 0
@@ -39,7 +39,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
         out, lambda path: (path / MARK).is_file(), force=request["options"].get("force", False)
     )
     with storage.atomic_output(target, folder=True) as fresh:
-        (fresh / MARK).write_text(str(os.getpid()))
+        (fresh / MARK).touch()
         (fresh / "content").write_text(source.read_text())
         act(verb, argument, str(source))
     digests = {"source": jobs.digest_source(source), "artifact": jobs.digest_path(out)}
@@ -60,6 +60,9 @@ def act(verb: str, argument: str, source: str) -> None:
         case "allocate":
             bytes(b"\1" * int(argument))
         case "hang" | "wait":
+            time.sleep(float(argument))
+        case "hang_known":  # it says which process hangs, in a file beside the folder of the sources
+            Path(source).parent.with_suffix(f".{os.getpid()}").touch()
             time.sleep(float(argument))
         case "lose_worker":  # the process of Ray's that this one works for
             os.kill(os.getppid(), signal.SIGKILL)
