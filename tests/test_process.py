@@ -11,6 +11,7 @@ import pytest
 from support.samples import ROOT
 
 from cudnn_convert import process
+from cudnn_convert.errors import CudnnConvertError
 
 # Products of a small source take one thread, unless the user says otherwise: said before NumPy is there.
 
@@ -87,3 +88,19 @@ def test_numpy_is_not_there_before(tmp_path: Path) -> None:
     call = [sys.executable, "-c", program, str(tmp_path / "model.pb"), str(tmp_path / "out")]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False 1\n"
+
+
+# A pool of processes: a map in order, and a line where native code ends one.
+
+
+def test_a_pool_gives_results_in_the_order_of_its_calls() -> None:
+    with process.open_pool(2) as share:
+        assert [*share(divmod, [7, 8, 9], [2, 3, 4])] == [(3, 1), (2, 2), (2, 1)]
+        with pytest.raises(ZeroDivisionError):
+            [*share(divmod, [7], [0])]
+
+
+def test_native_code_that_ends_a_process_of_a_pool_is_told_in_a_line() -> None:
+    line = "^native code ended a process of --jobs; a file is damaged, or memory ran out "
+    with pytest.raises(CudnnConvertError, match=line), process.open_pool(1) as share:
+        [*share(os._exit, [3])]

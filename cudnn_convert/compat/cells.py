@@ -187,8 +187,12 @@ class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell): 
         return self._num_units
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables. Raises ValueError where the last dimension is unknown."""
-        self._make_weights(_read_size(input_shape, 2))
+        """Make the variables; a list of steps has a list of shapes.
+
+        Raises ValueError where the last dimension is unknown.
+        """
+        is_listed = isinstance(input_shape, list)
+        self._make_weights(_read_size(input_shape[0], 1) if is_listed else _read_size(input_shape, 2))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(

@@ -80,3 +80,37 @@ def test_a_dropped_one_is_told_with_its_values() -> None:
 def test_files_of_each_writer(name: str, said: str) -> None:
     training = read(keras_fixture(name).path).architecture.training
     assert values.describe_training(training) == f"compiled with {said}"
+
+
+def test_what_is_not_keras_own_leaves_a_training_config_and_the_rest_stays() -> None:
+    """In lists, in dicts of outputs, by a name or by a config."""
+    own = {"class_name": "Huber", "module": "keras.losses", "config": {}}
+    foreign = {"class_name": "Mine", "module": "models", "config": {}}
+    registered = {**own, "registered_name": "models>Huber"}
+    training = {
+        "optimizer_config": optimizer("Custom>Adam"),
+        "loss": {"a": "mse", "b": own},
+        "metrics": {"a": ["mae", "ours"], "b": [foreign, own], "c": None},
+        "weighted_metrics": [registered, "acc"],
+    }
+    kept, notes = values.keep_training_config(training)
+    assert kept == {
+        "optimizer_config": optimizer("Adam"),
+        "loss": training["loss"],
+        "metrics": {"a": ["mae"], "b": [own], "c": None},
+        "weighted_metrics": ["acc"],
+    }
+    assert notes == (
+        "metrics dropped, for they are not Keras's own: Mine, ours",
+        "weighted_metrics dropped, for they are not Keras's own: Huber",
+    )
+    _, (note,) = values.keep_training_config({**training, "loss": [own, foreign]})
+    assert note.endswith("its loss Mine is not Keras's own")
+
+
+def test_older_forms_of_values_become_lists_and_numbers() -> None:
+    shape = {"class_name": "TensorShape", "items": [None, {"type": "int", "dtype": "int64", "value": 4}]}
+    array = {"type": "ndarray", "value": [1.5, 2.5], "dtype": "float32"}
+    other = {"class_name": "__numpy__", "config": {"value": [3], "dtype": "int32"}}
+    stored = {"pair": {"class_name": "__tuple__", "items": [shape, array]}, "other": [other]}
+    assert values.plain_value(stored) == {"pair": [[None, 4], [1.5, 2.5]], "other": [[3]]}
