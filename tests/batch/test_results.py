@@ -150,3 +150,28 @@ def test_a_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert lines(tmp_path) == [ONE.to_line()]
         written.add(TWO)
     assert lines(tmp_path) == [ONE.to_line(), TWO.to_line()]
+
+
+def test_results_in_a_store_are_there_while_a_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    folder = Path("memory://bucket/out")
+    assert results.read(folder) == {}
+    with results.open_results(folder) as written:
+        assert (written.is_resumed, written.earlier) == (False, {})
+        written.begin([ONE])
+        assert results.read(folder) == {"a": ONE}
+        written.add(TWO)
+        assert results.read(folder) == {"a": ONE}, "not after every line: a store takes its time"
+        monkeypatch.setattr(results, "_PUBLISH", -1)
+        written.add(TWO)
+        assert results.read(folder) == {"a": ONE, "b\n": TWO}
+    with results.open_results(folder) as written:
+        assert (written.is_resumed, written.earlier) == (True, {"a": ONE, "b\n": TWO})
+    store.pipe_file("/bucket/out/results.jsonl", b"words\n")
+    message = "^memory://bucket/out/results.jsonl: expected lines of cudnn-convert batch, found another"
+    with pytest.raises(UsageError, match=message), results.open_results(folder):
+        raise AssertionError
+    store.store.clear()

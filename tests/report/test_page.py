@@ -15,6 +15,7 @@ from support.browser import measure
 from support.command_line import command, copied
 
 from cudnn_convert.report import (
+    DecodingReport,
     Distribution,
     Element,
     GateReport,
@@ -24,6 +25,7 @@ from cudnn_convert.report import (
     PieceReport,
     RecurrenceReport,
     Report,
+    StreamReport,
     Subject,
     TensorRegion,
     VariableReport,
@@ -267,3 +269,21 @@ def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
     assert told["fetched"] == []
     assert len(told["marks"]) == 4
     assert all(told["marks"])
+
+
+def test_chunks_and_searches_have_a_sentence_each() -> None:
+    chunks = StreamReport(True, ("of 1", "of 7"), 90, 1e-7, 0.034, ("loss",))
+    search = DecodingReport(True, "beam", 12, 10, 2, 7, 84, 1e-7, 0.1)
+
+    def sentences(streamed: StreamReport, searched: DecodingReport) -> str:
+        return Reader(page.of(replace(proof(output()), streaming=streamed, decoding=searched))).said
+
+    said = sentences(chunks, search)
+    assert "Sequences in chunks of 1, of 7 are equal to the whole (3.4% of the tolerance at most)" in said
+    assert "not judged: loss" in said
+    assert "The search (beam) finds what one in NumPy finds on the step's own numbers: 84 tokens" in said
+    assert "7 ends; rounding turned 2 rows." in said
+    failed = {"passed": False, "message": "output y"}
+    said = sentences(replace(chunks, **failed), replace(search, **failed))
+    assert "Given in chunks, not equal: output y." in said
+    assert "The search (beam) is not equal: output y." in said

@@ -245,3 +245,31 @@ def test_a_weight_of_another_model_is_seen() -> None:
     arrays["decode.onnx: step/constant_1"][3] += 1e-6
     expected = "decode.onnx: step/constant_1: expected the values that stream.onnx has, found others"
     assert decoding.find_other_weight(arrays, BEAM) == expected
+
+
+def test_what_no_rounding_explains_is_a_difference() -> None:
+    """Lengths, pads and ends that do not fit each other, of each kind of search."""
+    greedy = replace(BEAM, kind="greedy", width=1)
+    endless = replace(greedy, end=None)
+    none = -np.inf
+
+    def differs(decoder: Decoder, sequence: list[int], length: int, score: float = -1.5) -> str:
+        row = {
+            "sequences": np.array([sequence + [9] * (7 - len(sequence))]),
+            "lengths": np.array([length]),
+            "scores": np.array([score]),
+        }
+        return decoding._differs_in_form(decoder, row, 2)
+
+    assert differs(greedy, [1, 4], 2) == differs(greedy, [1] * 7, 7) == differs(greedy, [], 0, none) == ""
+    assert differs(endless, [4, 1] * 3 + [5], 7) == differs(endless, [], 0, none) == ""
+    for decoder, sequence, length, score, words in (
+        (greedy, [1, 4], 8, -1.5, "expected a length that fits its score -1.5, found 8"),
+        (greedy, [1, 4], 2, none, "expected a length that fits its score -inf, found 2"),
+        (greedy, [], 0, -1.5, "expected a length that fits its score -1.5, found 0"),
+        (greedy, [1, 4, 3], 2, -1.5, "expected 9 after the length 2, found "),
+        (greedy, [4, 1, 4], 3, -1.5, "expected nothing behind the end 4, found "),
+        (greedy, [1, 2], 2, -1.5, "expected an end or 7 tokens, found 2"),
+        (endless, [1, 2], 2, -1.5, "expected 7 tokens, found 2"),
+    ):
+        assert differs(decoder, sequence, length, score).startswith(f"row 2, beam 0: {words}")
