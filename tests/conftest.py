@@ -45,6 +45,17 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def store() -> Iterator[Any]:
+    """The file system of `memory://`, empty."""
+    import fsspec
+
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield system
+    system.store.clear()
+
+
+@pytest.fixture
 def is_first_tier(request: pytest.FixtureRequest) -> bool:
     """Whether --fast is given: then what other values judge needs no proof beside them."""
     return bool(request.config.getoption("fast"))

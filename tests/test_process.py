@@ -100,7 +100,7 @@ def test_a_pool_gives_results_in_the_order_of_its_calls() -> None:
             [*share(divmod, [7], [0])]
 
 
-def test_native_code_that_ends_a_process_of_a_pool_is_told_in_a_line() -> None:
+def test_a_pool_whose_process_is_ended_by_native_code_ends_in_a_line() -> None:
     line = "^native code ended a process of --jobs; a file is damaged, or memory ran out "
     with pytest.raises(CudnnConvertError, match=line), process.open_pool(1) as share:
         [*share(os._exit, [3])]

@@ -158,8 +158,8 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
         ray.cancel(task, force=False)
     if ending:
         _, ending = ray.wait(ending, num_returns=len(ending), timeout=process.GRACE)
-    killed, until = ending, time.monotonic() + _GONE
-    while ending and time.monotonic() < until:
+    killed, deadline = ending, time.monotonic() + _GONE
+    while ending and time.monotonic() < deadline:
         for task in ending:
             ray.cancel(task, force=True)  # Ray ignores it while an earlier one is on its way
         _, ending = ray.wait(ending, num_returns=len(ending), timeout=_AGAIN)

@@ -191,8 +191,8 @@ class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell): 
 
         Raises ValueError where the last dimension is unknown.
         """
-        is_listed = isinstance(input_shape, list)
-        self._make_weights(_read_size(input_shape[0], 1) if is_listed else _read_size(input_shape, 2))
+        shape, axis = (input_shape[0], 1) if isinstance(input_shape, list) else (input_shape, 2)
+        self._make_weights(_read_size(shape, axis))
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(

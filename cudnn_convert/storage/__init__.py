@@ -62,7 +62,10 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a run's folder, its lock last: what a run leaves that is killed meanwhile is known as its."""
+    """Remove the folder of a run, its lock last.
+
+    Where the process is killed meanwhile, the next run knows the folder by its lock.
+    """
     with suppress(OSError):
         for path in [path for path in folder.iterdir() if path.name != _LOCK]:
             if path.is_dir() and not path.is_symlink():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,11 +153,7 @@ def test_a_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert lines(tmp_path) == [ONE.to_line(), TWO.to_line()]
 
 
-def test_results_in_a_store_are_there_while_a_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fsspec
-
-    store = fsspec.filesystem("memory")
-    store.store.clear()
+def test_results_in_a_store_are_there_while_a_batch_runs(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path("memory://bucket/out")
     assert results.read(folder) == {}
     with results.open_results(folder) as written:
@@ -174,4 +171,3 @@ def test_results_in_a_store_are_there_while_a_batch_runs(monkeypatch: pytest.Mon
     message = "^memory://bucket/out/results.jsonl: expected lines of cudnn-convert batch, found another"
     with pytest.raises(UsageError, match=message), results.open_results(folder):
         raise AssertionError
-    store.store.clear()

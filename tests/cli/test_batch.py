@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import command, contents
+from support.command_line import command, contents, ends_within
 from support.samples import GRAPHLESS, ROOT, fixture
 
 import cudnn_convert
@@ -161,15 +161,4 @@ def test_workers_do_not_outlive_a_batch_that_is_killed(folder: Path) -> None:
     assert children
     running.kill()
     running.wait()
-    until = time.monotonic() + 30
-    while any(map(is_alive, children)) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not any(map(is_alive, children))
-
-
-def is_alive(number: int) -> bool:
-    """Whether a process runs; one that has ended may be listed until its parent hears of it."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    assert all(ends_within(30, child) for child in children)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command_line import ends_within
 from support.samples import ROOT
 
 from cudnn_convert.cli import child_process
@@ -156,19 +157,6 @@ def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str],
     return run, int(child)
 
 
-def gone(process: int) -> bool:
-    """Whether a process ends within some seconds; one that nobody has waited for yet has ended too."""
-    for _ in range(100):
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.1)
-    return False
-
-
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
@@ -228,7 +216,7 @@ def test_temporary_folders_of_a_run_that_was_killed_are_removed_by_the_next(tmp_
     alive, _ = begun(work, tmp_path / "out", first=first)
     run.kill()
     run.communicate()
-    assert gone(child)
+    assert ends_within(10, child)
     assert len([*common.rglob("large")]) == 2
     (common / ".cudnn_convert.somebody.tmp").symlink_to(tmp_path)  # what others lay out is left alone
     third, _ = begun("print('ready', os.getpid(), flush=True)", tmp_path / "out", first=first)
@@ -275,7 +263,7 @@ def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
     run, child = begun(WRITING.format(then="time.sleep(60)"), tmp_path / "out")
     run.kill()
     run.communicate()
-    assert gone(child)
+    assert ends_within(10, child)
     assert len(beside(tmp_path / "out")) == 1  # which the next run removes
     assert done(WRITING.format(then=""), tmp_path / "out")[0] == 0
     assert beside(tmp_path / "out") == ["out"]

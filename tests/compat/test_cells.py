@@ -53,7 +53,7 @@ def expected(values: dict[str, Array], lengths: Array) -> tuple[Array, Array, Ar
     return np.stack(outputs), c, h
 
 
-def turned(x: Array, lengths: Array) -> Array:
+def reverse(x: Array, lengths: Array) -> Array:
     """Each row backwards within its length."""
     result = x.copy()
     for row, length in enumerate(lengths):
@@ -75,7 +75,7 @@ def feed(values: dict[str, Array]) -> dict[str, Any]:
     return {name: tf.constant(values[name], tf.float32) for name in "xch"}
 
 
-def weigh(session: Any, values: dict[str, Array]) -> dict[str, Any]:
+def set_weights(session: Any, values: dict[str, Array]) -> dict[str, Any]:
     """Set the variables of the graph; gives them by name."""
     variables = {variable.op.name.rpartition("/")[2]: variable for variable in v1.global_variables()}
     assert set(variables) == set(WEIGHTS)
@@ -110,13 +110,13 @@ def test_a_sequence_is_computed_by_the_cell_s_equations(
             sequence_length=tf.constant(lengths) if is_ragged else None,
         )
         assert isinstance(y, list) is is_listed
-        weigh(session, values)
+        set_weights(session, values)
         answers = session.run([tf.stack(y) if is_listed else y, state.c, state.h])
     if is_reversed:
-        values["x"] = turned(values["x"], full if is_listed else lengths)
+        values["x"] = reverse(values["x"], full if is_listed else lengths)
     wanted = [*expected(values, lengths)]
     if is_reversed:
-        wanted[0] = turned(wanted[0], full if is_listed else lengths)
+        wanted[0] = reverse(wanted[0], full if is_listed else lengths)
     for answer, value in zip(answers, wanted, strict=True):
         np.testing.assert_allclose(answer, value, rtol=3e-6, atol=3e-6)
 
@@ -125,7 +125,7 @@ def test_without_a_state_a_sequence_begins_with_zeros() -> None:
     values = draw()
     with tf.Graph().as_default(), v1.Session() as session:
         y, _ = fused()(feed(values)["x"], dtype=tf.float32)
-        weigh(session, values)
+        set_weights(session, values)
         answer = session.run(y)
     zeros = np.zeros((BATCH, UNITS))
     wanted, _, _ = expected(values | {"c": zeros, "h": zeros}, np.full(BATCH, STEPS))
@@ -147,7 +147,7 @@ def test_gradients_of_the_cell_are_the_slopes_of_its_equations() -> None:
         tensors = feed(values)
         state = cells.LSTMStateTuple(tensors["c"], tensors["h"])
         y, (c, h) = adapted(use_dynamic_rnn=False)(tensors["x"], initial_state=state)
-        tensors |= weigh(session, values)
+        tensors |= set_weights(session, values)
         loss = tf.add_n([tf.reduce_sum(output * f) for output, f in zip((y, c, h), factors, strict=True)])
         gradients = session.run(dict(zip(tensors, v1.gradients(loss, [*tensors.values()]), strict=True)))
     assert set(gradients) == set(values)

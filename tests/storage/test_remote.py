@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,6 @@ from cudnn_convert.storage import remote, staging
 
 OUT = Path("memory://bucket/out")
 MARKS = ("conversion.json",)
-
-
-@pytest.fixture
-def store() -> Iterator[Any]:
-    """The file system of `memory://`, empty."""
-    import fsspec
-
-    system = fsspec.filesystem("memory")
-    system.store.clear()
-    yield system
-    system.store.clear()
 
 
 @pytest.fixture

@@ -245,7 +245,7 @@ def test_what_dead_runs_left_goes(tmp_path: Path, source: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
 
 
-def test_a_folder_s_lock_is_removed_last(tmp_path: Path) -> None:
+def test_the_lock_of_a_folder_is_removed_last(tmp_path: Path) -> None:
     """A run that is killed while it removes its folder leaves one that the next run knows."""
     program = """
 import os, sys

@@ -1,10 +1,11 @@
-"""Copies of a sample that a test may damage, and the command line run in this process."""
+"""Copies of a sample that a test may damage, the command line in this process, and the end of others."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import shutil
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,3 +93,17 @@ def make_foreign(out: Path) -> None:
     """OUT as a folder with somebody else's file."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
+
+
+def ends_within(seconds: float, process: int) -> bool:
+    """Whether a process ends in time; a zombie, whose parent has not waited for it, has ended."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state in "ZX":
+            return True
+        time.sleep(0.1)
+    return False

@@ -212,15 +212,15 @@ def _gru_by_gate(
     h = state[0]
     *sums, candidate = (affine(h, matrix, bias) for matrix, bias in zip(matrices, biases, strict=True))
     gate = {name: tf.sigmoid(row + part) for name, row, part in zip(order, rows, sums, strict=False)}
-    return _candidate(gate, rows[-1], candidate, h)
+    return _apply_candidate(gate, rows[-1], candidate, h)
 
 
 def _apply_gates(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:
     gate = dict(zip(order, tf.split(tf.sigmoid(gates), 2, 1), strict=False))
-    return _candidate(gate, candidate, candidate_h, h)
+    return _apply_candidate(gate, candidate, candidate_h, h)
 
 
-def _candidate(gate: Mapping[Gate, Any], candidate: Any, candidate_h: Any, h: Any) -> State:
+def _apply_candidate(gate: Mapping[Gate, Any], candidate: Any, candidate_h: Any, h: Any) -> State:
     n = tf.tanh(candidate + gate[Gate.RESET] * candidate_h)
     return (n + gate[Gate.UPDATE] * (h - n),)
 
