@@ -114,7 +114,7 @@ def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
             del asked[:]
             try:
                 _ = [*again[parameters.scope].tensors().values()]  # which asks for each
-            except KeyError:  # the set is not whole, as planning says
+            except (KeyError, ValueError):  # not whole, or of shapes that no array has, as planning says
                 continue
             names = asked
         tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))
