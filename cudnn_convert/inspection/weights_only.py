@@ -114,7 +114,7 @@ def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
             del asked[:]
             try:
                 _ = [*again[parameters.scope].tensors().values()]  # which asks for each
-            except (KeyError, ValueError):  # not whole, or of shapes that no array has, as planning says
+            except (KeyError, ValueError):  # a tensor is missing, or too large for NumPy
                 continue
             names = asked
         tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))

@@ -8,9 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +20,6 @@ from support.samples import ROOT, fixture
 
 import cudnn_convert
 from cudnn_convert.cli import terminal
-from cudnn_convert.inspection import weights_only
-from cudnn_convert.read import read
 
 # What an inspection loads, runs and leaves behind: no TensorFlow without a graph, no code of the file.
 
@@ -48,26 +44,6 @@ def graphless(folder: Path) -> Path:
         fixture("1.15.5-gru_bi").folder, folder / "source", ignore=shutil.ignore_patterns("*.meta")
     )
     return folder / "source" / "model.ckpt"
-
-
-@dataclass(frozen=True)
-class Damaged:
-    """A tensor of an entry that claims more than any array has."""
-
-    shape: tuple[int, ...]
-    dtype: type[np.float32] = np.float32
-
-    def read(self) -> Any:
-        raise AssertionError("an inspection reads no values for a list of keys")
-
-
-@pytest.mark.parametrize("shape", [(1 << 40, 1 << 40), (1,) * 100], ids=["elements", "axes"])
-def test_a_set_with_a_shape_of_no_array_is_left_out(shape: tuple[int, ...], tmp_path: Path) -> None:
-    model = read(graphless(tmp_path))
-    ((scope, tensors),) = weights_only.canonical_tensors(model).items()
-    assert scope and len(tensors) > 1
-    damaged = replace(model, variables={**model.variables, tensors[0].name: Damaged(shape)})
-    assert weights_only.canonical_tensors(damaged) == {}
 
 
 SOURCES = {
