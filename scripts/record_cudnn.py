@@ -5,11 +5,12 @@
     python scripts/record_cudnn.py --without-device   # anywhere: sizes and offsets only, see `BlankHandle`
 
 Needs NumPy, and PyTorch 2.x for device memory and as a second witness (`torch._cudnn_rnn`); cuDNN 9 is
-called directly through ctypes. One run takes a few minutes and writes into `--out` (default
+called directly through ctypes. One run takes a minute or so and writes into `--out` (default
 tests/data/cudnn) at most 8 files of at most 16 MiB:
 
     offsets.npz           sizes and offsets of every parameter region, asked with a device's handle
     outputs_<mode>.npz    inputs, blobs and outputs of small networks, one file per mode
+    gradients.npz         inputs, blobs, gradients of outputs and of inputs, of small networks of all modes
     recording.json        device, driver, versions, date, the status of every case, the answers
     host_offsets.npz      the same as offsets.npz, from --without-device
 
@@ -43,7 +44,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -62,6 +63,7 @@ HEADERS: Final = "cuDNN 9.28.0: cudnn_adv_v9.h, cudnn_ops_v9.h, cudnn_graph_v9.h
 ENUMS: Final[Mapping[str, Mapping[str, int]]] = {
     "cudnnRNNAlgo_t": {"CUDNN_RNN_ALGO_STANDARD": 0},
     "cudnnForwardMode_t": {"CUDNN_FWD_MODE_INFERENCE": 0, "CUDNN_FWD_MODE_TRAINING": 1},
+    "cudnnWgradMode_t": {"CUDNN_WGRAD_MODE_ADD": 0},
     "cudnnRNNMode_t": {"CUDNN_RNN_RELU": 0, "CUDNN_RNN_TANH": 1, "CUDNN_LSTM": 2, "CUDNN_GRU": 3},
     "cudnnRNNBiasMode_t": {"CUDNN_RNN_DOUBLE_BIAS": 2},
     "cudnnDirectionMode_t": {"CUDNN_UNIDIRECTIONAL": 0, "CUDNN_BIDIRECTIONAL": 1},
@@ -129,6 +131,17 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc
     const void *x, cudnnRNNDataDescriptor_t yDesc, void *y, cudnnTensorDescriptor_t hDesc,
     const void *hx, void *hy, cudnnTensorDescriptor_t cDesc, const void *cx, void *cy,
     size_t weightSpaceSize, const void *weightSpace, size_t workSpaceSize, void *workSpace,
+    size_t reserveSpaceSize, void *reserveSpace);
+cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc,
+    const int32_t devSeqLengths[], cudnnRNNDataDescriptor_t yDesc, const void *y, const void *dy,
+    cudnnRNNDataDescriptor_t xDesc, void *dx, cudnnTensorDescriptor_t hDesc, const void *hx,
+    const void *dhy, void *dhx, cudnnTensorDescriptor_t cDesc, const void *cx, const void *dcy, void *dcx,
+    size_t weightSpaceSize, const void *weightSpace, size_t workSpaceSize, void *workSpace,
+    size_t reserveSpaceSize, void *reserveSpace);
+cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t rnnDesc,
+    cudnnWgradMode_t addGrad, const int32_t devSeqLengths[], cudnnRNNDataDescriptor_t xDesc, const void *x,
+    cudnnTensorDescriptor_t hDesc, const void *hx, cudnnRNNDataDescriptor_t yDesc, const void *y,
+    size_t weightSpaceSize, void *dweightSpace, size_t workSpaceSize, void *workSpace,
     size_t reserveSpaceSize, void *reserveSpace);
 """
 C_TYPES: Final[Mapping[str, Any]] = {
@@ -278,7 +291,7 @@ NUMPY_TYPE: Final[Mapping[str, type]] = {
 }
 #: TensorFlow allows tensor cores for half, never for double (cuda_dnn.cc, allow_tensor_ops).
 OTHER_TYPES: Final = (("double", "fma"), ("half", "tensor"), ("half", "tensor-half"), ("bfloat16", "tensor"))
-LENGTHS: Final = ("none", "full", "ragged", "short", "zero")
+LENGTHS: Final = ("none", "full", "ragged", "short", "zero", "empty")
 
 
 @dataclass(frozen=True)
@@ -317,11 +330,13 @@ class Network:
 
 @dataclass(frozen=True)
 class Case:
-    """One call of cudnnRNNForward.
+    """One call of cudnnRNNForward; with `gradients`, of the two backward calls after it.
 
     `lengths` none: padded IO off and no device lengths, the plain path for full rows (TensorFlow's kernel
     turns padded IO off there, cudnn_rnn_ops.cc ShouldUsePaddedIO); full: all equal to `steps`, padded IO
-    on; short: all equal, less than `steps`; ragged: unsorted; zero: one row of length 0.
+    on; short: all equal, less than `steps`; ragged: unsorted; zero: one row of length 0; empty: all of 0.
+
+    `dirty` puts NaN into x past each row's length. `timed` calls again and again.
 
     `math` fma forbids tensor cores; tensor allows them, and with them TF32; tensor-half also computes in
     half precision (mathPrec), which TensorFlow asks for where the dtype is half.
@@ -335,6 +350,9 @@ class Case:
     math: str = "fma"
     steps: int = 9
     batch: int = 8
+    gradients: bool = False
+    dirty: bool = False
+    timed: bool = False
     kept: bool = True
 
     @property
@@ -346,6 +364,7 @@ class Case:
             "training" if self.training else "inference",
             self.math,
             f"t{self.steps}b{self.batch}",
+            *(word for word in ("gradients", "dirty") if getattr(self, word)),
         )
         return "-".join((self.network.name, *words))
 
@@ -354,8 +373,8 @@ class Case:
         """Length of each row; the ragged ones are unsorted, and the fourth row is full."""
         if self.lengths in ("none", "full"):
             return [self.steps] * self.batch
-        if self.lengths == "short":
-            return [self.steps - 2] * self.batch
+        if self.lengths in ("short", "empty"):
+            return [self.steps - 2 if self.lengths == "short" else 0] * self.batch
         ragged = [1 + (row * 5 + 2) % self.steps for row in range(self.batch)]
         return [0 if self.lengths == "zero" and row == 2 else n for row, n in enumerate(ragged)]
 
@@ -411,10 +430,47 @@ def output_cases() -> list[Case]:
         for mode, way, layers in itertools.product(MODES, (1, 2), (1, 2))
     ]
     cases += [Case(net, lengths) for net in projected + skipping for lengths in ("none", "ragged")]
-    cases += [
-        Case(net, "zero", batch_major) for net in plain if net.layers == 2 for batch_major in (False, True)
-    ]
+    two = [net for net in plain if net.layers == 2]
+    cases += [Case(net, "ragged", batch_major, dirty=True) for net in two for batch_major in (False, True)]
+    cases += [Case(net, "zero", batch_major) for net in two for batch_major in (False, True)]
+    cases += [Case(net, "empty") for net in two]
     return cases
+
+
+def gradient_cases() -> list[Case]:
+    """The cases whose gradients are kept: those of a training call without dropout."""
+    plain = [
+        Network(mode, directions, layers)
+        for mode, directions, layers in itertools.product(MODES, (1, 2), (1, 2, 3))
+    ]
+    projected = [Network("lstm", way, 2, projection=3) for way in (1, 2)]
+    skipping = [Network(mode, way, 2, input_size=5, skip_input=True) for mode in MODES for way in (1, 2)]
+    found = [Case(net, lengths) for net in plain + projected + skipping for lengths in ("none", "ragged")]
+    two = [net for net in plain if net.layers == 2]
+    found += [Case(net, "ragged", True) for net in two] + [Case(net, "zero") for net in two]
+    return [replace(case, training=True, gradients=True, kept=False) for case in found]
+
+
+#: Steps, batch, units and inputs, layers, directions: the shapes of docs/performance.md, by its names.
+TIMED: Final[Mapping[str, tuple[int, int, int, int, int]]] = {
+    "u1": (100, 1, 128, 1, 1),
+    "u2": (200, 1, 512, 1, 1),
+    "u3": (50, 32, 256, 1, 1),
+    "u4": (200, 32, 512, 1, 1),
+    "u5": (1, 1, 512, 1, 1),
+    "u6": (1000, 1, 64, 1, 1),
+    "o1": (200, 16, 100, 2, 2),
+}
+
+
+def timed_cases() -> dict[tuple[str, str, str], Case]:
+    """Calls that are timed, by mode, shape and math: plain inference."""
+    found = {}
+    for mode, (shape, sizes), math in itertools.product(MODES, TIMED.items(), ("fma", "tensor")):
+        steps, batch, units, layers, directions = sizes
+        net = Network(mode, directions, layers, units, units)
+        found[mode, shape, math] = Case(net, math=math, steps=steps, batch=batch, timed=True, kept=False)
+    return found
 
 
 def error_cases() -> list[Case]:
@@ -598,6 +654,15 @@ class Outputs(NamedTuple):
     c: Array
 
 
+class Gradients(NamedTuple):
+    """Of a loss, by the network's parameters and inputs; of their shapes, x time-major."""
+
+    blob: Array
+    x: Array
+    h0: Array
+    c0: Array
+
+
 def rounded(values: Array, dtype: str) -> Array:
     """`values` as `dtype` holds them; bfloat16 as float32 whose low 16 bits are zero (nearest, ties even)."""
     if dtype != "bfloat16":
@@ -627,6 +692,23 @@ def values_of(case: Case) -> Values:
     return Values(blob, x, h0, c0)
 
 
+def output_gradients(case: Case) -> Outputs:
+    """Random gradients of a loss by y, h and c, of the case's dtype; c's are empty unless LSTM.
+
+    The loss is the sum of outputs times these. They are random past a row's length too.
+    """
+    net = case.network
+    rng = np.random.default_rng(zlib.crc32(f"gradients of {case.name}".encode()))
+    states = (net.pseudo_layers, case.batch)
+    shapes = (
+        (case.steps, case.batch, net.directions * net.recurrent),
+        (*states, net.recurrent),
+        (*states, net.units),
+    )
+    y, h, c = (rounded(rng.uniform(-1, 1, shape), net.dtype) for shape in shapes)
+    return Outputs(y, h, c if net.mode == "lstm" else c[:0])
+
+
 def initial_states(case: Case, values: Values) -> tuple[Array, Array]:
     """h0 and c0 as the case wants them; c0 is zero where the mode has no cell state."""
     keep = case.random_initial
@@ -636,11 +718,15 @@ def initial_states(case: Case, values: Values) -> tuple[Array, Array]:
 
 
 def expected(case: Case, values: Values, weights: Sequence[Weights] | None = None) -> Outputs:
-    """What the equations give in float64 for the (rounded) `values`; c is empty unless LSTM."""
+    """What the equations give in float64 for the (rounded) `values`; c is empty unless LSTM.
+
+    A row of length 0 ends with states of 0, as cuDNN 9.19.0 was recorded to leave it.
+    """
     net = case.network
     h0, c0 = (a.astype(np.float64) for a in initial_states(case, values))
     cells = unpack(net, values.blob.astype(np.float64)) if weights is None else weights
     y, h, c = forward(net, cells, values.x.astype(np.float64), (h0, c0), case.row_lengths)
+    h[:, np.asarray(case.row_lengths) == 0] = c[:, np.asarray(case.row_lengths) == 0] = 0
     return Outputs(y, h, c if net.mode == "lstm" else c[:0])
 
 
@@ -661,6 +747,35 @@ def error_of(found: Outputs, wanted: Outputs) -> float:
     if wanted.y.size == 0:
         raise ValueError("nothing to compare: y is empty")
     return max(distance(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def loss(case: Case, values: Values) -> float:
+    """The sum of all outputs times their `output_gradients`, in float64."""
+    pairs = zip(expected(case, values), output_gradients(case), strict=True)
+    return float(sum(np.sum(output * gradient) for output, gradient in pairs))
+
+
+def slope_errors(case: Case, values: Values, gradients: Gradients) -> dict[str, float]:
+    """How far each gradient is from the slope of `loss` along a random line, by input.
+
+    Slopes are central differences in float64; an error is relative to the gradient's length, and infinite
+    where a gradient is not finite. A gradient of zeros must have a slope of 0.
+    """
+    rng, found = np.random.default_rng(5), {}
+    wide = Values(*(array.astype(np.float64) for array in values))
+    for key, gradient in gradients._asdict().items():
+        if gradient.size == 0:
+            continue
+        line = rng.uniform(-1, 1, gradient.shape)
+        # No step passes a unit of a relu from one side of 0 to the other; weights are smaller than inputs.
+        step = 1e-8 if key == "blob" else 1e-7
+        above, below = (
+            loss(case, wide._replace(**{key: getattr(wide, key) + sign * step * line})) for sign in (1, -1)
+        )
+        slope, length = (above - below) / (2 * step), float(np.linalg.norm(gradient))
+        off = abs(float(np.sum(gradient.astype(np.float64) * line)) - slope)
+        found[key] = off / max(length, 1e-6) if np.isfinite(gradient).all() else float("inf")
+    return found
 
 
 #: Unit roundoff of what is multiplied: TF32 has 10 bits of mantissa, as half has; bfloat16 has 7.
@@ -933,56 +1048,170 @@ class Device:
             return False
 
 
-def run_cudnn(device: Device, case: Case, values: Values) -> Outputs:
-    """One cudnnRNNForward. Returns time-major y, with NaN wherever cuDNN wrote nothing."""
-    net, cudnn, dtype = case.network, device.cudnn, case.network.dtype
-    h0, c0 = initial_states(case, values)
-    order = (1, 0, 2) if case.batch_major else (0, 1, 2)
-    x, hx, cx = device.put(values.x.transpose(order), dtype), device.put(h0, dtype), device.put(c0, dtype)
-    shape = (case.steps, case.batch, net.directions * net.recurrent)
-    y, hy, cy = (device.poisoned(s, dtype) for s in ([shape[i] for i in order], h0.shape, c0.shape))
-    lengths = device.put(np.asarray(case.row_lengths, np.int32), "int32")
-    blob, has_cell = device.put(values.blob, dtype), net.mode == "lstm"
-    mode = ENUM["CUDNN_FWD_MODE_TRAINING" if case.training else "CUDNN_FWD_MODE_INFERENCE"]
-    work, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-    with (
-        rnn_descriptor(cudnn, case) as rnn,
-        data_descriptor(cudnn, case, net.input_size) as x_desc,
-        data_descriptor(cudnn, case, shape[2]) as y_desc,
-        state_descriptor(cudnn, case, net.recurrent) as h_desc,
-        state_descriptor(cudnn, case, net.units) as c_desc,
-    ):
+class Call:
+    """The memory of one call of cuDNN and its descriptors; outputs are NaN until cuDNN writes them."""
+
+    def __init__(self, device: Device, case: Case, values: Values, stack: ExitStack) -> None:
+        net, dtype, cudnn = case.network, case.network.dtype, device.cudnn
+        self.device, self.case, self.has_cell = device, case, net.mode == "lstm"
+        self.order = (1, 0, 2) if case.batch_major else (0, 1, 2)
+        x, (h0, c0) = values.x, initial_states(case, values)
+        if case.dirty:
+            past = np.arange(case.steps)[:, None] >= np.asarray(case.row_lengths)[None]
+            x = np.where(past[..., None], np.asarray(np.nan, x.dtype), x)
+        self.x, self.hx, self.cx = self.put(x), device.put(h0, dtype), device.put(c0, dtype)
+        y_shape = (case.steps, case.batch, net.directions * net.recurrent)
+        self.y = device.poisoned([y_shape[i] for i in self.order], dtype)
+        self.x_shape, self.state_shapes = [x.shape[i] for i in self.order], (h0.shape, c0.shape)
+        self.hy, self.cy = (device.poisoned(shape, dtype) for shape in self.state_shapes)
+        self.blob, self.blob_bytes = device.put(values.blob, dtype), values.blob.size * ITEM_SIZE[dtype]
+        lengths = device.put(np.asarray(case.row_lengths, np.int32), "int32")
+        self.lengths = lengths if case.padded else None
+        self.rnn = stack.enter_context(rnn_descriptor(cudnn, case))
+        self.x_desc = stack.enter_context(data_descriptor(cudnn, case, net.input_size))
+        self.y_desc = stack.enter_context(data_descriptor(cudnn, case, y_shape[2]))
+        self.h_desc = stack.enter_context(state_descriptor(cudnn, case, net.recurrent))
+        self.c_desc = stack.enter_context(state_descriptor(cudnn, case, net.units))
+        work, reserve = ctypes.c_size_t(), ctypes.c_size_t()
+        self.mode = ENUM["CUDNN_FWD_MODE_TRAINING" if case.training else "CUDNN_FWD_MODE_INFERENCE"]
         sizes = (ctypes.byref(work), ctypes.byref(reserve))
-        cudnn.call("cudnnGetRNNTempSpaceSizes", cudnn.handle, rnn, mode, x_desc, *sizes)
-        work_space, reserve_space = device.space(work.value), device.space(reserve.value)
+        cudnn.call("cudnnGetRNNTempSpaceSizes", cudnn.handle, self.rnn, self.mode, self.x_desc, *sizes)
+        self.work, self.reserve = device.space(work.value), device.space(reserve.value)
+        self.work_bytes, self.reserve_bytes = work.value, reserve.value if case.training else 0
         device.synchronize()
+
+    def put(self, sequence: Array) -> Any:
+        """A time-major sequence on the device, in the case's layout."""
+        return self.device.put(sequence.transpose(self.order), self.case.network.dtype)
+
+    def get(self, sequence: Any) -> Array:
+        """A sequence of the case's layout, time-major."""
+        return self.device.get(sequence, self.case.network.dtype).transpose(self.order)
+
+    @property
+    def spaces(self) -> tuple[Any, ...]:
+        """The arguments that end every call: work space and reserve space."""
+        reserve = self.reserve.data_ptr() if self.case.training else None
+        return self.work_bytes, self.work.data_ptr(), self.reserve_bytes, reserve
+
+    def cell(self, *tensors: Any) -> list[Any]:
+        """Addresses of cell states, null where the mode has none."""
+        return [tensor.data_ptr() if self.has_cell else None for tensor in tensors]
+
+    def forward(self) -> None:
+        """cudnnRNNForward, to its end."""
+        cudnn = self.device.cudnn
         cudnn.call(
             "cudnnRNNForward",
             cudnn.handle,
-            rnn,
-            mode,
-            lengths.data_ptr() if case.padded else None,
-            x_desc,
-            x.data_ptr(),
-            y_desc,
-            y.data_ptr(),
-            h_desc,
-            hx.data_ptr(),
-            hy.data_ptr(),
-            c_desc,
-            cx.data_ptr() if has_cell else None,
-            cy.data_ptr() if has_cell else None,
-            values.blob.size * ITEM_SIZE[dtype],
-            blob.data_ptr(),
-            work.value,
-            work_space.data_ptr(),
-            reserve.value if case.training else 0,
-            reserve_space.data_ptr() if case.training else None,
+            self.rnn,
+            self.mode,
+            self.lengths.data_ptr() if self.lengths is not None else None,
+            self.x_desc,
+            self.x.data_ptr(),
+            self.y_desc,
+            self.y.data_ptr(),
+            self.h_desc,
+            self.hx.data_ptr(),
+            self.hy.data_ptr(),
+            self.c_desc,
+            *self.cell(self.cx, self.cy),
+            self.blob_bytes,
+            self.blob.data_ptr(),
+            *self.spaces,
+        )
+        self.device.synchronize()
+
+    def outputs(self) -> Outputs:
+        """y time-major, h and c (empty unless LSTM) as they stand."""
+        dtype = self.case.network.dtype
+        c = self.device.get(self.cy, dtype)
+        return Outputs(self.get(self.y), self.device.get(self.hy, dtype), c if self.has_cell else c[:0])
+
+    def backward(self, given: Outputs) -> Gradients:
+        """The gradients of the sum of outputs times `given`, after a forward call for training."""
+        device, cudnn, dtype = self.device, self.device.cudnn, self.case.network.dtype
+        dy, dhy = self.put(given.y), device.put(given.h, dtype)
+        dcy = device.put(given.c if self.has_cell else np.zeros((1,)), dtype)
+        dx = device.poisoned(self.x_shape, dtype)
+        dhx, dcx = (device.poisoned(shape, dtype) for shape in self.state_shapes)
+        lengths = self.lengths.data_ptr() if self.lengths is not None else None
+        cudnn.call(
+            "cudnnRNNBackwardData_v8",
+            cudnn.handle,
+            self.rnn,
+            lengths,
+            self.y_desc,
+            self.y.data_ptr(),
+            dy.data_ptr(),
+            self.x_desc,
+            dx.data_ptr(),
+            self.h_desc,
+            self.hx.data_ptr(),
+            dhy.data_ptr(),
+            dhx.data_ptr(),
+            self.c_desc,
+            *self.cell(self.cx, dcy, dcx),
+            self.blob_bytes,
+            self.blob.data_ptr(),
+            *self.spaces,
+        )
+        # cuDNN adds the gradients of parameters to what stands there.
+        dblob = device.put(np.zeros(self.blob_bytes // ITEM_SIZE[dtype]), dtype)
+        cudnn.call(
+            "cudnnRNNBackwardWeights_v8",
+            cudnn.handle,
+            self.rnn,
+            ENUM["CUDNN_WGRAD_MODE_ADD"],
+            lengths,
+            self.x_desc,
+            self.x.data_ptr(),
+            self.h_desc,
+            self.hx.data_ptr(),
+            self.y_desc,
+            self.y.data_ptr(),
+            self.blob_bytes,
+            dblob.data_ptr(),
+            *self.spaces,
         )
         device.synchronize()
-    y_time_major = device.get(y, dtype).transpose(order)
-    c = device.get(cy, dtype)
-    return Outputs(y_time_major, device.get(hy, dtype), c if has_cell else c[:0])
+        dc0 = device.get(dcx, dtype)
+        return Gradients(
+            device.get(dblob, dtype), self.get(dx), device.get(dhx, dtype), dc0 if self.has_cell else dc0[:0]
+        )
+
+
+def run_cudnn(device: Device, case: Case, values: Values) -> Outputs:
+    """One cudnnRNNForward. Returns time-major y, with NaN wherever cuDNN wrote nothing."""
+    with ExitStack() as stack:
+        call = Call(device, case, values, stack)
+        call.forward()
+        return call.outputs()
+
+
+def run_gradients(device: Device, case: Case, values: Values) -> Gradients:
+    """A forward call for training, then the gradients of the sum of outputs times `output_gradients`."""
+    with ExitStack() as stack:
+        call = Call(device, case, values, stack)
+        call.forward()
+        return call.backward(output_gradients(case))
+
+
+#: Calls of a timed case, after a tenth as many that are not timed.
+CALLS: Final = 100
+
+
+def time_calls(device: Device, case: Case, values: Values) -> list[float]:
+    """Microseconds of each of `CALLS` calls, each to its end, without copies to or from the device."""
+    found = []
+    with ExitStack() as stack:
+        call = Call(device, case, values, stack)
+        for number in range(CALLS // 10 + CALLS):
+            start = time.perf_counter()
+            call.forward()
+            if number >= CALLS // 10:
+                found.append(1e6 * (time.perf_counter() - start))
+    return found
 
 
 def witness_order(case: Case) -> tuple[list[int], list[int]] | None:
@@ -1080,7 +1309,8 @@ OUT_OF_TIME: Final = "ran out of time"
 
 
 def all_cases() -> dict[str, Case]:
-    return {case.name: case for case in output_cases() + error_cases()}
+    cases = [*error_cases(), *timed_cases().values(), *gradient_cases(), *output_cases()]
+    return {case.name: case for case in cases}
 
 
 def work(jobs: Sequence[str], folder: Path, *, blank_handle: bool) -> int:
@@ -1112,9 +1342,16 @@ def run_case(device: Device, case: Case, path: Path) -> dict[str, Any]:
     result: dict[str, Any] = {"job": case.name, "status": "ok", "witness": "not applicable"}
     try:
         found = run_cudnn(device, case, values)
+        arrays = found._asdict()
+        if case.gradients:
+            gradients = run_gradients(device, case, values)._asdict()
+            arrays |= {f"gradient_{key}": value for key, value in gradients.items()}
+        if case.timed:
+            low, middle, high = np.quantile(time_calls(device, case, values), (0.05, 0.5, 0.95))
+            result["microseconds"] = {"p5": low, "median": middle, "p95": high, "calls": CALLS}
     except (CudnnError, RuntimeError) as error:
         return {**result, "status": f"{type(error).__name__}: {error}".splitlines()[0]}
-    np.savez(path, **found._asdict())
+    np.savez(path, **arrays)
     try:
         second = run_witness(device, case, values)
         if second is not None:
@@ -1168,11 +1405,12 @@ def driver_version() -> str:
 
 @dataclass
 class Results:
-    """What came back: results by job, outputs by case, and `about`."""
+    """What came back: results by job, outputs and gradients by case, and `about`."""
 
     about: dict[str, Any] = field(default_factory=dict)
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     outputs: dict[str, Outputs] = field(default_factory=dict)
+    gradients: dict[str, Gradients] = field(default_factory=dict)
 
 
 def run_jobs(jobs: Sequence[str], *, blank_handle: bool, seconds: float) -> Results:
@@ -1234,6 +1472,9 @@ def collect(jobs: Sequence[str], folder: Path, results: Results) -> None:
         if path.with_suffix(".npz").exists():
             with np.load(path.with_suffix(".npz")) as arrays:
                 results.outputs[job] = Outputs(arrays["y"], arrays["h"], arrays["c"])
+                if "gradient_x" in arrays:
+                    found = (arrays[f"gradient_{key}"] for key in Gradients._fields)
+                    results.gradients[job] = Gradients(*found)
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -1313,7 +1554,7 @@ def answer_training(results: Results) -> str:
     """Q7: training with dropout 0 against inference, bit by bit."""
     same, different = 0, []
     for name, case in select(results, training=True).items():
-        other = results.outputs.get(replace(case, training=False).name)
+        other = results.outputs.get(replace(case, training=False, gradients=False).name)
         if other is None:
             continue
         pairs = zip(results.outputs[name], other, strict=True)
@@ -1325,27 +1566,29 @@ def answer_training(results: Results) -> str:
 
 
 def answer_zero_length(results: Results) -> str:
-    """Q8: a row of length 0 among others."""
+    """Q8: a row of length 0 among others, and nothing but such rows."""
     counts: dict[str, int] = {}
     for name, case in all_cases().items():
-        if case.lengths != "zero":
+        if case.lengths not in ("zero", "empty"):
             continue
         verdict = results.jobs.get(name, {}).get("status", "not run")
         if name in results.outputs:
             found, (h0, _) = results.outputs[name], initial_states(case, values_of(case))
-            row = case.row_lengths.index(0)
-            zeros = "zeros" if (found.y[:, row] == 0).all() else "not zeros"
-            kept = "kept" if np.array_equal(found.h[:, row], h0[:, row]) else "not kept"
-            verdict = f"runs; outputs {zeros}, initial state {kept}"
-        counts[verdict] = counts.get(verdict, 0) + 1
-    return "; ".join(f"{n} cases: {verdict}" for verdict, n in counts.items())
+            rows = np.asarray(case.row_lengths) == 0
+            zeros = "zeros" if (found.y[:, rows] == 0).all() else "not zeros"
+            h = found.h[:, rows]
+            state = "initial" if np.array_equal(h, h0[:, rows]) else "zero" if (h == 0).all() else "other"
+            verdict = f"runs; outputs {zeros}, final state {state}"
+        key = f"{case.lengths}: {verdict}"
+        counts[key] = counts.get(key, 0) + 1
+    return "; ".join(f"{n} cases, {verdict}" for verdict, n in counts.items())
 
 
 def answer_state_order(results: Results) -> str:
     """Q10: how cuDNN reads the memory of h0 with a batch-major layout."""
     fits = {"[layers*directions, batch, width]": 0, "[batch, layers*directions, width]": 0, "neither": 0}
     for name, case in select(results, batch_major=True, random_initial=True).items():
-        if case.network.pseudo_layers == 1 or case.lengths == "zero":
+        if case.network.pseudo_layers == 1 or 0 in case.row_lengths:
             continue  # both readings are the same memory, or another question
         values = values_of(case)
         swapped = values._replace(h0=reread(values.h0), c0=reread(values.c0))
@@ -1376,6 +1619,49 @@ def error_table(results: Results, errors: Mapping[str, float]) -> str:
         shown = f"{errors[case.name]:.2g}" if case.name in errors else status
         row = (net.mode, net.units, case.steps, net.dtype, case.math, shown)
         lines.append("| " + " | ".join(map(str, row)) + " |")
+    return "\n".join(lines)
+
+
+def answer_gradients(results: Results) -> str:
+    """Q12: gradients against slopes of the equations, and what a row of length 0 and padding get."""
+    cases, worst = all_cases(), {key: (0.0, "") for key in Gradients._fields}
+    padding, empty = {"zero": 0, "other": 0}, {"zero": 0, "other": 0}
+    for name, found in results.gradients.items():
+        case = cases[name]
+        for key, error in slope_errors(case, values_of(case), found).items():
+            worst[key] = max(worst[key], (error, name))
+        lengths = np.asarray(case.row_lengths)
+        past = found.x[np.arange(case.steps)[:, None] >= lengths[None]]
+        if past.size:
+            padding["zero" if (past == 0).all() else "other"] += 1
+        if 0 in lengths:
+            empty["zero" if (found.h0[:, lengths == 0] == 0).all() else "other"] += 1
+    errors = ", ".join(f"{key} {error:.2g} ({name})" for key, (error, name) in worst.items())
+    return (
+        f"{len(results.gradients)} of {len(gradient_cases())} cases ran; largest distance from slopes: {errors}; "
+        f"gradients by x past the lengths: {padding}; by h0 of a row of length 0: {empty}"
+    )
+
+
+def answer_dirty(results: Results) -> str:
+    """Q13: NaN in x past each row's length against anything else there, bit by bit."""
+    same, different = 0, []
+    for name in select(results, dirty=True):
+        pairs = zip(results.outputs[name], results.outputs[name.removesuffix("-dirty")], strict=True)
+        if all(a.tobytes() == b.tobytes() for a, b in pairs):
+            same += 1
+        else:
+            different.append(name)
+    return f"{same} pairs equal bit for bit, {len(different)} not: {different[:3]}"
+
+
+def time_table(results: Results) -> str:
+    """Microseconds of a call, by mode, shape and math: median and quantiles."""
+    lines = ["| mode | shape | math | median us | 5 % | 95 % |", "|---|---|---|---|---|---|"]
+    for (mode, shape, math), case in timed_cases().items():
+        took = results.jobs.get(case.name, {}).get("microseconds")
+        shown = [f"{took[key]:.0f}" for key in ("median", "p5", "p95")] if took else ["not run", "", ""]
+        lines.append("| " + " | ".join((mode, shape, math, *shown)) + " |")
     return "\n".join(lines)
 
 
@@ -1410,6 +1696,9 @@ def answers(results: Results) -> dict[str, str]:
         "Q9": "not asked here: needs TensorFlow with a device",
         "Q10": answer_state_order(results),
         "Q11": "not asked here: needs TensorFlow with a device",
+        "Q12": answer_gradients(results),
+        "Q13": answer_dirty(results),
+        "times": "\n" + time_table(results),
         "equations": spread(select(results, kept=True, skip_input=False), errors),
         "witness": answer_witness(results),
     }
@@ -1458,6 +1747,27 @@ def save_outputs(folder: Path, results: Results) -> None:
             save_npz(folder / f"outputs_{mode}.npz", {"meta": np.array(json.dumps(meta)), **arrays})
 
 
+def save_gradients(path: Path, results: Results) -> None:
+    """Per case what went in, `<case>/{blob,x,h0,c0}` and `{y,h,c}_gradient`, and what came out, `d<input>`.
+
+    Nothing is written where no case gave gradients.
+    """
+    arrays: dict[str, Array] = {}
+    listed = []
+    for case in gradient_cases():
+        if case.name not in results.jobs:
+            continue
+        listed.append({"case": asdict(case), **results.jobs[case.name]})
+        if case.name in results.gradients:
+            given = {f"{key}_gradient": value for key, value in output_gradients(case)._asdict().items()}
+            found = {f"d{key}": value for key, value in results.gradients[case.name]._asdict().items()}
+            inputs = values_of(case)._asdict()
+            arrays |= {f"{case.name}/{key}": value for key, value in (inputs | given | found).items()}
+    meta = {"format": FORMAT, "kind": "gradients", "about": results.about, "cases": listed}
+    if arrays:
+        save_npz(path, {"meta": np.array(json.dumps(meta)), **arrays})
+
+
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Compressed, written beside and renamed; raises ValueError where the file would be too large."""
     beside = path.with_suffix(".part.npz")
@@ -1470,8 +1780,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
 
 def record(out: Path, seconds: float) -> int:
     """Everything, on a device. Exit code 0 where at least one case ran."""
-    jobs = [OFFSETS_JOB, *(case.name for case in error_cases() + output_cases())]
-    results = run_jobs(jobs, blank_handle=False, seconds=seconds)
+    results = run_jobs([OFFSETS_JOB, *all_cases()], blank_handle=False, seconds=seconds)
     if not results.about:
         print("no recording: no worker could start; is there a CUDA device with PyTorch?", file=sys.stderr)
         return 1
@@ -1479,6 +1788,7 @@ def record(out: Path, seconds: float) -> int:
     found = answers(results)
     save_offsets(out / "offsets.npz", results)
     save_outputs(out, results)
+    save_gradients(out / "gradients.npz", results)
     statuses = {
         name: {key: value for key, value in result.items() if key not in ("job", "offsets")}
         for name, result in results.jobs.items()

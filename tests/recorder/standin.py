@@ -99,10 +99,19 @@ def witness(given: SimpleNamespace) -> tuple[Memory, Memory, Memory]:
 
 class StandInCudnn(rec.Cudnn):
     """`padding`: what stands past the lengths, "zero" or "poison"; `states`: "layer-major" or
-    "batch-major", how h and c are read with a batch-major layout; `zero_length`: "runs" or "refused"."""
+    "batch-major", how h and c are read with a batch-major layout; `zero_length`: final states of such a row
+    are "zeros" or "kept", or the call is "refused"; `slope`: what gradients are multiplied by."""
 
-    def __init__(self, padding: str = "zero", states: str = "layer-major", zero_length: str = "runs") -> None:
-        self.behaviour = SimpleNamespace(padding=padding, states=states, zero_length=zero_length)
+    def __init__(
+        self,
+        padding: str = "zero",
+        states: str = "layer-major",
+        zero_length: str = "zeros",
+        slope: float = 1.0,
+    ) -> None:
+        self.behaviour = SimpleNamespace(
+            padding=padding, states=states, zero_length=zero_length, slope=slope
+        )
         self.handle = ctypes.c_void_p(1)
         self.descriptors: dict[int, dict[str, Any]] = {}
 
@@ -122,9 +131,13 @@ class StandInCudnn(rec.Cudnn):
             self.descriptors[arguments[0].value].update(vars(given))
         elif name == "cudnnGetRNNTempSpaceSizes":
             given.workSpaceSize._obj.value, given.reserveSpaceSize._obj.value = 64, 32
-        else:
-            assert name == "cudnnRNNForward"
+        elif name == "cudnnRNNForward":
             self.forward(given)
+        elif name == "cudnnRNNBackwardData_v8":
+            self.backward_data(given)
+        else:
+            assert name == "cudnnRNNBackwardWeights_v8"
+            self.backward_weights(given)
 
     def forward(self, given: SimpleNamespace) -> None:
         rnn, x_desc, y_desc, h_desc, c_desc = (
@@ -135,6 +148,7 @@ class StandInCudnn(rec.Cudnn):
         if self.behaviour.zero_length == "refused" and 0 in lengths:
             raise rec.CudnnError("cudnnRNNForward: CUDNN_STATUS_BAD_PARAM")
         check_spaces(given, net)
+        self.x = given.x
         check_lengths(given, rnn, x_desc, y_desc)
         batch_major = x_desc.layout == rec.ENUM["CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED"]
         order = (1, 0, 2) if batch_major else (0, 1, 2)
@@ -145,12 +159,73 @@ class StandInCudnn(rec.Cudnn):
             h0, c0 = rec.reread(h0), rec.reread(c0)
         blob = array_at(given.weightSpace, net.dtype, (rec.blob_size(net),))
         y, h, c = compute(net, blob, (x, h0, c0), lengths)
+        if self.behaviour.zero_length == "zeros":
+            h[:, np.asarray(lengths) == 0] = c[:, np.asarray(lengths) == 0] = 0
         if self.behaviour.padding == "poison":
             y[np.arange(len(y))[:, None] >= np.asarray(lengths)[None]] = np.nan
         sequence(given.y, y_desc, order)[...] = y
         state(given.hy, h_desc)[...] = rec.reread_back(h) if swap else h
         if net.mode == "lstm":
             state(given.cy, c_desc)[...] = rec.reread_back(c) if swap else c
+
+
+    def backward_data(self, given: SimpleNamespace) -> None:
+        """dx, dhx and dcx as differences of the loss; what the call for the parameters needs is kept."""
+        rnn, x_desc, y_desc, h_desc, c_desc = (
+            SimpleNamespace(**self.descriptors[d.value])
+            for d in (given.rnnDesc, given.xDesc, given.yDesc, given.hDesc, given.cDesc)
+        )
+        net = network_of(rnn)
+        check_reserve(given)
+        check_lengths(given, rnn, x_desc, y_desc)
+        batch_major = x_desc.layout == rec.ENUM["CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED"]
+        self.order = (1, 0, 2) if batch_major else (0, 1, 2)
+        # cuDNN has x from the forward call's reserve space; the stand-in remembers where it was.
+        inputs = {
+            "blob": array_at(given.weightSpace, net.dtype, (rec.blob_size(net),)),
+            "x": sequence(self.x, x_desc, self.order),
+            "h0": state(given.hx, h_desc),
+            "c0": state(given.cx, c_desc),
+        }
+        wanted = (
+            sequence(given.dy, y_desc, self.order),
+            state(given.dhy, h_desc),
+            state(given.dcy, c_desc) if given.dcy else 0,
+        )
+        lengths = list(x_desc.seqLengthArray)
+
+        def measure_loss(changed: dict[str, rec.Array]) -> float:
+            outputs = compute(net, changed["blob"], [changed[key] for key in ("x", "h0", "c0")], lengths)
+            outputs[1][:, np.asarray(lengths) == 0] = outputs[2][:, np.asarray(lengths) == 0] = 0
+            return float(sum(np.sum(a * b) for a, b in zip(outputs, wanted, strict=True)))
+
+        self.measure_slopes = lambda key: self.behaviour.slope * measure_slopes(measure_loss, inputs, key)
+        sequence(given.dx, x_desc, self.order)[...] = self.measure_slopes("x")
+        state(given.dhx, h_desc)[...] = self.measure_slopes("h0")
+        if net.mode == "lstm":
+            state(given.dcx, c_desc)[...] = self.measure_slopes("c0")
+
+    def backward_weights(self, given: SimpleNamespace) -> None:
+        """Adds to what stands at dweightSpace, as cuDNN does."""
+        net = network_of(SimpleNamespace(**self.descriptors[given.rnnDesc.value]))
+        check_reserve(given)
+        assert given.addGrad == rec.ENUM["CUDNN_WGRAD_MODE_ADD"]
+        assert given.x == self.x
+        array_at(given.dweightSpace, net.dtype, (rec.blob_size(net),))[...] += self.measure_slopes("blob")
+
+
+def measure_slopes(measure_loss: Any, inputs: dict[str, rec.Array], key: str) -> rec.Array:
+    """The loss's slope along each element of `inputs[key]`, by central differences in float64."""
+    wide = {name: value.astype(np.float64) for name, value in inputs.items()}
+    found = np.zeros(wide[key].shape)
+    for index in np.ndindex(*found.shape):
+        middle, losses = wide[key][index], []
+        for sign in (1, -1):
+            wide[key][index] = middle + sign * 1e-6
+            losses.append(measure_loss(wide))
+        wide[key][index] = middle
+        found[index] = (losses[0] - losses[1]) / 2e-6
+    return found
 
 
 def network_of(rnn: SimpleNamespace) -> rec.Network:
@@ -176,6 +251,12 @@ def check_spaces(given: SimpleNamespace, net: rec.Network) -> None:
     assert (given.reserveSpace is not None) == training
     assert given.weightSpaceSize == rec.blob_size(net) * rec.ITEM_SIZE[net.dtype]
     assert (given.cx is not None) == (given.cy is not None) == (net.mode == "lstm")
+
+
+def check_reserve(given: SimpleNamespace) -> None:
+    """Both backward calls work in the spaces that the forward call for training had."""
+    assert (given.workSpaceSize, given.reserveSpaceSize) == (64, 32)
+    assert given.reserveSpace is not None
 
 
 def check_lengths(given: SimpleNamespace, rnn: SimpleNamespace, *data: SimpleNamespace) -> None:
