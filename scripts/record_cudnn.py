@@ -43,7 +43,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -749,14 +749,16 @@ def error_of(found: Outputs, wanted: Outputs) -> float:
     return max(distance(a, b) for a, b in zip(found, wanted, strict=True))
 
 
-def loss(case: Case, values: Values) -> float:
-    """The sum of all outputs times their `output_gradients`, in float64."""
-    pairs = zip(expected(case, values), output_gradients(case), strict=True)
+def loss(case: Case, values: Values, run: Callable[[Case, Values], Outputs]) -> float:
+    """The sum of all outputs of `run` times their `output_gradients`, in float64."""
+    pairs = zip(run(case, values), output_gradients(case), strict=True)
     return float(sum(np.sum(output * gradient) for output, gradient in pairs))
 
 
-def slope_errors(case: Case, values: Values, gradients: Gradients) -> dict[str, float]:
-    """How far each gradient is from the slope of `loss` along a random line, by input.
+def slope_errors(
+    case: Case, values: Values, gradients: Gradients, run: Callable[[Case, Values], Outputs] = expected
+) -> dict[str, float]:
+    """How far each gradient is from the slope of the `loss` of `run` along a random line, by input.
 
     Slopes are central differences in float64; an error is relative to the gradient's length, and infinite
     where a gradient is not finite. A gradient of zeros must have a slope of 0.
@@ -770,7 +772,8 @@ def slope_errors(case: Case, values: Values, gradients: Gradients) -> dict[str, 
         # No step passes a unit of a relu from one side of 0 to the other; weights are smaller than inputs.
         step = 1e-8 if key == "blob" else 1e-7
         above, below = (
-            loss(case, wide._replace(**{key: getattr(wide, key) + sign * step * line})) for sign in (1, -1)
+            loss(case, wide._replace(**{key: getattr(wide, key) + sign * step * line}), run)
+            for sign in (1, -1)
         )
         slope, length = (above - below) / (2 * step), float(np.linalg.norm(gradient))
         off = abs(float(np.sum(gradient.astype(np.float64) * line)) - slope)
@@ -1624,7 +1627,7 @@ def error_table(results: Results, errors: Mapping[str, float]) -> str:
 
 def answer_gradients(results: Results) -> str:
     """Q12: gradients against slopes of the equations, and what a row of length 0 and padding get."""
-    cases, worst = all_cases(), {key: (0.0, "") for key in Gradients._fields}
+    cases, worst = all_cases(), dict.fromkeys(Gradients._fields, (0.0, ""))
     padding, empty = {"zero": 0, "other": 0}, {"zero": 0, "other": 0}
     for name, found in results.gradients.items():
         case = cases[name]
@@ -1638,8 +1641,8 @@ def answer_gradients(results: Results) -> str:
             empty["zero" if (found.h0[:, lengths == 0] == 0).all() else "other"] += 1
     errors = ", ".join(f"{key} {error:.2g} ({name})" for key, (error, name) in worst.items())
     return (
-        f"{len(results.gradients)} of {len(gradient_cases())} cases ran; largest distance from slopes: {errors}; "
-        f"gradients by x past the lengths: {padding}; by h0 of a row of length 0: {empty}"
+        f"{len(results.gradients)} of {len(gradient_cases())} cases ran; "
+        f"largest distance from slopes: {errors}; gradients by x past the lengths: {padding}; by h0 of a row of length 0: {empty}"
     )
 
 

@@ -188,18 +188,8 @@ def _of(recurrence: Recurrence) -> Iterator[str]:
     node, sizes = recurrence.node, recurrence.sizes
     if recurrence.dropout:
         yield f"{node}: trained with dropout {recurrence.dropout:g} between layers; inference has none"
-    if sizes.skip_input:
-        yield (
-            f"{node}: the input goes into every gate of the first layer as it is (skip_input); "
-            "not confirmed by a recording of cuDNN (docs/equations.md, Q3)"
-        )
-    if sizes.projection:
-        yield (
-            f"{node}: each direction's output is projected to {sizes.projection} values (num_proj); "
-            "not confirmed by a recording of cuDNN (docs/equations.md, Q2)"
-        )
     if not recurrence.time_major and sizes.layers * sizes.directions > 1:
         yield (
             f"{node}: states read as [batch, layers*directions, units], as the op declares them; "
-            "that TensorFlow's GPU kernel keeps to it is not confirmed (docs/equations.md, Q10)"
+            "on a GPU TensorFlow mixes layers and rows there, in batches of several (docs/equations.md, Q10)"
         )

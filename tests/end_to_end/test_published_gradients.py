@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from support.published_networks import INPUTS, NETWORKS, Network, measure_distance, measure_slopes
-
-import cudnn_convert
-from cudnn_convert.model import Array
+from support.published_artifacts import Repaired
+from support.published_networks import INPUTS, NETWORKS, measure_distance, measure_slopes
 
 pytestmark = [
     pytest.mark.xdist_group("published"),
@@ -45,42 +41,6 @@ def test_the_reference_has_the_slopes_of_cudnn(name: str) -> None:
     slopes = measure_slopes(network, given, lines, 1e-4)
     for title, published in network.gradients.items():
         assert measure_distance(slopes[INPUTS[title]] * network.batch, published) <= BOUND, title
-
-
-class Repaired:
-    """A SavedModel of TensorFlow 2 with one cuDNN node whose parameters are a variable, repaired."""
-
-    def __init__(self, network: Network, lowering: str, folder: Path) -> None:
-        module = tf.Module()
-        module.blob = tf.Variable(network.blob)
-
-        @tf.function
-        def call(x: Any, h: Any, c: Any) -> dict[str, Any]:
-            outputs = network.op_call(x, h, c, params=module.blob)
-            return {name: outputs[k] for k, name in enumerate(network.outputs)}
-
-        specs = {
-            key: tf.TensorSpec([len(value), None, value.shape[2]])
-            for key, value in network.fill_ones(1).items()
-        }
-        tf.saved_model.save(module, str(folder / "in"), signatures=call.get_concrete_function(**specs))
-        cudnn_convert.convert(folder / "in", folder / "out", verify=False, lowering=lowering)
-        self._loaded = tf.saved_model.load(str(folder / "out"))
-        self._function = self._loaded.signatures["serving_default"]
-        (self._blob,) = self._function.trainable_variables
-
-    def measure_gradients(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """The gradients of the sum of all outputs, by input, each of its input's shape."""
-        self._blob.assign(given["w"])
-        inputs = {key: tf.constant(given[key]) for key in ("x", "h", "c")}
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = self._function(**inputs)
-            total = tf.add_n([tf.reduce_sum(value) for value in outputs.values()])
-        gradients = tape.gradient(
-            total, inputs | {"w": self._blob}, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
-        return {key: value.numpy().astype(np.float64) for key, value in gradients.items()}
 
 
 @pytest.mark.parametrize("name", REPAIRED)

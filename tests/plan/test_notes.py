@@ -73,26 +73,29 @@ def test_a_key_chosen_twice_is_refused() -> None:
         notes.key_tensors([Spec("a", "x:0"), Spec("a", "y:0")])
 
 
-# What a report says of a recurrence that no recording of cuDNN confirms.
+# What a report says of a recurrence.
 
 
 def told(case: Case) -> tuple[str, ...]:
     return notes.notes(Signature({}, {}), [case.recurrence()], [], chosen_here=False)
 
 
-def test_an_ordinary_recurrence_needs_no_note() -> None:
-    assert told(Case(Mode.LSTM, 2, 2, "CudnnRNNV3")) == ()
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(Mode.LSTM, 2, 2, "CudnnRNNV3"),
+        Case(Mode.GRU, 2, input_mode="skip_input"),
+        Case(Mode.LSTM, op="CudnnRNNV3", projection=3),
+        Case(Mode.LSTM, op="CudnnRNNV3", time_major=False),
+    ],
+    ids=["deep", "skipping", "projected", "batch-first"],
+)
+def test_what_a_recording_confirms_needs_no_note(case: Case) -> None:
+    assert told(case) == ()
 
 
-def test_a_skipped_input() -> None:
-    assert told(Case(Mode.GRU, 2, input_mode="skip_input")) == (
-        "rnn: the input goes into every gate of the first layer as it is (skip_input); "
-        "not confirmed by a recording of cuDNN (docs/equations.md, Q3)",
-    )
-
-
-def test_a_projection() -> None:
-    assert told(Case(Mode.LSTM, op="CudnnRNNV3", projection=3)) == (
-        "rnn: each direction's output is projected to 3 values (num_proj); "
-        "not confirmed by a recording of cuDNN (docs/equations.md, Q2)",
+def test_states_that_the_kernel_mixes() -> None:
+    assert told(Case(Mode.GRU, 1, 2, "CudnnRNNV3", time_major=False)) == (
+        "rnn: states read as [batch, layers*directions, units], as the op declares them; "
+        "on a GPU TensorFlow mixes layers and rows there, in batches of several (docs/equations.md, Q10)",
     )

@@ -109,9 +109,7 @@ class StandInCudnn(rec.Cudnn):
         zero_length: str = "zeros",
         slope: float = 1.0,
     ) -> None:
-        self.behaviour = SimpleNamespace(
-            padding=padding, states=states, zero_length=zero_length, slope=slope
-        )
+        self.behaviour = SimpleNamespace(padding=padding, states=states, zero_length=zero_length, slope=slope)
         self.handle = ctypes.c_void_p(1)
         self.descriptors: dict[int, dict[str, Any]] = {}
 
@@ -167,7 +165,6 @@ class StandInCudnn(rec.Cudnn):
         state(given.hy, h_desc)[...] = rec.reread_back(h) if swap else h
         if net.mode == "lstm":
             state(given.cy, c_desc)[...] = rec.reread_back(c) if swap else c
-
 
     def backward_data(self, given: SimpleNamespace) -> None:
         """dx, dhx and dcx as differences of the loss; what the call for the parameters needs is kept."""

@@ -5,6 +5,7 @@
 * keras_samples      : The recorded files of Keras.
 * keras3_samples     : The recorded exports of Keras 3.
 * published_networks : Networks of which sums of real cuDNN's outputs were published.
+* recorded_networks  : Networks that real cuDNN ran on a device, and what it computed.
 * cases              : One cuDNN node in a small graph, its weights, and what the reference makes of it.
 * lowered_recurrences: Recurrences computed in TensorFlow ops, beside the reference.
 * graphs             : Small TensorFlow 1 graphs, made in memory.
@@ -21,7 +22,7 @@
 * browser            : A browser for the tests of pages.
 * artifacts          : Conversions, and what users' processes answer to them.
 * keras_conversions  : The same for files of Keras.
-* published_artifacts: Artifacts of the published networks.
+* published_artifacts: Artifacts of networks that real cuDNN ran.
 * asking_graphs      : Small graphs that are not converted without a question.
 * asking_files       : Files of weights, and of other tools, that need a flag.
 * asking_keras       : Files of Keras that need a flag.

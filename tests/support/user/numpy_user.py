@@ -57,7 +57,8 @@ def recurrence(said, arrays, feeds):
 
 
 def cell(said, own, x, h, c):
-    w = dict(zip(said["gates"], own["kernel"], strict=True))
+    # A skipped input has no kernels: x goes into every gate as it is.
+    w = dict(zip(said["gates"], own.get("kernel", [np.eye(len(x))] * len(said["gates"])), strict=True))
     r = dict(zip(said["gates"], own["recurrent_kernel"], strict=True))
     b_w = dict(zip(said["gates"], own["bias"], strict=True))
     b_r = dict(zip(said["gates"], own["recurrent_bias"], strict=True))
