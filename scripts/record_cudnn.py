@@ -1642,7 +1642,8 @@ def answer_gradients(results: Results) -> str:
     errors = ", ".join(f"{key} {error:.2g} ({name})" for key, (error, name) in worst.items())
     return (
         f"{len(results.gradients)} of {len(gradient_cases())} cases ran; "
-        f"largest distance from slopes: {errors}; gradients by x past the lengths: {padding}; by h0 of a row of length 0: {empty}"
+        f"largest distance from slopes: {errors}; gradients by x past the lengths: {padding}; "
+        f"by h0 of a row of length 0: {empty}"
     )
 
 

@@ -180,7 +180,7 @@ def recurrences(
     if not plans:
         for scope in dict.fromkeys(parameters.scope for parameters in model.canonical):
             sets = [parameters for parameters in model.canonical if parameters.scope == scope]
-            yield _describe_keys(sets, _raw(model, blobs.get(scope, "")), keys[scope])
+            yield _describe_keys(sets, _raw(model, blobs.get(scope, "")), keys.get(scope, ()))
         for blob in graphless.blob_keys(model):
             if blob not in blobs.values():
                 yield _blob(model, blob)

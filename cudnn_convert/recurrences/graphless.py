@@ -14,12 +14,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
+from cudnn_convert.errors import AGAIN, AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
 from cudnn_convert.recurrences.weight_copies import scopes
 from cudnn_convert.weights import lazy
 
+#: Values of eight bytes that 64 bits count: a damaged index may claim any shape.
+_MOST_VALUES: Final = 2**60 - 1
 #: How many sizes an error lists.
 _LISTED: Final = 12
 
@@ -29,7 +31,8 @@ def find_blob_recurrences(
 ) -> tuple[Alone, ...]:
     """The named recurrences of a model without a graph, all or only the signature `wanted`.
 
-    Raises UnsupportedModelError where there is none, AmbiguousSourceError where flags must decide.
+    Raises UnsupportedModelError where there is none, or where a damaged file claims sizes that no file holds,
+    AmbiguousSourceError where flags must decide.
     """
     alone = canonical(model, description)
     known, blobs = {recurrence.variable for recurrence in alone}, blob_keys(model)
@@ -37,7 +40,15 @@ def find_blob_recurrences(
     if not alone and not blobs:
         left = [_of_any_name(model, description, wanted)]
     everything = [*alone, *(_describe_blob(model, key, description) for key in left if _is(key, wanted))]
-    return tuple(name_signatures(everything))
+    recurrences = tuple(name_signatures(everything))
+    counts = {recurrence.name: lazy.length(recurrence.sizes) for recurrence in recurrences}
+    if reasons := [
+        Reason(f"{scope}: expected weights that a file can hold, found sizes for {count} values; {AGAIN}")
+        for scope, count in counts.items()
+        if count > _MOST_VALUES
+    ]:
+        raise UnsupportedModelError(model.path, reasons)
+    return recurrences
 
 
 def _is(key: str, wanted: str | None) -> bool:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.checkpoints import bundle, claimed, header
 from support.command_line import refused
 from support.samples import GRAPHLESS, fixture
 
-from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, UsageError
+from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, UsageError, inspect
 from cudnn_convert.model import InMemory, Mode, Model, Sizes
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import dialects, read
@@ -195,3 +196,20 @@ def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
     )
     with pytest.raises(UsageError, match="--signature"):
         plan_graph(made, signature="another")
+
+
+def test_a_shape_that_no_file_holds_is_refused(tmp_path: Path) -> None:
+    """A damaged index may claim any; TensorFlow makes no variable of more values than 64 bits count."""
+    size = (1 << 61) - 1
+    kernel, bias = (claimed(*shape, size=8) for shape in ((size, 24), (24,)))
+    keys = (f"rnn/cell-0/{name}/.ATTRIBUTES/VARIABLE_VALUE".encode() for name in ("bias", "kernel"))
+    source = bundle(tmp_path, {b"": header(), **dict(zip(keys, (bias, kernel), strict=True))}, b"12345678")
+    values = 24 * (size - 6) + 24 * 6 + 48
+    for form in ("savedmodel", "onnx", "npz"):
+        (line,) = refused(tmp_path, source, tmp_path / "out", "--format", form, code=1)
+        assert line.endswith(
+            f"rnn: expected weights that a file can hold, found sizes for {values} values; copy it again"
+        )
+    inspection = inspect(source)
+    assert [recurrence.name for recurrence in inspection.recurrences] == ["rnn"]
+    assert "copy it again" in " ".join(inspection.reasons)
