@@ -1659,11 +1659,20 @@ def answer_dirty(results: Results) -> str:
     return f"{same} pairs equal bit for bit, {len(different)} not: {different[:3]}"
 
 
-def time_table(results: Results) -> str:
-    """Microseconds of a call, by mode, shape and math: median and quantiles."""
-    lines = ["| mode | shape | math | median us | 5 % | 95 % |", "|---|---|---|---|---|---|"]
+def call_times(jobs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Microseconds of a call by mode, shape and math, None where it did not run: median and quantiles."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     for (mode, shape, math), case in timed_cases().items():
-        took = results.jobs.get(case.name, {}).get("microseconds")
+        found.setdefault(mode, {}).setdefault(shape, {})[math] = jobs.get(case.name, {}).get("microseconds")
+    return found
+
+
+def time_table(results: Results) -> str:
+    """`call_times` as a table."""
+    lines = ["| mode | shape | math | median us | 5 % | 95 % |", "|---|---|---|---|---|---|"]
+    times = call_times(results.jobs)
+    for mode, shape, math in timed_cases():
+        took = times[mode][shape][math]
         shown = [f"{took[key]:.0f}" for key in ("median", "p5", "p95")] if took else ["not run", "", ""]
         lines.append("| " + " | ".join((mode, shape, math, *shown)) + " |")
     return "\n".join(lines)
@@ -1797,7 +1806,8 @@ def record(out: Path, seconds: float) -> int:
         name: {key: value for key, value in result.items() if key not in ("job", "offsets")}
         for name, result in results.jobs.items()
     }
-    summary = {"format": FORMAT, **results.about, "answers": found, "cases": statuses}
+    times = call_times(results.jobs)
+    summary = {"format": FORMAT, **results.about, "answers": found, "times": times, "cases": statuses}
     (out / "recording.json").write_text(json.dumps(summary, indent=1) + "\n")
     show(results, found)
     return 0

@@ -35,6 +35,7 @@ from shapes import CELLS, QUICK, SHAPES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = Path(__file__).with_name("results.json")
+RECORDING: Final = ROOT / "tests" / "data" / "cudnn" / "recording.json"
 _PAIRS: Final = 200
 #: Rounds of searches that take half a minute each.
 _SEARCHES: Final = 3
@@ -131,7 +132,7 @@ def main() -> int:
         for name, section in measured.items():
             kept.keep(given.results, name, section)
     if given.write or given.page:
-        for name, text in performance_page.written(kept.read(given.results)).items():
+        for name, text in performance_page.written(kept.read(given.results), kept.read(RECORDING)).items():
             (given.docs / name).write_text(text, encoding="utf-8")
     return 0 if show(measured or kept.read(given.results)) else 1
 

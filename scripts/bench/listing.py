@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import roster
-from contender import SESSION
+from contender import ONNX, SESSION
 from kept import Timing, two_over_one
 from roster import FORM, OURS
 from shapes import QUICK, SHAPES, counted
@@ -83,6 +83,31 @@ def threads(timings: Sequence[Timing]) -> Table | None:
             cells = [Cell("-" if over is None else f"{over.median:.2f}") for over in values]
             rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *cells])
     return Table("Two threads over one", ["", *shapes], rows) if rows else None
+
+
+def device(timings: Sequence[Timing], recording: Mapping[str, Any]) -> Table | None:
+    """Milliseconds of a call on the recorded GPU, by how it multiplies, and of our ONNX model on this CPU."""
+    here = {(timing.cell, timing.shape, timing.threads): timing.median(ONNX) for timing in timings}
+    names = [timing.shape for timing in ordered(timings) if timing.shape in recording["times"]["lstm"]]
+    shapes = [*dict.fromkeys(names)]
+    rows = []
+    for cell in dict.fromkeys(timing.cell for timing in timings):
+        times = {
+            f"the GPU, {told}": [recording["times"][cell][shape][math]["median"] for shape in shapes]
+            for math, told in (("fma", "float32"), ("tensor", "TF32"))
+        }
+        for threads, many in ((1, "1 thread"), (2, "2 threads")):
+            times[f"{roster.words(ONNX)}, {many}"] = [here.get((cell, shape, threads)) for shape in shapes]
+        rows += [
+            [Cell(f"{cell.upper()}, {words}"), *map(_milliseconds, micros)]
+            for words, micros in times.items()
+            if any(micros)
+        ]
+    return Table("A GPU", ["ms", *shapes], rows) if rows else None
+
+
+def _milliseconds(micros: float | None) -> Cell:
+    return Cell("-" if micros is None else f"{micros / 1000:.3g}")
 
 
 def costs(measured: Sequence[Mapping[str, Any]]) -> Table:

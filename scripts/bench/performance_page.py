@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots, made of the stored results: no figure on it comes from anywhere else."""
+"""docs/performance.md and its plots, made of the stored results and of what cuDNN was recorded to take."""
 
 from __future__ import annotations
 
@@ -122,6 +122,11 @@ _UNROLLED: Final = """\
 A loop, unless there are few steps and their number is fixed: an unrolled graph takes one number of steps, and
 its set-up grows with it. `parallel_iterations` and `swap_memory` matter little to a loop on a CPU: each step
 waits for the one before."""
+_DEVICE: Final = """\
+A batch of one with small matrices gains nothing on a GPU, which starts kernels for each step; wide matrices
+and large batches gain much. Milliseconds of `cudnnRNNForward` of cuDNN {version} on one {device}, to its end,
+without TensorFlow and without copies (`scripts/record_cudnn.py`; medians of 100 calls), beside this page's
+machine. TF32 is what TensorFlow asks for where nothing is said."""
 _LOOPS: Final = """\
 The baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys 2018), of
 TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its weights and
@@ -129,12 +134,13 @@ the first call, in a process that did so before. Calls are times over ours, as i
 machine was shared with other work: compare ratios, which are of calls beside each other."""
 
 
-def written(sections: Mapping[str, Any]) -> dict[str, str]:
+def written(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> dict[str, str]:
     """The page and its plots, by file name, of the sections that were measured.
 
-    What users ask comes first, goals and forms of the lowering last.
+    `recording` is what real cuDNN was recorded to take, as in tests/data/cudnn/recording.json. What users
+    ask comes first, goals and forms of the lowering last.
     """
-    parts = [_INTRODUCTION, *_answers(sections)]
+    parts = [_INTRODUCTION, *_answers(sections, recording)]
     plots: dict[str, str] = {}
     if speed := sections.get("speed"):
         plots = dict(_plots(timings(speed)))
@@ -176,7 +182,7 @@ def written(sections: Mapping[str, Any]) -> dict[str, str]:
     return {NAME: "\n\n".join(parts) + "\n", **plots}
 
 
-def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
+def _answers(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> Iterator[str]:
     """What users ask, each answered with the figures of the tables below."""
     if speed := sections.get("speed"):
         measured = timings(speed)
@@ -195,10 +201,34 @@ def _answers(sections: Mapping[str, Any]) -> Iterator[str]:
                 yield "\n".join(f"- {line}." for line in lines)
             if question == _THREADS and (table := listing.threads(measured)):
                 yield table.markdown()
+        if table := listing.device(measured, recording):
+            yield "### What did the GPU take?"
+            yield _DEVICE.format(**recording, version=_version(recording["cudnn_version"]))
+            if given := _over_device(measured, recording):
+                yield f"- Our ONNX model with one thread over the GPU in float32: {given}."
+            yield table.markdown()
     if loops := sections.get("loops"):
         yield "### Dynamic loop or unrolled?"
         yield _UNROLLED
         yield "\n".join(_unrolled(loops["rows"]))
+
+
+def _over_device(measured: Sequence[Timing], recording: Mapping[str, Any]) -> str:
+    """The least and the largest time of our ONNX model over the GPU's, each with where it is."""
+    ratios = []
+    for timing in (timing for timing in measured if timing.threads == 1):
+        took, median = recording["times"][timing.cell].get(timing.shape), timing.median(ONNX)
+        if took and median:
+            ratios.append((median / took["fma"]["median"], f"{timing.cell.upper()} {timing.shape}"))
+    if not ratios:
+        return ""
+    (least, where), (most, there) = min(ratios), max(ratios)
+    return f"{least:.2f} ({where}) to {most:.2f} ({there})"
+
+
+def _version(number: int) -> str:
+    """`91900` as 9.19.0."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
 def _range(measured: Sequence[Timing], name: str, own: str, threads: int, cell: str = "") -> str:

@@ -323,6 +323,9 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "### LSTM, 2 threads",
         "- Our ONNX model over our SavedModel in a Session: 0.40 (LSTM u1) to 0.40 (LSTM u1).",
         "| LSTM, our SavedModel, in a Session | 1.05 |",
+        "- Our ONNX model with one thread over the GPU in float32: 0.04 (LSTM u1) to 0.04 (LSTM u1).",
+        "| LSTM, the GPU, float32 | 1.09 |",
+        "| LSTM, our ONNX model, 2 threads | 0.042 |",
         "- GRU, some steps: a call takes 0.90 of ours unrolled, 2.40 as a loop; set-up takes 2.50 s "
         "unrolled, 0.25 s as a loop, 0.25 s as our SavedModel.",
         "### GRU, some steps",
