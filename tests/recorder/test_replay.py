@@ -16,6 +16,8 @@ import pytest
 import record_cudnn as rec
 from standin import StandInDevice, compute
 
+from cudnn_convert.verification import recordings
+
 DATA = Path(__file__).resolve().parents[1] / "data" / "cudnn"
 OUTPUTS = tuple(f"outputs_{mode}.npz" for mode in rec.MODES)
 FILES = ("offsets.npz", *OUTPUTS, "gradients.npz")
@@ -163,6 +165,23 @@ def test_a_row_of_length_0_ends_with_zeros_on_a_device(name: str) -> None:
         np.testing.assert_array_equal(h[:, rows], h0[:, rows])
         assert h0[:, rows].all()
         assert not any(arrays[f"{case.name}/{key}"][:, rows].any() for key in "yhc")
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_recorded_tf32_is_within_the_bound_of_recordings(name: str) -> None:
+    """`verify --golden` allows a recording's device 2^-10 of an answer and of 1 where it used TF32."""
+    meta, arrays = load(DATA / name)
+    cases = [
+        case for case in map(case_of, meta["cases"]) if (case.network.dtype, case.math) == ("float", "tensor")
+    ]
+    assert len(cases) == 4
+    for case in cases:
+        wanted = run_reference(case, values_at(arrays, case.network.name))
+        for key, value in wanted._asdict().items():
+            gap = np.abs(arrays[f"{case.name}/{key}"] - value)
+            assert (gap <= recordings.TF32 * (1 + np.abs(value))).all(), (case.name, key)
+            # float32 alone is far closer: a bound for it would not do.
+            assert value.size == 0 or gap.max() > 1e-4
 
 
 @pytest.mark.parametrize(
