@@ -336,7 +336,8 @@ class Case:
     turns padded IO off there, cudnn_rnn_ops.cc ShouldUsePaddedIO); full: all equal to `steps`, padded IO
     on; short: all equal, less than `steps`; ragged: unsorted; zero: one row of length 0; empty: all of 0.
 
-    `dirty` puts NaN into x past each row's length. `timed` calls again and again.
+    `dirty` puts NaN into x past each row's length. `timed` calls again and again. `gain` multiplies the
+    parameters: training makes them larger than they begin.
 
     `math` fma forbids tensor cores; tensor allows them, and with them TF32; tensor-half also computes in
     half precision (mathPrec), which TensorFlow asks for where the dtype is half.
@@ -353,6 +354,7 @@ class Case:
     gradients: bool = False
     dirty: bool = False
     timed: bool = False
+    gain: float = 1.0
     kept: bool = True
 
     @property
@@ -365,6 +367,7 @@ class Case:
             self.math,
             f"t{self.steps}b{self.batch}",
             *(word for word in ("gradients", "dirty") if getattr(self, word)),
+            *([f"gain{self.gain:g}"] if self.gain != 1 else []),
         )
         return "-".join((self.network.name, *words))
 
@@ -480,7 +483,15 @@ def error_cases() -> list[Case]:
     for mode, units, (dtype, math) in itertools.product(MODES, (64, 256), types):
         net = Network(mode, 1, 1, units, units + 1, dtype=dtype)
         found.append(Case(net, "full", math=math, steps=100, kept=False))
+    for mode, gain, math in itertools.product(MODES, (1.0, 2.0, 4.0), ("fma", "tensor")):
+        if gain <= GAINS[mode]:
+            deep = Network(mode, 2, 4, 64, 65)
+            found.append(Case(deep, "full", math=math, steps=100, gain=gain, kept=False))
     return found
+
+
+#: The largest gain at which a mode does not drive rounding errors to the size of its outputs.
+GAINS: Final[Mapping[str, float]] = {"lstm": 4.0, "gru": 4.0, "rnn_tanh": 2.0, "rnn_relu": 1.0}
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -680,7 +691,7 @@ def values_of(case: Case) -> Values:
     rng = np.random.default_rng(
         zlib.crc32(f"{replace(net, dtype='').name} {case.steps} {case.batch}".encode())
     )
-    limit = 1.2 / np.sqrt(net.units)
+    limit = case.gain * 1.2 / np.sqrt(net.units)
     states = (net.pseudo_layers, case.batch)
     found = (
         rng.uniform(-limit, limit, blob_size(net)),
@@ -1615,12 +1626,13 @@ def reread_back(states: Array) -> Array:
 
 
 def error_table(results: Results, errors: Mapping[str, float]) -> str:
-    """Q6: the worst distance from float64 by mode, units, dtype and math mode."""
-    lines = ["| mode | units | steps | dtype | math | worst error |", "|---|---|---|---|---|---|"]
+    """Q6: the worst distance from float64 by mode, layers, units, gain, dtype and math mode."""
+    heads = ("mode", "layers", "units", "gain", "dtype", "math", "worst error")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for case in error_cases():
         net, status = case.network, results.jobs.get(case.name, {}).get("status", "not run")
         shown = f"{errors[case.name]:.2g}" if case.name in errors else status
-        row = (net.mode, net.units, case.steps, net.dtype, case.math, shown)
+        row = (net.mode, net.layers, net.units, f"{case.gain:g}", net.dtype, case.math, shown)
         lines.append("| " + " | ".join(map(str, row)) + " |")
     return "\n".join(lines)
 
@@ -1687,11 +1699,10 @@ def answer_witness(results: Results) -> str:
     return f"{len(numbers)} cases, largest difference {largest:.2g}; failures: {texts or 'none'}"
 
 
-def answers(results: Results) -> dict[str, str]:
-    """One text per question."""
+def answers(results: Results, errors: Mapping[str, float]) -> dict[str, str]:
+    """One text per question; `errors` are those of `judged`."""
     if OFFSETS_JOB in results.jobs and len(results.jobs) == 1:
         return {"Q1": answer_offsets(results, projected=False), "Q2": answer_offsets(results, projected=True)}
-    errors = judged(results)
     bidirectional = {
         name: case
         for lengths in ("ragged", "short")
@@ -1798,12 +1809,14 @@ def record(out: Path, seconds: float) -> int:
         print("no recording: no worker could start; is there a CUDA device with PyTorch?", file=sys.stderr)
         return 1
     out.mkdir(parents=True, exist_ok=True)
-    found = answers(results)
+    errors = judged(results)
+    found = answers(results, errors)
     save_offsets(out / "offsets.npz", results)
     save_outputs(out, results)
     save_gradients(out / "gradients.npz", results)
     statuses = {
         name: {key: value for key, value in result.items() if key not in ("job", "offsets")}
+        | ({"error": errors[name]} if name in errors else {})
         for name, result in results.jobs.items()
     }
     times = call_times(results.jobs)
@@ -1816,7 +1829,8 @@ def record(out: Path, seconds: float) -> int:
 def record_without_device(out: Path, seconds: float) -> int:
     """Sizes and offsets through a blank handle."""
     results = run_jobs([OFFSETS_JOB], blank_handle=True, seconds=seconds)
-    found = answers(results)
+    errors = judged(results)
+    found = answers(results, errors)
     if results.jobs[OFFSETS_JOB]["status"] == "ok":
         out.mkdir(parents=True, exist_ok=True)
         save_offsets(out / "host_offsets.npz", results)

@@ -99,7 +99,7 @@ def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[s
     for name, value in wanted.items():
         kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
         bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
-        bounds[name] = expected.bound(bound, kind)
+        bounds[name] = expected.bound(bound, kind, noise.get(name, 0.0))
     return bounds
 
 

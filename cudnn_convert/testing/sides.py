@@ -49,7 +49,7 @@ class Side:
     calls: int | None = None
     signed: bool = False
     recording: dict[str, Any] | None = None
-    bound: Callable[[Tolerance, np.dtype[Any]], Tolerance] = lambda bound, _: bound
+    bound: Callable[[Tolerance, np.dtype[Any], float], Tolerance] = lambda bound, *_: bound
 
 
 def replay_answers(where: str, answers: Sequence[Any]) -> Side:

@@ -319,7 +319,7 @@ class Comparison:
             bound = compare.tolerance(
                 kind, floor, atol=given.atol, rtol=given.rtol, most=given.max_error, margin=margin
             )
-            bounds[key] = golden.bound(bound, kind) if golden else bound
+            bounds[key] = golden.bound(bound, kind, floor) if golden else bound
         return bounds
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
@@ -331,8 +331,9 @@ class Comparison:
 
     def terms(self, noise: Sequence[float]) -> Terms:
         """What the outputs are compared by."""
-        judging = self.judging
-        least = max(judging.golden.floor if judging.golden else 0.0, judging.options.max_error or 0.0)
+        judging, least = self.judging, self.judging.options.max_error or 0.0
+        if golden := judging.golden:
+            noise = [golden.widen(floor) for floor in noise]
         floors = {name: max(floor, least) for name, floor in zip(judging.wanted, noise, strict=True)}
         deciding = {name: floors[name] for name, _ in judging.scores.values()}
         return Terms(self.bounds(noise), deciding, self._axes_of_time())
@@ -399,7 +400,8 @@ class Comparison:
     def _sharp(self, report: OutputReport) -> OutputReport:
         """The report, not judged where its bound is too wide to say anything."""
         outputs, judging = [*self.judging.plan.signature.outputs], self.judging
-        if judging.golden is not None or judging.has_bound or report.output not in outputs:
+        is_exact = judging.golden is not None and not judging.golden.recording.is_tf32
+        if is_exact or judging.has_bound or report.output not in outputs:
             return report
         spread = self.spread(report.output)
         if not spread or report.atol <= self._sharpness(report.output) * spread:
@@ -419,7 +421,8 @@ class Comparison:
     def _sharpness(self, output: str) -> float:
         """The share of its spread that the bound of an output may have at most."""
         kind = self.kinds[[*self.judging.plan.signature.outputs].index(output)]
-        return compare.COARSELY_SHARP if kind.name in COARSE else compare.SHARP
+        is_coarse = kind.name in COARSE or self.judging.golden is not None
+        return compare.COARSELY_SHARP if is_coarse else compare.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""

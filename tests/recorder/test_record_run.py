@@ -192,7 +192,7 @@ def test_answer_offsets_names_a_difference() -> None:
 def test_every_question_gets_an_answer() -> None:
     """Also when everything was refused."""
     results = rec.Results(jobs={name: {"job": name, "status": "refused"} for name in BY_NAME})
-    found = rec.answers(results)
+    found = rec.answers(results, rec.judged(results))
     assert [f"Q{n}" for n in range(1, 14)] == [question for question in found if question.startswith("Q")]
     assert "needs TensorFlow" in found["Q9"] and "needs TensorFlow" in found["Q11"]
     assert found["Q4"] == "no outputs"

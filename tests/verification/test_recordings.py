@@ -241,4 +241,15 @@ def test_tf32_is_a_floor_for_float32(
     assert ("TF32" in found.reason) == (found != bound)
     plain = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, nothing))
     assert plain.bound(bound, np.dtype(dtype)) == bound
-    assert (plain.floor, told.floor) == (0.0, 2.0**-10)
+    assert (plain.widen(1e-5), told.widen(1e-9)) == (1e-5, 2.0**-10)
+
+
+def test_tf32_widens_with_the_noise_of_float32(tmp_path: Path, made: Plan) -> None:
+    """Deep networks err further than one rounding: by as many roundings of TF32 as they do by float32's."""
+    told = recordings.open_recording(graph_judge.GraphJudge(made), written(tmp_path, made, with_tf32))
+    bound = told.bound(Tolerance(2e-5, 1e-5, "float32, widened"), np.dtype("float32"), 2e-6)
+    assert (bound.atol, bound.rtol) == (2e-6 * 2**13, 2.0**-10) == (told.widen(2e-6), 2.0**-10)
+    assert bound.reason == (
+        "float32, the model's noise floor is 2.0e-06; 8192 times it for TF32, "
+        "to which the recording's device rounded"
+    )
