@@ -198,8 +198,8 @@ def _with_type(value: Array, dtype: str) -> Array:
 
 #: TF32 keeps 10 of float32's 23 bits of mantissa (tensorflow/community rfcs/20200520-tensor-float-32.md).
 TF32: Final = 2.0**-10
-#: So many roundings of float32 are one of TF32. cuDNN 9.19.0 on an H200 was 1,200 to 2,400 times as far from float64
-#: with TF32 as without, in networks of four layers; errors grow with depth and weights (docs/equations.md, Q6).
+#: So many roundings of float32 are one of TF32. cuDNN 9.19.0 on an H200 was 590 to 2,400 times as far from
+#: float64 with TF32 as without; errors grow with depth and weights (docs/equations.md, Q6).
 ROUNDINGS: Final = 2**13
 
 

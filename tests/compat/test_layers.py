@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from support.cases import STEPS, Case, swapped
 from support.published_networks import INPUTS, NETWORKS, measure_distance
+from support.recorded_networks import read_gradients
 from support.tiers import some
 
 import cudnn_convert
@@ -169,6 +170,26 @@ def test_gradients_sum_to_those_that_cudnn_published(name: str) -> None:
     for title, published in network.gradients.items():
         total = gradients[title].astype(np.float64).sum() * network.batch
         assert measure_distance(total, published) <= 2e-5, title
+
+
+@pytest.mark.parametrize("mode", some([Mode.LSTM], *(mode for mode in Mode if mode is not Mode.LSTM)))
+def test_gradients_are_those_that_cudnn_computed(mode: Mode) -> None:
+    """Of x, both initial states and each parameter, element by element, with ragged lengths."""
+    network, recorded = read_gradients(mode, layers=2, directions=2)
+    for given in recorded:
+        keys = ["x", "h", "c", "w"] if mode is Mode.LSTM else ["x", "h", "w"]
+        with tf.Graph().as_default(), v1.Session() as session:
+            feeds = {**given.feeds, "w": network.blob}
+            tensors = {key: tf.constant(feeds[key]) for key in ("x", "h", "c", "w")}
+            outputs = call(
+                network, *tensors.values(), sequence_lengths=given.feeds["lengths"], is_training=True
+            )
+            pairs = zip(outputs, given.factors.values(), strict=False)
+            loss = tf.add_n([tf.reduce_sum(output * factor) for output, factor in pairs])
+            gradients = session.run(v1.gradients(loss, [tensors[key] for key in keys]))
+        for key, gradient in zip(keys, gradients, strict=True):
+            expected = given.gradients[key]
+            assert np.abs(gradient - expected).max() <= 1e-5 * np.abs(expected).max(), key
 
 
 def small(mode: Mode = Mode.LSTM, **named: Any) -> Any:
