@@ -20,8 +20,8 @@ from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Si
 from cudnn_convert.recurrences.weight_copies import scopes
 from cudnn_convert.weights import lazy
 
-#: Values of eight bytes that 64 bits count: a damaged index may claim any shape.
-_MOST_VALUES: Final = 2**60 - 1
+#: The largest size of an axis in TensorFlow and NumPy; a damaged index may claim any shape.
+_MOST_VALUES: Final = 2**63 - 1
 #: How many sizes an error lists.
 _LISTED: Final = 12
 

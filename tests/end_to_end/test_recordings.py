@@ -15,6 +15,7 @@ from support.samples import ROOT, Fixture
 from support.tiers import tier
 
 import cudnn_convert
+from cudnn_convert.verification import recordings
 
 RECORDINGS = ROOT / "tests" / "data" / "recordings"
 
@@ -210,3 +211,24 @@ def test_tf32_widens_the_bound_and_is_said(tmp_path: Path) -> None:
         cudnn_convert.verify(FIRST.fixture.prefix, out, golden=path, atol=1e-5, rtol=1e-5)
     ended = command("verify", FIRST.fixture.prefix, out, "--golden", path)
     assert "; name: A100; TF32 on (compute capability 8 with CUDA 11.0)\n" in ended.stderr
+
+
+def test_tf32_says_nothing_where_noise_is_as_large_as_the_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bound of more than a tenth of an output's spread judges nothing, and a proof without it is none."""
+
+    def change(arrays: dict[str, np.ndarray]) -> None:
+        meta = json.loads(arrays["meta"].tobytes())
+        meta["tf32"] |= {"on": True, "reason": "compute capability 8 with CUDA 11.0"}
+        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        for key in arrays:
+            if "/out/" in key:
+                arrays[key] += np.float32(0.01)
+
+    path, out = changed(FIRST, tmp_path, change), converted(FIRST, tmp_path, "onnx")
+    with pytest.raises(cudnn_convert.VerificationError):
+        cudnn_convert.verify(FIRST.fixture.prefix, out, golden=path)
+    monkeypatch.setattr(recordings, "ROUNDINGS", 2**25)  # as if float32's noise were so much larger
+    with pytest.raises(cudnn_convert.UnprovenError, match="not asked by itself: a BlockLSTM"):
+        cudnn_convert.verify(FIRST.fixture.prefix, out, golden=path)
