@@ -44,17 +44,17 @@ def measure_distances(network: Recorded, call: Call, answers: Mapping[str, Array
     rows = np.ones(call.feeds["x"].shape[1], bool)
     if "lengths" in call.feeds:
         rows = call.feeds["lengths"] > 0
-    found = {}
+    distances = {}
     for name in network.outputs:
         answer = answers[name] if network.time_major else answers[name].swapaxes(0, 1)
         recorded = call.outputs[name]
         assert answer.shape == recorded.shape
         kept = slice(None) if name == "y" else rows
         gap = np.abs(answer.astype(np.float64) - recorded)[:, kept]
-        found[name] = float(gap.max(initial=0)) if np.isfinite(gap).all() else np.inf
+        distances[name] = float(gap.max(initial=0)) if np.isfinite(gap).all() else np.inf
         if name != "y":
             np.testing.assert_array_equal(answer[:, ~rows], call.feeds[name[0]][:, ~rows])
-    return found
+    return distances
 
 
 def judge(network: Recorded, calls: Mapping[str, Call], form: str, folder: Path) -> None:

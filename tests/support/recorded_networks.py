@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from support.published_networks import OUTPUTS
 from support.samples import ROOT
 
 FOLDER: Final = ROOT / "tests" / "data" / "cudnn"
-#: What a call of a network's file may differ in; those of another size, dtype or math are left out.
+#: What all calls that are read here have: calls of another size or math are left out.
 PLAIN: Final = {"steps": 9, "batch": 8, "math": "fma"}
 
 
@@ -116,9 +117,9 @@ def read_outputs(
     time-major.
     """
     entries, arrays = read_file(f"outputs_{mode.value}.npz")
-    wanted = {"layers": layers, "directions": directions, "dtype": "float", "projection": 0} | other
-    wanted = {"skip_input": False} | wanted
-    found, calls = None, {}
+    plain = {"dtype": "float", "projection": 0, "skip_input": False}
+    wanted = plain | {"layers": layers, "directions": directions} | other
+    recorded, calls = None, {}
     for entry in entries:
         case, network = entry["case"], entry["case"]["network"]
         if (
@@ -129,13 +130,12 @@ def read_outputs(
             or case["training"]
         ):
             continue
-        stems = (key.removesuffix("/blob") for key in arrays if key.endswith("/blob"))
-        (stem,) = (stem for stem in stems if entry["job"].startswith(f"{stem}-"))
+        stem = re.split("-(?:time|batch)-major-", entry["job"])[0]
         outputs = {key: arrays[f"{entry['job']}/{name}"] for key, name in zip(OUTPUTS, "yhc", strict=True)}
-        found = read_network(network, arrays[f"{stem}/blob"], op=op, time_major=time_major)
+        recorded = read_network(network, arrays[f"{stem}/blob"], op=op, time_major=time_major)
         calls[entry["job"]] = Call(gather_inputs(case, arrays, stem), outputs)
-    assert found is not None
-    return found, calls
+    assert recorded is not None
+    return recorded, calls
 
 
 class GradientCall(NamedTuple):
@@ -152,7 +152,7 @@ class GradientCall(NamedTuple):
 def read_gradients(mode: Mode, layers: int, directions: int) -> tuple[Recorded, list[GradientCall]]:
     """A network of CudnnRNNV3 and its recorded training calls with lengths, time-major."""
     entries, arrays = read_file("gradients.npz")
-    found, calls = None, []
+    recorded, calls = None, []
     for entry in entries:
         case, network, stem = entry["case"], entry["case"]["network"], entry["job"]
         wanted = {"mode": mode.value, "layers": layers, "directions": directions}
@@ -167,10 +167,10 @@ def read_gradients(mode: Mode, layers: int, directions: int) -> tuple[Recorded, 
         given = {key: arrays[f"{stem}/{name}_gradient"] for key, name in zip(OUTPUTS, "yhc", strict=True)}
         names = {"x": "dx", "h": "dh0", "c": "dc0", "w": "dblob"}
         gradients = {key: arrays[f"{stem}/{name}"] for key, name in names.items()}
-        found = read_network(network, arrays[f"{stem}/blob"], op="CudnnRNNV3", time_major=True)
+        recorded = read_network(network, arrays[f"{stem}/blob"], op="CudnnRNNV3", time_major=True)
         calls.append(GradientCall(gather_inputs(case, arrays, stem), given, gradients))
-    assert found is not None
-    return found, calls
+    assert recorded is not None
+    return recorded, calls
 
 
 def turn(feeds: Mapping[str, Array], network: Recorded) -> dict[str, Array]:
