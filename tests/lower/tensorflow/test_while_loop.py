@@ -17,6 +17,7 @@ from support.lowered_recurrences import cells, judged, looped, stored
 from support.samples import ROOT
 from support.tiers import combinations, some
 
+from cudnn_convert.graph.index import walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
@@ -185,6 +186,21 @@ def test_loops_for_many_rows_become_nodes_of_the_graph_that_runs() -> None:
     assert sum(node.op == "StatelessWhile" for node in nodes) == 3
 
 
+@pytest.mark.parametrize("many", [None, 4], ids=["few_rows", "any_rows"])
+@pytest.mark.parametrize("mode", Mode)
+def test_no_branch_waits_for_a_product(mode: Mode, many: int | None) -> None:
+    """Which way the steps go is asked of the input, so that the products of one step run side by side."""
+    case = Case(mode)
+    with tf.Graph().as_default() as graph:
+        looped(case, (5, 1), many)(*case.placeholders()[:3], None, *stored(case, block=False))
+        operations = graph.get_operations()
+    branches = [op for op in operations if op.type in {"If", "StatelessIf"}]
+    assert len(branches) == 1
+    above = set(walk([branches[0].inputs[0].op], lambda op: [source.op for source in op.inputs]))
+    assert {op.type for op in operations} >= {"MatMul", "BiasAdd"}
+    assert not {op.type for op in above} & {"MatMul", "BiasAdd"}
+
+
 def test_the_feeds_of_a_proof_take_every_loop() -> None:
     """They are fewer where no recurrence is small."""
     for counts, sizes in ((SMALL, judges.SIZES), (OTHERS, judges.SIZES), (OTHERS, judges.FEWER)):
@@ -202,9 +218,9 @@ IN_BODIES: Final = sum(SMALL) + 1
 @pytest.mark.slow("cudnn_convert/lower/tensorflow/", "tests/support/programs/count_products.py")
 @pytest.mark.parametrize("onednn", ["0", "1"], ids=["without_oneDNN", "with_oneDNN"])
 def test_a_product_and_its_bias_are_one_op(onednn: str) -> None:
-    """In the loops. Those with the input, for all steps, are bound to no device before the graph runs."""
+    """In the loops. The two with the input, for all steps, have biases too, and a device at run time."""
     environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": onednn, "TF_CPP_MIN_LOG_LEVEL": "3"}
     call = [sys.executable, str(PROGRAM)]
     ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert json.loads(ended.stdout) == {"_FusedMatMul": 2 * IN_BODIES, "MatMul": 2, "BiasAdd": 1}
+    assert json.loads(ended.stdout) == {"_FusedMatMul": 2 * IN_BODIES, "MatMul": 2, "BiasAdd": 2}
