@@ -53,8 +53,8 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     asked = {"cells": given.cells, "shapes": shapes, "only": given.only, **until}
     processes_measured = [
         children.measured("speed", threads=threads, seed=given.seed + number, **asked)
-        for threads in given.threads
         for number in range(processes)
+        for threads in given.threads  # in turn, for a machine may be faster at one hour than at another
     ]
     runs = kept.pooled(run for part in processes_measured for run in part["runs"])
     absent = processes_measured[0]["absent"]
