@@ -161,7 +161,7 @@ def _draw(example: Example, log_probs: Array, others: Array, rules: Rules, noise
     (path,) = example.paths
     if path.ended or path.score == -np.inf:
         return [0]
-    tokens = np.arange(len(log_probs[0]))
+    tokens: Array = np.arange(len(log_probs[0]))
     if rules.top_k is not None:
         tokens = np.argsort(-log_probs[0], kind="stable")
         ordered = log_probs[0][tokens[: rules.top_k + 1]]

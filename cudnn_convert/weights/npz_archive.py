@@ -15,9 +15,9 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -31,7 +31,10 @@ _DAMAGED: Final = (KeyError, TypeError, AttributeError, EOFError, SyntaxError, t
 _DAMAGED_ZIP: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OverflowError)
 _SUFFIX: Final = ".npy"
 #: Header versions in Latin-1; version 3 is for field names, which plain arrays lack.
-_HEADERS: Final = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_HEADERS: Final[Mapping[tuple[int, int], Callable[[IO[bytes]], tuple[Any, ...]]]] = {
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+}
 #: The names in a pickled array of objects.
 _NAMES: Final = frozenset(
     {

@@ -127,7 +127,8 @@ class _Part:
         full[at : at + asked, :rows] = x
         none = full.shape[1] - rows
         h, c = (np.pad(state, ((0, none), (0, 0))) for state in states)
-        given = {X: full, SIZED: full, ROWS: full.reshape(-1, width), H: h, C: c, START: np.int32(start)}
+        given: dict[str, Array] = {X: full, SIZED: full, ROWS: full.reshape(-1, width), H: h, C: c}
+        given[START] = np.array(start, np.int32)
         given[LENGTHS] = np.pad(lengths, (0, none)) + np.int32(start)
         answers = run_subgraph(self.opened(), [given[name] for name in self.inputs])
         *last, y = answers if self.outputs else [*answers, answers[0][None]]
