@@ -230,7 +230,7 @@ def _find_cut_off(value: Array, feature: Feature) -> int | None:
     bounds = np.iinfo(np.uint8 if feature.dtype.kind == "b" else feature.dtype)
     high = 1 if feature.dtype.kind == "b" else bounds.max
     outside = ((value < bounds.min) | (value > high)).reshape(len(value), -1).any(1)
-    return int(outside.argmax()) if outside.any() else None
+    return int(np.argmax(outside)) if outside.any() else None
 
 
 def _finish(value: Array, feature: Feature) -> Array:

@@ -79,8 +79,8 @@ def of_floats(
     return Figures(
         element=element(actual, expected, index),
         share=float(share[index]),
-        max_abs=float(gap.max()),
-        max_rel=float(relative.max()) if relative.size else None,
+        max_abs=float(np.max(gap)),
+        max_rel=float(np.max(relative)) if relative.size else None,
         ulp=None if expected.dtype.kind == "c" else int(ulps(actual, expected)[finite].max(initial=0)),
         dot=float(np.vdot(wide_expected[finite], other[finite]).real),
         expected_square=float(np.vdot(wide_expected[finite], wide_expected[finite]).real),

@@ -211,7 +211,7 @@ def _plain(value: Any) -> Array:
     texts = [item.encode() if isinstance(item, str) else bytes(item) for item in plain_value.ravel()]
     if any(text.endswith(b"\0") for text in texts):
         raise UsageError("strings: expected none that ends in a zero byte, which a file of arrays would drop")
-    return np.array(texts, "S").reshape(plain_value.shape)
+    return np.reshape(np.array(texts, "S"), plain_value.shape)
 
 
 def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGraph) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _range(values: Array) -> tuple[float, float] | None:
         return None
     wide = values.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    return (float(finite.min()), float(finite.max())) if finite.size else None
+    return (float(np.min(finite)), float(np.max(finite))) if finite.size else None
 
 
 def compare_shards(judging: Judging, measure: Measure) -> Comparison:

@@ -186,7 +186,7 @@ def _take_array(value: Any, where: str, *, strings: bool) -> Array:
         raise UsageError(f"{where}: expected {expected}, found objects")
     encoded = np.empty(array.size, object)
     encoded[:] = [item.encode() if isinstance(item, str) else item for item in array.ravel()]
-    return encoded.reshape(array.shape)
+    return np.reshape(encoded, array.shape)
 
 
 def load_array(path: Path, *, flag: str) -> Array:

@@ -321,7 +321,7 @@ class _Worst:
         limit = bound.atol + bound.rtol * np.abs(np.where(np.isfinite(wanted), wanted, 0.0))
         share = gap / limit
         self.gap = max(self.gap, float(gap.max(initial=0.0)))
-        worst = float(share.max(initial=0.0))
+        worst = float(np.max(share, initial=0.0))
         if worst > max(1.0, self.needed):
             index = np.unravel_index(int(np.argmax(share)), share.shape)
             self.message = (
