@@ -70,11 +70,11 @@ def affine(x: Any, matrix: Any, bias: Any) -> Any:
     return tf.nn.bias_add(x @ matrix, bias)
 
 
-def _share(bias: Any, *, plain: bool) -> tuple[Any, Any]:
+def _split_bias(bias: Any, *, plain: bool) -> tuple[Any, Any]:
     """The biases of the input's product and of the state's, whose sum is `bias`.
 
-    Half and half, so that both products are fused: TensorFlow removes a bias of zeros. With two threads one
-    step of a GRU of 512 units takes 0.88 of the time (measured). A plain loop adds it to the state's product.
+    Half and half, so that both products are fused: TensorFlow removes a bias of zeros. A plain loop adds it
+    to the state's product.
     Source: tensorflow v2.21.0 core/grappler/optimizers/constant_folding.cc SimplifyArithmeticOperations.
     """
     if plain:
@@ -167,7 +167,7 @@ def cell_steps(
         return make(x, order, *arrays, plain=plain)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
-    bias, recurrent_bias = _share(bias, plain=plain)
+    bias, recurrent_bias = _split_bias(bias, plain=plain)
     return [times(x, kernel, bias)], partial(step, recurrent, recurrent_bias, *projection)
 
 
@@ -189,7 +189,7 @@ def _lstm(order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any) -> State
 def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, candidate_recurrent_bias = candidate
-    bias, recurrent_bias = _share(bias, plain=plain)
+    bias, recurrent_bias = _split_bias(bias, plain=plain)
     sums = [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)]
     if not plain and _is_faster_by_gate(recurrent):
         matrices = [*tf.split(recurrent, 2, 1), candidate_recurrent]

@@ -320,7 +320,7 @@ class _Worst:
         gap = np.where(np.isnan(gap), np.inf, gap)
         limit = bound.atol + bound.rtol * np.abs(np.where(np.isfinite(wanted), wanted, 0.0))
         share = gap / limit
-        self.gap = max(self.gap, float(gap.max(initial=0.0)))
+        self.gap = max(self.gap, float(np.max(gap, initial=0.0)))
         worst = float(np.max(share, initial=0.0))
         if worst > max(1.0, self.needed):
             index = np.unravel_index(int(np.argmax(share)), share.shape)

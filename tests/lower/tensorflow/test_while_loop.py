@@ -189,7 +189,7 @@ def test_loops_for_many_rows_become_nodes_of_the_graph_that_runs() -> None:
 @pytest.mark.parametrize("many", [None, 4], ids=["few_rows", "any_rows"])
 @pytest.mark.parametrize("mode", Mode)
 def test_no_branch_waits_for_a_product(mode: Mode, many: int | None) -> None:
-    """Which way the steps go is asked of the input, so that the products of one step run side by side."""
+    """The branch depends on the input's shape alone, so that the products of one step run side by side."""
     case = Case(mode)
     with tf.Graph().as_default() as graph:
         looped(case, (5, 1), many)(*case.placeholders()[:3], None, *stored(case, block=False))
