@@ -52,9 +52,9 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     until = {"rounds": 3, "seconds": 0} if given.quick else {"rounds": given.rounds, "seconds": given.seconds}
     asked = {"cells": given.cells, "shapes": shapes, "only": given.only, **until}
     processes_measured = [
-        children.measured("speed", threads=threads, seed=given.seed + number, **asked)
+        part
         for number in range(processes)
-        for threads in given.threads  # in turn, for a machine may be faster at one hour than at another
+        for part in children.measured_in_turn("speed", given.threads, seed=given.seed + number, **asked)
     ]
     runs = kept.pooled(run for part in processes_measured for run in part["runs"])
     absent = processes_measured[0]["absent"]

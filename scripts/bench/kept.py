@@ -51,16 +51,14 @@ def timings(section: Mapping[str, Any]) -> list[Timing]:
 def two_over_one(timings: Sequence[Timing], name: str) -> dict[tuple[str, str], Ratio]:
     """The time of `name` with two threads over that with one, by cell and shape.
 
-    These are of different processes: the ratio is that of medians, its bounds those that both allow.
+    These are of different processes that did their rounds in turn: each round has a ratio.
     """
     alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
     ratios = {}
     for two in (timing for timing in timings if timing.threads == 2):
         single = alone.get((two.cell, two.shape))
         if single and name in single.micros and name in two.micros:
-            upper, lower = summary(two.micros[name]), summary(single.micros[name])
-            bounds = upper.low / lower.high, upper.high / lower.low
-            ratios[two.cell, two.shape] = Ratio(upper.median / lower.median, *bounds)
+            ratios[two.cell, two.shape] = ratio(two.micros[name], single.micros[name])
     return ratios
 
 

@@ -72,7 +72,7 @@ def speed(timings: Sequence[Timing], *, forms: bool | None = None) -> Iterator[T
 
 
 def threads(timings: Sequence[Timing]) -> Table | None:
-    """Ours with two threads over the same with one: of medians, for they are of different processes."""
+    """Ours with two threads over the same with one, of processes that took turns."""
     two = ordered([timing for timing in timings if timing.threads == 2])
     shapes = [*dict.fromkeys(timing.shape for timing in two)]
     ratios = {name: two_over_one(timings, name) for name in OURS}
@@ -80,7 +80,7 @@ def threads(timings: Sequence[Timing]) -> Table | None:
     for cell in dict.fromkeys(timing.cell for timing in timings if timing.threads == 2):
         for name in OURS:
             values = [ratios[name].get((cell, shape)) for shape in shapes]
-            cells = [Cell("-" if over is None else f"{over.median:.2f}") for over in values]
+            cells = [Cell("-") if over is None else _over(over) for over in values]
             rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *cells])
     return Table("Two threads over one", ["", *shapes], rows) if rows else None
 

@@ -43,10 +43,12 @@ is said how fast int8 is, and not judged."""
 _METHOD: Final = """\
 All implementations of a column are in one process that is bound to as many cores as it has threads. They run
 in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then
-calls for about {block} ms, at least one, of which {counts} counts. {processes} processes do so one
-after another, for where memory lies differs from one to the next, each for {rounds} rounds and {seconds} s
-at least. Each round gives one ratio. A table shows their median, and below it the bounds that hold the
-median with {confidence:.0%} (order statistics); below our own times stands how far apart the quartiles are.
+calls for about {block} ms, at least one, of which {counts} counts. A process with one
+thread and one with two do their rounds in turn, since a shared machine is faster in one minute than in the
+next. {processes} such pairs follow one another, for where memory lies differs from one to the next, each for
+{rounds} rounds and {seconds} s of each process at least. Each round gives one ratio. A table shows their
+median, and below it the bounds that hold the median with {confidence:.0%} (order statistics); below our own
+times stands how far apart the quartiles are.
 
 Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
 a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and

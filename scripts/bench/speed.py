@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from contender import Contender
 from roster import absent, contenders
+from rounds import Ring, timed
 from shapes import QUICK, SHAPES, Shape, counted
 
 
@@ -20,11 +21,12 @@ def measured(
     shapes: Sequence[str],
     only: Sequence[str],
     seed: int,
+    ring: Mapping[str, Any],
     **until: float,
 ) -> dict[str, Any]:
     """The runs as `results.json` keeps them, and the names of those that are not installed here.
 
-    `until`: the `rounds` and `seconds` of `rounds.timed`.
+    `until`: the `rounds` and `seconds` of `rounds.timed`; `ring`: what makes its `Ring`.
     """
     import tensorflow as tf
 
@@ -32,7 +34,8 @@ def measured(
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     known = {shape.name: shape for shape in (*SHAPES, *QUICK)}
     wanted = [Run(cell, known[name], threads, seed=seed, **until) for name in shapes for cell in cells]
-    return {"runs": [run.taken(only) for run in wanted], "absent": absent(contenders().values())}
+    turns = Ring(**ring)
+    return {"runs": [run.taken(only, turns) for run in wanted], "absent": absent(contenders().values())}
 
 
 class Run:
@@ -41,9 +44,8 @@ class Run:
     def __init__(self, cell: str, shape: Shape, threads: int, *, seed: int, **until: float) -> None:
         self.cell, self.shape, self.threads, self.seed, self.until = cell, shape, threads, seed, until
 
-    def taken(self, only: Sequence[str]) -> dict[str, Any]:
+    def taken(self, only: Sequence[str], ring: Ring) -> dict[str, Any]:
         from problem import error, posed
-        from rounds import timed
 
         from cudnn_convert.context import silence
 
@@ -58,7 +60,7 @@ class Run:
                     errors[name] = float(f"{error(problem, built.answer(built.call())):.1e}")
                     self.check(one, errors[name])
                     calls[name] = built.call
-            micros = timed(calls, **self.until, chance=random.Random(self.seed))
+            micros = timed(calls, **self.until, chance=random.Random(self.seed), ring=ring)
         named = {"cell": self.cell, "shape": self.shape.name, "threads": self.threads}
         return named | {"errors": errors, "micros": micros}
 
