@@ -7,17 +7,17 @@ rows.
 To share TensorFlow's cost of an iteration among several steps, a first loop takes `together[0]` steps an
 iteration, the next loops fewer, the last one step. Their bodies run op after op on one thread, without
 TensorFlow's scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an
-iteration: TensorFlow Lite's converter supports no list items of several sizes.
+iteration, as TensorFlow Lite's converter takes it.
 
 Each tensor that a loop carries or reads costs three ops an iteration, so it carries no second counter.
-Source: tensorflow v2.21.0 core/kernels/list_kernels.h TensorListConcat (items differ in their first size),
-core/common_runtime/lower_while_op.cc (what is read goes round with what is carried).
+Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc (what is read goes round with what is
+carried).
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -354,62 +354,35 @@ def _on_cpu(step: Step) -> Step:
 def _loop(
     sums: Sequence[Any], steps: Steps, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
+    """Run successive loops, whose iterations take as many steps as `together` says."""
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
-    turns = [*_Turn.each(time, together)]
-    items = _List.reserve(sums[0].dtype, turns[-1].end, [batch, width], several=len(turns) > 1)
     known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
-    def run_turn(carried: Sequence[Any], turn: _Turn) -> Sequence[Any]:
-        def body(item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
-            since, count = turn.since(item), turn.count
-            first = time - count - since if backward else since
-            rows = _order(zip(*(_rows(part, first, count) for part in sums), strict=True), backward)
-            states = steps(rows, state)
-            at = items.items - 1 - item if backward else item
-            given = _order((new[0] for new in states), backward)
-            return item + 1, items.put(handle, at, given), *states[-1]
+    def body(items: _List, done: Any, item: Any, handle: Any, *state: Any) -> tuple[Any, ...]:
+        count = items.count
+        since = item if count == 1 else item * count
+        since = since if done is None else since + done
+        first = time - count - since if backward else since
+        rows = _order(zip(*(_rows(part, first, count) for part in sums), strict=True), backward)
+        states = steps(rows, state)
+        at = items.items - 1 - item if backward else item
+        given = _order((new[0] for new in states), backward)
+        return item + 1, items.put(handle, at, given), *states[-1]
 
-        done: Sequence[Any] = tf.while_loop(
-            lambda item, *_: item < turn.end, body, [*carried], shape_invariants=[*known]
-        )
-        if len(turns) > 1 and not tf.executing_eagerly():
-            tf_private.run_body_on_one_thread(done[0].op)
-        return done
-
-    carried: Sequence[Any] = (tf.constant(0), items.handle, *state)
-    for turn in turns:
-        carried = run_turn(carried, turn)
-    _, handle, *final = carried
-    return tf.ensure_shape(items.join(handle), [None, None, width]), final[0], final[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """One of several successive loops: `count` steps an item, up to the item `end`.
-
-    `skipped` corrects the step number: an item begins at step `item * count + skipped`; None is 0.
-    """
-
-    count: int
-    end: Any
-    skipped: Any
-
-    @classmethod
-    def each(cls, time: Any, counts: Sequence[int]) -> Iterator[_Turn]:
-        first, *others = counts
-        items = time if first == 1 else time // first
-        yield cls(first, items, None)
-        done = items * first
-        for count in others:
-            skipped = done - items * count
-            items += time - done if count == 1 else (time - done) // count
-            yield cls(count, items, skipped)
-            done = items * count + skipped
-
-    def since(self, item: Any) -> Any:
-        """The number of steps before an item."""
-        steps = item if self.count == 1 else item * self.count
-        return steps if self.skipped is None else steps + self.skipped
+    parts, items, done = [], None, None  # `done`: the steps before a loop; None is 0
+    for count in together:
+        if items is not None:
+            done = items.steps if done is None else done + items.steps
+        rest = time if done is None else time - done
+        items = _List.reserve(sums[0].dtype, rest if count == 1 else rest // count, count, [batch, width])
+        carried = [tf.constant(0), items.handle, *state]
+        ends = tf.while_loop(items.has, partial(body, items, done), carried, shape_invariants=[*known])
+        if len(together) > 1 and not tf.executing_eagerly():
+            tf_private.run_body_on_one_thread(ends[0].op)
+        _, handle, *state = ends
+        parts.append(items.join(handle))
+    y = parts[0] if len(parts) == 1 else tf.concat(_order(parts, backward), 0)
+    return tf.ensure_shape(y, [None, None, width]), state[0], state[-1]
 
 
 def _rows(sums: Any, first: Any, count: int) -> list[Any]:
@@ -422,28 +395,42 @@ def _order(values: Iterable[Any], backward: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A TensorList of `items`: single steps, or with `several` the steps of an iteration."""
+    """A TensorList of `items`, each `count` steps, `[count, batch, width]`, or one, `[batch, width]`.
+
+    `steps`: how many all items have.
+
+    Each loop has a list, so that its items have one size. The op that joins items of several sizes keeps a
+    shape between calls in TensorFlow 1.15: callers beside each other got errors, or the process crashed.
+    Source: tensorflow v1.15.0 core/kernels/list_kernels.h TensorListConcat, element_shape_except_first_dim_.
+    """
 
     handle: Any
     items: Any
+    steps: Any
+    count: int
     shape: Any
     dtype: Any
-    several: bool
 
     @classmethod
-    def reserve(cls, dtype: Any, items: Any, step: Sequence[Any], *, several: bool) -> _List:
+    def reserve(cls, dtype: Any, items: Any, count: int, step: Sequence[Any]) -> _List:
         # The shape is passed at run time: without a step no item would give it for an empty result.
-        shape = tf.stack([-1, *step] if several else step)
+        shape = tf.stack(step if count == 1 else [count, *step])
+        steps = items if count == 1 else items * count
         handle = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=items, element_dtype=dtype)
-        return cls(handle, items, shape, dtype, several)
+        return cls(handle, items, steps, count, shape, dtype)
+
+    def has(self, item: Any, *_: Any) -> Any:
+        return item < self.items
 
     def put(self, handle: Any, at: Any, steps: Sequence[Any]) -> Any:
-        item = tf.stack(steps) if self.several else steps[0]
+        item = steps[0] if self.count == 1 else tf.stack(steps)
         return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
 
     def join(self, handle: Any) -> Any:
         """The list's steps as `[time, batch, width]`."""
-        arguments = {"input_handle": handle, "element_shape": self.shape, "element_dtype": self.dtype}
-        if not self.several:
-            return tf.raw_ops.TensorListStack(**arguments)
-        return tf.raw_ops.TensorListConcatV2(**arguments, leading_dims=tf.zeros([0], tf.int64)).tensor
+        items = tf.raw_ops.TensorListStack(
+            input_handle=handle, element_shape=self.shape, element_dtype=self.dtype
+        )
+        if self.count == 1:
+            return items
+        return tf.reshape(items, tf.stack([self.steps, self.shape[1], self.shape[2]]))
