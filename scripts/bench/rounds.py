@@ -20,6 +20,7 @@ TOLD: Final = {"pause": round(PAUSE * 1e3), "block": round(BLOCK * 1e3), "counts
 
 _ROUND: Final = b"r"
 _END: Final = b"e"
+_ENDED: Final = "bench: a process that measured beside this one has ended"
 
 
 class Ring:
@@ -40,7 +41,7 @@ class Ring:
     def rounds(self, least: int, seconds: float) -> Iterator[None]:
         """A turn for each round: at least so many, and as many as the first begins in so many seconds."""
         if not self.first:
-            while (word := self._taken()) == _ROUND:
+            while (word := self._wait()) == _ROUND:
                 yield
                 self._pass(word)
             self._pass(word)
@@ -51,20 +52,20 @@ class Ring:
             yield
             spent, count = spent + time.perf_counter() - start, count + 1
             self._pass(_ROUND)
-            self._taken()
+            self._wait()
         self._pass(_END)
-        self._taken()
+        self._wait()
 
-    def _taken(self) -> bytes:
+    def _wait(self) -> bytes:
         if not (word := os.read(self.get, 1)):
-            raise SystemExit("bench: a process that measured beside this one has ended")
+            raise SystemExit(_ENDED)
         return word
 
     def _pass(self, word: bytes) -> None:
         try:
             os.write(self.give, word)
         except BrokenPipeError:
-            raise SystemExit("bench: a process that measured beside this one has ended") from None
+            raise SystemExit(_ENDED) from None
 
 
 def timed(

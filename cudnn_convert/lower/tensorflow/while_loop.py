@@ -400,7 +400,7 @@ class _List:
     `steps`: how many all items have.
 
     Each loop has a list, so that its items have one size. The op that joins items of several sizes keeps a
-    shape between calls in TensorFlow 1.15: callers beside each other got errors, or the process crashed.
+    shape between calls in TensorFlow 1.15, where concurrent calls ended in errors or crashed the process.
     Source: tensorflow v1.15.0 core/kernels/list_kernels.h TensorListConcat, element_shape_except_first_dim_.
     """
 

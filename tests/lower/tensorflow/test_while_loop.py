@@ -146,11 +146,11 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
 
     monkeypatch.setattr(while_loop, "cell_steps", counted)
     # From some rows on, large matrices have a plain loop too.
-    for lowering, held, each, loops, plain in (
+    for lowering, cached, each, loops, plain in (
         *(("fast", 2**20, 16 + 4, 3, 0), ("fast", 0, 10, 2, 1)),
         ("portable", 2**20, 0, 0, 1),
     ):
-        monkeypatch.setattr(layer_stack, "_CACHED", held)
+        monkeypatch.setattr(layer_stack, "_CACHED", cached)
         compute = layer_stack.stack(case.recurrence(), lowering)
         with tf.Graph().as_default() as graph:
             ran.clear()
@@ -160,7 +160,7 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
         # One for the odd steps, one for a single step; traced once, whatever their number.
         assert bodies.count("Tanh") == (each + 2 if each else 0) + plain
         assert len(ran) == (each > 0) + plain
-        # A list for each loop: in TensorFlow 1.15 callers must not share the op that joins several sizes.
+        # A list for each loop: in TensorFlow 1.15 concurrent calls must not share the op that joins sizes.
         nodes = [*bodies, *(node.op for node in definition.node)]
         assert nodes.count("TensorListStack") == loops + plain
         assert not any(op.startswith("TensorListConcat") for op in nodes)
