@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf1_fixtures import blob, cases_lengths, cases_modes, cases_scopes, cases_training
+from tf1_fixtures.golden import BOUNDS
 from tf1_fixtures.record import build_cpu_graph, build_gpu_graph, run_feeds, saved_keys
 from tf1_fixtures.tagger import bilstm_tagger
 from tf1_fixtures.weights import seeded
@@ -34,7 +35,6 @@ BUILDS = {build.__name__: build for m in MODULES for build in getattr(m, "CASES"
 BUILDS["bilstm_tagger"] = bilstm_tagger
 #: Their answers need weights that no canonical key has.
 BLOB_ALONE = ("raw_only", "moving_average")
-BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0 ** -10}
 
 
 def judged(name, prefix):

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from tf1_fixtures import cases_control_flow, cases_inputs, cases_lengths, cases_modes, cases_scopes, cases_training
 from tf1_fixtures import layers
+from tf1_fixtures.golden import BOUNDS, keywords, worst
 from tf1_fixtures.record import build_cpu_graph, run_feeds
 from tf1_fixtures.tagger import TAGS, VOCABULARY, EMBEDDING, UNITS, bilstm_tagger
 
@@ -35,7 +36,6 @@ LSTM_CELLS = {
     "lstm_block": tf.contrib.rnn.LSTMBlockCell,
     "basic_lstm": tf.nn.rnn_cell.BasicLSTMCell,
 }
-BOUNDS = {"float64": 1e-12, "float32": 1e-5, "float16": 2.0 ** -10}
 CONVERT = """
 import json, pathlib, sys, cudnn_convert
 for job in json.load(open(sys.argv[1])):
@@ -63,17 +63,11 @@ def jobs(folder, names):
             variants += [(cell, "portable") for cell in ("compatible", "basic_lstm")]
         for cell, lowering in variants:
             name = "%s-%s/%s/%s" % (case["tensorflow"], case["name"], cell, lowering)
-            options = dict(given(case["flags"]), cell=cell, lowering=lowering)
+            options = dict(keywords(case["flags"]), cell=cell, lowering=lowering)
             out = os.path.join(folder, name.replace("/", "-"))
             source_path = os.path.join(source, case.get("source", "model.ckpt"))
             yield {"name": name, "case": case, "folder": source, "source": source_path, "out": out,
                    "options": options}
-
-
-def given(flags):
-    """The flags of a case as the library's keywords."""
-    pairs = [(flag[2:], value) for flag, value in zip(flags[::2], flags[1::2])]
-    return {name: [value] if name in ("set", "inputs", "outputs") else value for name, value in pairs}
 
 
 def judged(job):
@@ -140,21 +134,6 @@ def article(prefix, cell, golden, bound):
         answers = {feed + "/logits:0": session.run(logits, {ids: golden[feed + "/ids:0"]})
                    for feed in ("feed0", "feed1")}
     return worst(answers, golden, bound)
-
-
-def worst(answers, golden, bound):
-    assert answers
-    differences = [0.0]
-    for name, answer in answers.items():
-        expected = golden[name]
-        assert answer.shape == expected.shape, (name, answer.shape, expected.shape)
-        if expected.dtype.kind in "iubSO":
-            np.testing.assert_array_equal(answer.astype(expected.dtype), expected, err_msg=name)
-        else:
-            gap = np.abs(answer.astype(np.float64) - expected.astype(np.float64))
-            assert np.all(gap <= bound + bound * np.abs(expected)), (name, gap.max())
-            differences.append(gap.max())
-    return float("%.1e" % max(differences))
 
 
 def digest(prefix):
