@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -492,27 +493,32 @@ def test_verify_tells_other_weights(tmp_path: Path) -> None:
     assert lines[0].startswith(f"{source}: output rnn_out: at [")
 
 
-@pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file grows past 500 bytes: the system's limit stands in for a full disk."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file grows past 500 bytes: the system's limit stands in for a full disk.
+
+    Between the phases of a test coverage.py writes to its file, which must not be cut.
+    """
     import resource  # not everywhere
 
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a cut .pyc would stay, and end later imports
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=tier(first=form != "tflite")) for form in ANY_SOURCE]
 )
-@pytest.mark.usefixtures("full")
-def test_a_disk_that_fills_up_is_named(tmp_path: Path, form: str) -> None:
+def test_a_disk_that_fills_up_is_named(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a cut .pyc would stay, and end later imports
     out = tmp_path / "out"
     source = fixture("1.15.5-v3_batch_major").prefix
-    ended = command(source, out, "--format", form, "--quiet", "--no-verify")
+    with full_disk():
+        ended = command(source, out, "--format", form, "--quiet", "--no-verify")
     assert (ended.code, ended.stdout) == (4, "")
     assert ended.stderr == f"cudnn-convert: {out}: cannot write: File too large\n"
     assert not list(tmp_path.iterdir())
