@@ -65,6 +65,7 @@ class Hunt:
             if trial.mutant is not None:
                 parts = trial.mutant.path.with_suffix("").parts
                 importlib.import_module(".".join(part for part in parts if part != "__init__"))
+        gc.unfreeze()  # what the suite's conftest froze is not seen by a search
         functions()
         gc.collect()
         gc.freeze()  # what is here stays; a child that looks through it would copy it

@@ -39,6 +39,12 @@ def test_others():
 def test_that_fails():
     assert False
 """
+CONFTEST = """
+import gc
+
+def pytest_collection_finish():
+    gc.freeze()  # as this suite's own conftest does
+"""
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -64,6 +70,7 @@ def hunted(folder: Path, *tests: str) -> tuple[dict[str, str], list[str]]:
     """Who killed each change, empty for a survivor, and the tests that were left out."""
     (folder / "hunted.py").write_text(MODULE)
     (folder / "test_it.py").write_text(TESTS)
+    (folder / "conftest.py").write_text(CONFTEST)
     tools = str(ROOT / "scripts" / "mutants")
     call = [sys.executable, "-c", PROGRAM, str(folder), tools, json.dumps(tests)]
     done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
