@@ -150,8 +150,6 @@ class Rows:
         for state in tf.nest.flatten(states):
             if state.shape.rank is not None and not state.shape[:1].is_compatible_with(tokens.shape):
                 raise refuse("states", f"the rows of tokens, {describe(tokens)}, first", describe(state))
-        if end is not None:
-            check_token("end", end, None)
         check_count("pad", pad, least=tokens.dtype.min)
         floats = [tensor.dtype for tensor in [*tf.nest.flatten(states), scores] if tensor is not None]
         dtype = tf.float64 if tf.float64 in floats else tf.float32
@@ -177,7 +175,7 @@ class Rows:
         """Call the step: log probabilities `[m, vocabulary]` in the dtype of scores, and new states."""
         log_probs, after = step(tokens, states)
         log_probs = check_floats("log_probs", log_probs, "m vocabulary")
-        vocabulary = log_probs.shape[-1]
+        vocabulary = log_probs.shape[1]
         if self.end is not None:
             check_token("end", self.end, vocabulary)
         if self.bias is not None and self.bias.shape[-1] not in (None, vocabulary) and vocabulary is not None:

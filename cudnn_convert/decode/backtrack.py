@@ -26,7 +26,7 @@ def trace_paths(parents: Any, ends: Any) -> Any:
     rows = tf.TensorArray(tf.int32, steps, element_shape=ends.shape)
 
     def go_back(done: Any, slots: Any, rows: Any) -> Any:
-        before = tf.gather(arguments.take_rows(parents, last - done), slots, axis=1, batch_dims=1)
+        before = tf.gather(arguments.take_rows(parents, last - done), slots, batch_dims=1)
         # Rows are written in rising order: that is the order of an ONNX Loop's scan outputs.
         return done + 1, arguments.with_shape(before, ends.shape), rows.write(done, slots)
 

@@ -256,7 +256,7 @@ class _Search:
         if self.can_end:
             tokens = tf.where(numbers < 0, pad, tokens)
         paths, exists = trace_paths(parents, slots), beams.scores > self.rows.never
-        sequences = tf.where(exists, tf.gather(tokens, paths, axis=2, batch_dims=2), pad)
+        sequences = tf.where(exists, tf.gather(tokens, paths, batch_dims=2), pad)
         lengths = tf.where(beams.ended > 0, beams.ended, taken) if self.can_end else taken
         lengths = tf.where(exists, lengths, 0)
         history = None

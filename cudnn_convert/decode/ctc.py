@@ -178,18 +178,16 @@ class _PrefixSearch:
         """
         classes = self.log_probs.shape[2]
         total = _add(old.blank, old.label)
-        last = tf.gather(old.labels, tf.maximum(old.lengths - 1, 0), axis=2, batch_dims=2)
+        last = tf.gather(old.labels, tf.maximum(old.lengths - 1, 0), batch_dims=2)
         # No class is -1: an empty prefix has no last label.
         last = tf.where(old.lengths > 0, last, -1)
         is_last = last[:, :, None] == tf.range(classes)
         # A label that follows itself needs a blank between.
         longer = arguments.choose(is_last, old.blank[:, :, None], total[:, :, None]) + log_probs[:, None]
-        repeated = tf.gather(log_probs, tf.maximum(last, 0), batch_dims=1)
-        label = tf.where(old.lengths > 0, old.label + repeated, self.never)
+        label = old.label + tf.gather(log_probs, tf.maximum(last, 0), batch_dims=1)
         # [n, shorter, beam]: the beam is the shorter one and a label more, at most one for each beam.
         is_next = old.within & (old.lengths[:, None] == old.lengths[:, :, None] + 1)
-        exists = total > self.never
-        is_next &= exists[:, None] & exists[:, :, None]
+        is_next &= total[:, None] > self.never
         from_shorter = tf.gather(
             longer, tf.tile(tf.maximum(last, 0)[:, None], tf.stack([1, self.width, 1])), batch_dims=2
         )
@@ -210,8 +208,7 @@ class _PrefixSearch:
         labels = tf.gather(old.labels, parents, batch_dims=1)
         at = tf.minimum(parent_lengths, tf.shape(labels)[2] - 1)
         following = tf.transpose(
-            tf.gather(labels, tf.tile(at[:, None], tf.stack([1, self.width, 1])), axis=2, batch_dims=2),
-            [0, 2, 1],
+            tf.gather(labels, tf.tile(at[:, None], tf.stack([1, self.width, 1])), batch_dims=2), [0, 2, 1]
         )
         follows = longer_parent & (following == chosen[:, :, None])
         return (begins & (~is_longer[:, :, None] | follows)) | tf.eye(self.width, dtype=tf.bool)

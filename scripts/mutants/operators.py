@@ -35,8 +35,10 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 
 
-#: Arguments that change nothing but on another system, or where the code is wrong already.
-GUARDS = ("encoding", "strict")
+#: Arguments that change nothing but on another system, where the code is wrong already, or the time it takes.
+GUARDS = ("encoding", "strict", "parallel_iterations")
+#: Functions whose first two arguments may change places.
+SYMMETRIC = ("maximum", "minimum", "max", "min", "equal", "not_equal", "logaddexp")
 
 
 @singledispatch
@@ -148,7 +150,8 @@ def _(node: ast.Expr) -> Iterator[Variant]:
 @variants.register
 def _(node: ast.Call) -> Iterator[Variant]:
     called = _text(node.func)
-    if len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
+    has_order = called.rpartition(".")[2] not in SYMMETRIC
+    if has_order and len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
         one, other = map(_text, node.args[:2])
         if one != other:
             told = f"{called}({one}, {other}) -> {called}({other}, {one})"

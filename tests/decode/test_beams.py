@@ -18,9 +18,9 @@ from cudnn_convert import decode
 MACHINE = Machine(vocabulary=4, n=2, seed=11)
 
 
-def search(**flags: Any) -> decode.BeamSearch:
+def search(*, step: Any = MACHINE.step, **flags: Any) -> decode.BeamSearch:
     flags = {"width": 3, "steps": 4} | flags
-    return decode.beam_search(MACHINE.step, MACHINE.tokens, MACHINE.states, **flags)
+    return decode.beam_search(step, MACHINE.tokens, MACHINE.states, **flags)
 
 
 def bigrams(log_probs: Any) -> Any:
@@ -72,6 +72,38 @@ def test_the_number_of_examples_may_be_open(end: int | None) -> None:
     for name in ("sequences", "lengths", "scores"):
         np.testing.assert_array_equal(getattr(answer, name), expected[name], name)
     np.testing.assert_array_equal(answer.history.parents, expected["parents"])
+
+
+def test_the_vocabulary_may_be_open() -> None:
+    """A step in a graph need not say how many tokens there are."""
+
+    def open_step(tokens: Any, states: Any) -> Any:
+        log_probs, after = MACHINE.step(tokens, states)
+        return tf.compat.v1.placeholder_with_default(log_probs, [None, None]), after
+
+    mask = np.array([[False, True, False, False], [True, False, False, False]])
+    found = tf.function(lambda: search(step=open_step, pad_mask=mask, end=2), autograph=False)()
+    for name, part in search(pad_mask=mask, end=2)._asdict().items():
+        if name != "history":
+            np.testing.assert_array_equal(getattr(found, name), part, name)
+
+
+def test_beams_that_do_not_begin_as_one_may_be_more_than_the_sequences() -> None:
+    assert search(width=17, steps=2, initial_scores=np.zeros([2, 17], np.float32)).scores.shape == (2, 17)
+
+
+def test_narrow_floats_become_float32() -> None:
+    def half(tokens: Any, states: Any) -> Any:
+        log_probs, after = MACHINE.step(tokens, states)
+        return tf.cast(log_probs, tf.float16), after
+
+    def rounded(tokens: Any, states: Any) -> Any:
+        log_probs, after = half(tokens, states)
+        return tf.cast(log_probs, tf.float32), after
+
+    found, expected = search(step=half), search(step=rounded)
+    assert found.scores.dtype == tf.float32
+    np.testing.assert_array_equal(found.scores, expected.scores)
 
 
 def test_the_penalty_is_that_of_the_whole_length() -> None:
@@ -140,9 +172,19 @@ def test_types_of_tokens_and_scores() -> None:
     assert found.scores.dtype == tf.float64
 
 
-def test_no_examples() -> None:
-    found = decode.beam_search(bigrams(np.zeros((3, 3))), tf.zeros([0], tf.int32), (), width=2, steps=2)
+@pytest.mark.parametrize("end", [None, 1])
+def test_no_examples(end: int | None) -> None:
+    """The first step is taken all the same: it checks what a step gives."""
+    calls = []
+
+    def step(tokens: Any, states: Any) -> Any:
+        calls.append(len(calls))
+        return bigrams(np.zeros((3, 3)))(tokens, states)
+
+    found = decode.beam_search(step, tf.zeros([0], tf.int32), (), width=2, steps=2, end=end)
     assert found.sequences.shape == (0, 2, 2)
+    assert found.history is None
+    assert len(calls) == (2 if end is None else 1)
 
 
 def changed(tokens: Any, states: Any) -> Any:

@@ -35,11 +35,16 @@ def test_samples_have_the_probabilities_of_the_step() -> None:
     assert np.bincount(cold.sequences[:, 0], minlength=4).tolist() == [105, 658, 0, 237]
 
 
-@pytest.mark.parametrize("noise", [0.0, np.nextafter(np.float32(1), np.float32(0))], ids=["least", "most"])
+#: In float32 the last one is 1.
+@pytest.mark.parametrize(
+    "noise",
+    [0.0, np.nextafter(np.float32(1), np.float32(0)), np.nextafter(1, 0)],
+    ids=["least", "most", "one"],
+)
 @pytest.mark.parametrize("top_k", [None, 3])
 def test_no_noise_draws_what_has_no_probability(noise: float, top_k: int | None) -> None:
     weights = np.full(7, 0.1) * [0, 1, 1, 1.3, 1, 1, 0]
-    found = decode.sample(weighted(weights), [0], (), np.full((1, 3), noise, np.float32), top_k=top_k)
+    found = decode.sample(weighted(weights), [0], (), np.full((1, 3), noise), top_k=top_k)
     assert (found.scores.numpy() > -np.inf).all()
 
 
@@ -48,6 +53,61 @@ def test_the_same_noise_draws_the_same_tokens() -> None:
     np.testing.assert_array_equal(first.sequences, second.sequences)
     other = decode.sample(*GIVEN, 1 - NOISE)
     assert (np.array(first.sequences) != np.array(other.sequences)).any()
+
+
+def test_a_low_temperature_draws_the_most_likely() -> None:
+    """Though every weight by itself is 0 then, in float32."""
+    found = decode.sample(weighted([0.3, 0.45, 0.25]), [0], (), np.full((1, 3), 0.999), temperature=0.005)
+    np.testing.assert_array_equal(found.sequences, [[1, 1, 1]])
+
+
+def greedy_of(*, steps: int, noise: Any, **flags: Any) -> decode.Decoded:
+    """Greedy search, or with `noise` a sample of two tokens at most."""
+    if noise is None:
+        return decode.greedy(flags.pop("step"), [0, 0], (), steps=steps, **flags)
+    return decode.sample(flags.pop("step"), [0, 0], (), np.full([2, steps], noise), top_k=2, **flags)
+
+
+@pytest.mark.parametrize("noise", [None, 0.1], ids=["greedy", "sample"])
+def test_the_loop_ends_where_all_examples_have(noise: float | None) -> None:
+    """By the end token, or since no token may be chosen; without an end token no step is left out."""
+    calls = []
+
+    def step(tokens: Any, states: Any) -> Any:
+        calls.append(len(calls))
+        after = tf.gather(tf.constant([[-9, -0.1, -9], [-9, -9, -0.2], [-0.3, -9, -9]], tf.float32), tokens)
+        return after, states
+
+    found = greedy_of(step=step, steps=40, noise=noise, end=2, pad=7)
+    assert len(calls) == 2
+    np.testing.assert_array_equal(found.sequences, [[1, 2, *[7] * 38]] * 2)
+    np.testing.assert_array_equal(found.lengths, [2, 2])
+    calls.clear()
+    greedy_of(step=step, steps=40, noise=noise, end=2, pad_mask=np.ones(3, bool))
+    assert len(calls) == 1
+    calls.clear()
+    assert greedy_of(step=step, steps=5, noise=noise).sequences.shape == (2, 5)
+    assert len(calls) == 5
+
+
+def test_no_examples() -> None:
+    """The first step is taken all the same: it checks what a step gives."""
+    with pytest.raises(ValueError, match=r"^end: expected a token below 4"):
+        decode.greedy(weighted([0.2, 0.5, 0.0, 0.3]), tf.zeros([0], tf.int32), (), steps=3, end=4)
+    found = decode.greedy(weighted([0.2, 0.5, 0.3]), tf.zeros([0], tf.int32), (), steps=3, end=2)
+    assert found.sequences.shape == (0, 3)
+
+
+def test_a_graph_knows_the_steps_or_learns_them() -> None:
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([2, None], tf.float32)])
+    def draw(noise: Any) -> Any:
+        return decode.sample(*GIVEN, noise, end=2, pad=9)
+
+    for found, expected in zip(draw(NOISE), decode.sample(*GIVEN, NOISE, end=2, pad=9), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert draw.get_concrete_function().outputs[0].shape.as_list() == [2, None]
+    known = tf.function(lambda: decode.greedy(*GIVEN, steps=3, end=2), autograph=False)
+    assert known.get_concrete_function().outputs[0].shape.as_list() == [2, 3]
 
 
 def test_a_mask_of_everything_leaves_nothing() -> None:

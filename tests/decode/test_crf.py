@@ -40,9 +40,15 @@ def test_defaults_are_whole_rows_and_nothing_at_the_ends() -> None:
             {"stop": np.zeros(2)},
             "stop: expected 3 tags, as scores have, found float64 [2]",
         ),
+        (
+            SCORES,
+            TRANSITIONS,
+            {"pad": 2.5},
+            "pad: expected a whole number of at least -2147483648, found 2.5",
+        ),
         (SCORES, TRANSITIONS, {"lengths": [1]}, "lengths: expected one for each of 2 rows, found int32 [1]"),
     ],
-    ids=["rank", "transitions", "square", "start", "stop", "lengths"],
+    ids=["rank", "transitions", "square", "start", "stop", "pad", "lengths"],
 )
 def test_a_wrong_argument_gets_a_line(
     scores: Any, transitions: Any, flags: dict[str, Any], line: str

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import decoding_judges
 
 from cudnn_convert import decode
 
@@ -38,6 +39,25 @@ def test_the_beams_are_tensorflows() -> None:
     np.testing.assert_allclose(found.scores[:, :4], scores, rtol=1e-5)
 
 
+@pytest.mark.parametrize("seed", [2, 7, 36])
+def test_a_prefix_that_was_dropped_comes_back(seed: int) -> None:
+    """And is found to begin a beam that stayed: some of so many rows have such a prefix (counted)."""
+    logits = np.random.default_rng(seed).normal(size=(64, 6, 4)) * 2
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    sequences, lengths, scores = (np.array(part) for part in decode.ctc_beam(log_probs, width=3))
+    for example, rows in enumerate(log_probs):
+        for beam, (labels, score) in enumerate(decoding_judges.ctc_beam(rows, 3, 3)):
+            assert tuple(sequences[example, beam, : lengths[example, beam]]) == labels
+            np.testing.assert_allclose(scores[example, beam], score, rtol=1e-9)
+
+
+def test_the_number_of_classes_is_known() -> None:
+    function = tf.function(decode.ctc_greedy, autograph=False)
+    line = r"^log_probs: expected a known number of classes, found float32 \[3, 12, \?\]$"
+    with pytest.raises(ValueError, match=line):
+        function.get_concrete_function(tf.TensorSpec([3, 12, None], tf.float32))
+
+
 def test_lengths_are_all_of_time_by_default() -> None:
     whole = decode.ctc_beam(LOG_PROBS, [12, 12, 12], width=3)
     for name, part in decode.ctc_beam(LOG_PROBS, width=3)._asdict().items():
@@ -53,9 +73,10 @@ def test_lengths_are_all_of_time_by_default() -> None:
         (LOG_PROBS, [1.0, 2, 3], {}, "lengths: expected int32 or int64, found float32 [3]"),
         (LOG_PROBS, None, {"blank": 6}, "blank: expected a class below 6, found 6"),
         (LOG_PROBS, None, {"blank": -7}, "blank: expected a whole number of at least -6, found -7"),
+        (LOG_PROBS, None, {"pad": 0.5}, "pad: expected a whole number of at least -2147483648, found 0.5"),
         (LOG_PROBS, None, {"width": 0}, "width: expected a whole number of at least 1, found 0"),
     ],
-    ids=["rank", "integers", "rows", "lengths", "blank", "negative", "width"],
+    ids=["rank", "integers", "rows", "lengths", "blank", "negative", "pad", "width"],
 )
 def test_a_wrong_argument_gets_a_line(log_probs: Any, lengths: Any, flags: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError) as caught:

@@ -38,6 +38,9 @@ class Kept:
     def over(self, x):
         return x > self.limit and not x == 7
 
+    def least(self, x):
+        return min(x, self.limit)
+
     def read(self, path):
         pairs = zip(path, path, strict=True)
         try:
@@ -83,7 +86,7 @@ def grafted(tmp_path: Path, change: str) -> None:
 
 def test_every_change_of_the_module(module: ModuleType, tmp_path: Path) -> None:
     """Nothing of what only people or type checkers read, nothing of a class's body or of a default, no order
-    that nobody sees, no encoding that is the system's own here."""
+    that does not matter, no encoding that is the system's own here."""
     assert [*changes(tmp_path)] == [
         "1, 2 -> 2, 1",
         "1 -> 2",
