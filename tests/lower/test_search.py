@@ -1,0 +1,142 @@
+"""A search in a graph, over a step that reads all that a search can give it, beside the judge of searches.
+
+The step, of rows n:  `numbers = table[token] + 3 * state + scale * context + bias`, with a vocabulary of 40,
+and `next = numbers / 4`. So a prefix alone says what comes next.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import decoding_judges as judges
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.lower.search import add_search
+from cudnn_convert.model import Decoder, Signature, StreamState
+
+v1 = tf.compat.v1
+VOCABULARY, ROWS, WIDTH, STEPS, END, PAD = 40, 3, 4, 5, 7, -2
+RNG = np.random.default_rng(5)
+TABLE = RNG.normal(size=(VOCABULARY, VOCABULARY)).astype(np.float32) * 2
+BIAS = RNG.normal(size=VOCABULARY).astype(np.float32)
+FEED = {
+    "tokens": np.array([3, 11, 25], np.int32),
+    "state": RNG.normal(size=(1, ROWS, VOCABULARY)).astype(np.float32),
+    "context": RNG.normal(size=(VOCABULARY, ROWS)).astype(np.float32),
+    "scale": np.array(1.5, np.float32),
+    "noise": RNG.random((ROWS, STEPS)).astype(np.float32),
+}
+
+
+def numbers_of(row: Any, state: Any, context: Any, scale: Any, bias: Any) -> Any:
+    """For the next token; `row` is the table's."""
+    return row + 3 * state + scale * context + bias
+
+
+def graph_of_step(scale: str, logits_axis: int | None) -> tuple[node_defs.Graph, Signature]:
+    """The step as a graph, with a variable, which `initialize` sets, and a function."""
+    with tf.Graph().as_default() as graph:
+        token = v1.placeholder(tf.int64, [None, 1], "token")
+        state = v1.placeholder(tf.float32, [1, None, VOCABULARY], "state")
+        context = v1.placeholder(tf.float32, [VOCABULARY, None], "context")
+        lengths = v1.placeholder(tf.int32, [None], "lengths")
+        factor = v1.placeholder(tf.float32, [], "scale")
+        bias = v1.get_variable("bias", initializer=BIAS, use_resource=True)
+        v1.group(bias.initializer, name="initialize")
+
+        @tf.function(autograph=False)
+        def transposed(x: Any) -> Any:
+            return tf.transpose(x)
+
+        row = tf.gather(tf.constant(TABLE), token[:, 0])
+        given = numbers_of(row, state[0], transposed(context), factor, bias.read_value())
+        # A length that is not 1 spoils them.
+        given *= tf.cast(lengths, tf.float32)[:, None]
+        after = tf.identity(given[None] / 4, "next")
+        chances = tf.nn.softmax(given) if scale == "probabilities" else given
+        logits = tf.identity(
+            chances if logits_axis is None else tf.expand_dims(chances, logits_axis), "logits"
+        )
+        ends = {"next": after.name, "logits": logits.name}
+        inputs = {each.op.name: each.name for each in (token, state, context, lengths, factor)}
+        return node_defs.Graph.of(graph.as_graph_def()), Signature(inputs, ends)
+
+
+def decoder(kind: str, scale: str, logits_axis: int | None) -> Decoder:
+    keys = ["tokens", *(["noise"] if kind == "sample" else []), "state", "context", "scale"]
+    found = ["sequences", "lengths", "scores"]
+    if kind == "beam":
+        found += ["history_tokens", "history_parents", "history_scores"]
+    return Decoder(
+        kind=kind, steps=STEPS, width=WIDTH if kind == "beam" else 1, end=END, pad=PAD, length_penalty=0.7,
+        top_k=6, temperature=1.7, history=kind == "beam", scale=scale, vocabulary=VOCABULARY, token="token",
+        token_axis=1, logits="logits", logits_axis=logits_axis, lengths=("lengths",),
+        beside={"context": 1, "scale": None},
+        states=(StreamState("rnn", "h", True, "state", "next", "state:0", "next:0", 1, VOCABULARY),),
+        signature=Signature(
+            {key: f"decode/{key}:0" for key in keys}, {key: f"decode/{key}:0" for key in found}
+        ),
+    )  # fmt: skip
+
+
+@cache
+def log_probs(row: int, prefix: tuple[int, ...]) -> Any:
+    """What the step says after a prefix, in NumPy."""
+    state = FEED["state"][0, row]
+    context = FEED["context"][:, row]
+    for token in (FEED["tokens"][row], *prefix):
+        given = numbers_of(TABLE[token], state, context, FEED["scale"], BIAS).astype(np.float32)
+        state = given / 4
+    return given - np.log(np.exp(given.astype(np.float64)).sum())
+
+
+def searched(kind: str, scale: str, logits_axis: int | None) -> dict[str, Any]:
+    graph, signature = graph_of_step(scale, logits_axis)
+    rules = decoder(kind, scale, logits_axis)
+    definition = node_defs.copy_graph(add_search(graph, rules, signature))
+    ends = rules.signature
+    with tf.Graph().as_default() as runnable:
+        tf.graph_util.import_graph_def(definition, name="")
+    with v1.Session(graph=runnable) as session:
+        session.run("initialize")
+        found: dict[str, Any] = session.run(
+            dict(ends.outputs), {name: FEED[key] for key, name in ends.inputs.items()}
+        )
+    # Large constants and variables stay outside of the loop.
+    nodes = [node for body in definition.library.function for node in body.node_def]
+    sizes = [tf.TensorShape(node.attr["value"].tensor.tensor_shape) for node in nodes if node.op == "Const"]
+    assert max(size.num_elements() for size in sizes) < TABLE.size
+    assert "ReadVariableOp" not in {node.op for node in nodes}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "logits_axis"),
+    [("beam", "probabilities", 1), ("greedy", "logits", None), ("sample", "logits", 1)],
+)
+def test_a_search_is_that_of_its_step(kind: str, scale: str, logits_axis: int | None) -> None:
+    found = searched(kind, scale, logits_axis)
+    is_beam = kind == "beam"
+    rules = judges.Rules(WIDTH if is_beam else 1, STEPS, END, PAD, 0.7 if is_beam else 0.0)
+    if kind == "sample":
+        drawn = [
+            judges.sample(log_probs, row, FEED["noise"][row], rules, top_k=6, temperature=1.7)
+            for row in range(ROWS)
+        ]
+        expected = {
+            "sequences": np.array([one[0] for one in drawn]),
+            "scores": np.array([one[1] for one in drawn]),
+        }
+    else:
+        best = judges.beam_search(log_probs, ROWS, rules)
+        places = {"tokens": "history_tokens", "parents": "history_parents", "sums": "history_scores"}
+        expected = {places.get(key, key): value if is_beam else value[:, 0] for key, value in best.items()}
+    assert is_beam == ("history_scores" in found)
+    for key in found.keys() & expected.keys():
+        # Scores near 0 are sums of float32 numbers near 1.
+        bounds = {"rtol": 1e-5, "atol": 1e-6} if found[key].dtype.kind == "f" else {"rtol": 0, "atol": 0}
+        np.testing.assert_allclose(found[key], expected[key], **bounds, err_msg=key)
