@@ -19,7 +19,8 @@ from cudnn_convert.lower.search import add_search
 from cudnn_convert.model import Decoder, Signature, StreamState
 
 v1 = tf.compat.v1
-VOCABULARY, ROWS, WIDTH, STEPS, END, PAD = 40, 3, 4, 5, 7, -2
+#: END is a token that each kind of search meets in one of the rows.
+VOCABULARY, ROWS, WIDTH, STEPS, END, PAD = 40, 3, 4, 5, 21, -2
 RNG = np.random.default_rng(5)
 TABLE = RNG.normal(size=(VOCABULARY, VOCABULARY)).astype(np.float32) * 2
 BIAS = RNG.normal(size=VOCABULARY).astype(np.float32)
