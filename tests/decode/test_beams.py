@@ -137,6 +137,9 @@ def test_the_loop_ends_where_all_beams_have() -> None:
         calls.append(len(calls))
         return bigrams(log_probs)(tokens, states)
 
+    decode.beam_search(step, [0, 0], (), width=2, steps=50, end=1, pad_mask=np.ones(3, bool))
+    assert len(calls) == 1  # no beam exists
+    calls.clear()
     found = decode.beam_search(step, [0, 0], (), width=2, steps=50, end=1, pad=7, keep_history=True)
     assert len(calls) == 2
     np.testing.assert_array_equal(found.lengths, [[1, 2], [1, 2]])

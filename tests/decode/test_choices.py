@@ -55,6 +55,15 @@ def test_the_same_noise_draws_the_same_tokens() -> None:
     assert (np.array(first.sequences) != np.array(other.sequences)).any()
 
 
+def test_each_example_draws_from_its_own_tokens() -> None:
+    """The last tokens of a weight above 0 are not the same."""
+    table = tf.math.log(tf.constant([[0.5, 0.5, 0, 0], [0, 0, 0, 1], [0, 1, 0, 0]], tf.float32))
+    found = decode.sample(
+        lambda tokens, _: (tf.gather(table, tokens), ()), [0, 1, 2], (), np.full([3, 1], 0.9)
+    )
+    np.testing.assert_array_equal(found.sequences, [[1], [3], [1]])
+
+
 def test_a_low_temperature_draws_the_most_likely() -> None:
     """Though every weight by itself is 0 then, in float32."""
     found = decode.sample(weighted([0.3, 0.45, 0.25]), [0], (), np.full((1, 3), 0.999), temperature=0.005)

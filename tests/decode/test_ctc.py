@@ -51,6 +51,14 @@ def test_a_prefix_that_was_dropped_comes_back(seed: int) -> None:
             np.testing.assert_allclose(scores[example, beam], score, rtol=1e-9)
 
 
+def test_narrow_floats_become_float32() -> None:
+    half = LOG_PROBS.astype(np.float16)
+    for decoder, flags in ((decode.ctc_greedy, {}), (decode.ctc_beam, {"width": 2})):
+        found, expected = (decoder(rows, **flags) for rows in (half, half.astype(np.float32)))
+        assert found.scores.dtype == tf.float32
+        np.testing.assert_array_equal(found.scores, expected.scores)
+
+
 def test_the_number_of_classes_is_known() -> None:
     function = tf.function(decode.ctc_greedy, autograph=False)
     line = r"^log_probs: expected a known number of classes, found float32 \[3, 12, \?\]$"

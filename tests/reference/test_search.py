@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import decoding_judges
 
 from cudnn_convert.reference.search import Rules, Step, score_sequences, search
 
@@ -105,3 +106,69 @@ def test_no_token_needs_no_step(n: int) -> None:
     sums = score_sequences(step, np.zeros(n, int), [], np.zeros((n, 3, 4), int), np.zeros((n, 3), int))
     np.testing.assert_array_equal(sums, np.zeros((n, 3)))
     assert not step.fed
+
+
+def table_step(table: Any) -> Step:
+    """A step that reads its last token, and adds a state, if it has one, which it halves."""
+
+    def step(tokens: Any, states: Any) -> Any:
+        answers = table[tokens] + (states[0] if states else 0)
+        return answers, [each / 2 for each in states]
+
+    return step
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.8])
+@pytest.mark.parametrize("end", [None, 1])
+def test_a_beam_search_is_the_other_judge_s(end: int | None, penalty: float) -> None:
+    """Which is written by another hand; numbers are halves, so that many candidates are equal."""
+    rng = np.random.default_rng(9)
+    table = np.round(rng.normal(size=(20, 20)) * 2) / 2
+    table[:, 5] = -np.inf
+    table[3] = -np.inf  # after it no token may follow
+    tokens = np.array([0, 2, 3, 4])
+    result = search(table_step(table), tokens, [], Rules(4, 5, end, 9, penalty))
+    rules = decoding_judges.Rules(4, 5, end, 9, penalty, dtype=np.float64)
+
+    def log_probs(example: int, prefix: tuple[int, ...]) -> Any:
+        return table[[tokens[example], *prefix][-1]]
+
+    expected = decoding_judges.beam_search(log_probs, len(tokens), rules)
+    for k, example in enumerate(result.examples):
+        exists = expected["scores"][k] > -np.inf
+        for path, length, row in zip(
+            example.paths, expected["lengths"][k] * exists, expected["sequences"][k], strict=True
+        ):
+            assert path.tokens == tuple(row[:length])
+        np.testing.assert_array_equal([path.score for path in example.paths], expected["scores"][k])
+        emitted, parents, sums = (
+            np.array(part) for part in zip(*map(zip_rows, example.history), strict=True)
+        )
+        steps = len(example.history)
+        np.testing.assert_array_equal(sums, expected["sums"][k][:steps])
+        real = sums > -np.inf
+        np.testing.assert_array_equal(emitted[real], expected["tokens"][k][:steps][real])
+        np.testing.assert_array_equal(parents[real], expected["parents"][k][:steps][real])
+
+
+def zip_rows(rows: Any) -> Any:
+    return tuple(zip(*rows, strict=True))
+
+
+def test_kept_is_the_least_distance_to_a_candidate_that_is_dropped() -> None:
+    table = np.array([[-1.0, -1.25, -3.0, -9.0]] * 4)
+    (example,) = search(table_step(table), np.array([0]), [], Rules(2, 1)).examples
+    assert (example.kept, example.order) == (1.75, 0.25)
+    (example,) = search(table_step(table), np.array([0]), [], Rules(4, 1)).examples
+    assert (example.kept, example.order) == (np.inf, 0.25)
+
+
+def test_noise_is_what_rounding_of_the_states_does_to_scores() -> None:
+    table = np.log(np.full((3, 3), 1 / 3))
+    for dtype, most in ((np.float64, 1e-14), (np.float32, 1e-6)):
+        state = np.linspace(1, 2, 6, dtype=dtype).reshape(2, 3)
+        result = search(table_step(table), np.array([0, 1]), [state], Rules(2, 4))
+        assert most / 1000 < result.noise < most
+    whole = np.arange(6).reshape(2, 3)
+    assert search(table_step(table), np.array([0, 1]), [whole], Rules(2, 1)).noise == 0
+    assert search(table_step(table), np.array([0, 1]), [], Rules(2, 4)).noise == 0
