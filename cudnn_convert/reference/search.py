@@ -123,8 +123,6 @@ def _keep_best(example: Example, log_probs: Array, others: Array, rules: Rules) 
     """Extend all paths by all tokens and keep the best; returns the parent of each path kept."""
     candidates: list[tuple[float, int, int]] = []
     for parent, path in enumerate(example.paths):
-        if path.score == -np.inf:
-            continue
         if path.ended:
             candidates.append((float(rules.rank(path.score, len(path.tokens))), parent, -1))
             continue

@@ -64,6 +64,8 @@ def test_the_number_of_classes_is_known() -> None:
     line = r"^log_probs: expected a known number of classes, found float32 \[3, 12, \?\]$"
     with pytest.raises(ValueError, match=line):
         function.get_concrete_function(tf.TensorSpec([3, 12, None], tf.float32))
+    with pytest.raises(ValueError, match=r"^log_probs: expected floats, found int32 of unknown rank$"):
+        function.get_concrete_function(tf.TensorSpec(None, tf.int32))
 
 
 def test_lengths_are_all_of_time_by_default() -> None:

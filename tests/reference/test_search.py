@@ -118,12 +118,12 @@ def table_step(table: Any) -> Step:
     return step
 
 
-@pytest.mark.parametrize("penalty", [0.0, 0.8])
+@pytest.mark.parametrize("penalty", [0.0, 0.8, 3.0])
 @pytest.mark.parametrize("end", [None, 1])
 def test_a_beam_search_is_the_other_judge_s(end: int | None, penalty: float) -> None:
     """Which is written by another hand; numbers are halves, so that many candidates are equal."""
     rng = np.random.default_rng(9)
-    table = np.round(rng.normal(size=(20, 20)) * 2) / 2
+    table = np.round(rng.normal(size=(64, 64)) * 2) / 2
     table[:, 5] = -np.inf
     table[3] = -np.inf  # after it no token may follow
     tokens = np.array([0, 2, 3, 4])
@@ -155,6 +155,15 @@ def zip_rows(rows: Any) -> Any:
     return tuple(zip(*rows, strict=True))
 
 
+def test_a_rank_is_a_score_over_a_power_of_the_length() -> None:
+    assert Rules(1, 1, penalty=2.0).rank(-4.5, 4) == -2.0  # (5 + 4) / 6 = 1.5
+    table = np.full((3, 3), -np.inf)
+    table[0, 1:] = -1.0, -1.1  # ends at once, or goes on
+    table[2, 1] = -0.2  # -1.3 in all, -0.955 with the penalty of two tokens
+    (example,) = search(table_step(table), np.array([0]), [], Rules(2, 2, end=1, penalty=2.0)).examples
+    assert [path.tokens for path in example.paths] == [(2, 1), (1,)]
+
+
 def test_kept_is_the_least_distance_to_a_candidate_that_is_dropped() -> None:
     table = np.array([[-1.0, -1.25, -3.0, -9.0]] * 4)
     (example,) = search(table_step(table), np.array([0]), [], Rules(2, 1)).examples
@@ -169,6 +178,9 @@ def test_noise_is_what_rounding_of_the_states_does_to_scores() -> None:
         state = np.linspace(1, 2, 6, dtype=dtype).reshape(2, 3)
         result = search(table_step(table), np.array([0, 1]), [state], Rules(2, 4))
         assert most / 1000 < result.noise < most
+    state = np.array([[0.1, 0.7, 0.3]])
+    (example,) = search(table_step(table), np.array([0]), [state], Rules(1, 1)).examples
+    assert example.paths[0].score == table[0, 0] + 0.7  # that of the states as they are
     whole = np.arange(6).reshape(2, 3)
     assert search(table_step(table), np.array([0, 1]), [whole], Rules(2, 1)).noise == 0
     assert search(table_step(table), np.array([0, 1]), [], Rules(2, 4)).noise == 0
