@@ -50,7 +50,7 @@ BEAMS = {
 }
 CTC = {
     "repeats without a blank": ("old.blank[:, :, None], total", "total[:, :, None], total"),
-    "prefixes that stay apart": ("is_next &= exists", "is_next &= ~exists"),
+    "prefixes that stay apart": ("is_next &= total[:, None] >", "is_next &= total[:, None] <="),
     "prefixes counted twice": ("tf.where(is_beam, self.never, longer)", "longer"),
     "blanks that end a label": (
         "is_longer, self.never, tf.gather(blank",
