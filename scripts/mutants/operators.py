@@ -150,9 +150,10 @@ def _(node: ast.Expr) -> Iterator[Variant]:
 @variants.register
 def _(node: ast.Call) -> Iterator[Variant]:
     called = _text(node.func)
-    has_order = called.rpartition(".")[2] not in SYMMETRIC
-    if has_order and len(node.args) > 1 and not any(isinstance(one, ast.Starred) for one in node.args[:2]):
-        one, other = map(_text, node.args[:2])
+    first_two, symmetric = node.args[:2], called.rpartition(".")[2] in SYMMETRIC
+    starred = any(isinstance(argument, ast.Starred) for argument in first_two)
+    if len(first_two) == 2 and not starred and not symmetric:
+        one, other = map(_text, first_two)
         if one != other:
             told = f"{called}({one}, {other}) -> {called}({other}, {one})"
             yield told, _with(node, args=_exchanged(node.args, 0))

@@ -70,11 +70,11 @@ def test_a_low_temperature_draws_the_most_likely() -> None:
     np.testing.assert_array_equal(found.sequences, [[1, 1, 1]])
 
 
-def greedy_of(*, steps: int, noise: Any, **flags: Any) -> decode.Decoded:
-    """Greedy search, or with `noise` a sample of two tokens at most."""
+def follow(step: Any, *, steps: int, noise: float | None, **flags: Any) -> decode.Decoded:
+    """Greedy search for two examples, or with `noise` a sample of the two most likely tokens."""
     if noise is None:
-        return decode.greedy(flags.pop("step"), [0, 0], (), steps=steps, **flags)
-    return decode.sample(flags.pop("step"), [0, 0], (), np.full([2, steps], noise), top_k=2, **flags)
+        return decode.greedy(step, [0, 0], (), steps=steps, **flags)
+    return decode.sample(step, [0, 0], (), np.full([2, steps], noise), top_k=2, **flags)
 
 
 @pytest.mark.parametrize("noise", [None, 0.1], ids=["greedy", "sample"])
@@ -87,15 +87,15 @@ def test_the_loop_ends_where_all_examples_have(noise: float | None) -> None:
         after = tf.gather(tf.constant([[-9, -0.1, -9], [-9, -9, -0.2], [-0.3, -9, -9]], tf.float32), tokens)
         return after, states
 
-    found = greedy_of(step=step, steps=40, noise=noise, end=2, pad=7)
+    answer = follow(step, steps=40, noise=noise, end=2, pad=7)
     assert len(calls) == 2
-    np.testing.assert_array_equal(found.sequences, [[1, 2, *[7] * 38]] * 2)
-    np.testing.assert_array_equal(found.lengths, [2, 2])
+    np.testing.assert_array_equal(answer.sequences, [[1, 2, *[7] * 38]] * 2)
+    np.testing.assert_array_equal(answer.lengths, [2, 2])
     calls.clear()
-    greedy_of(step=step, steps=40, noise=noise, end=2, pad_mask=np.ones(3, bool))
+    follow(step, steps=40, noise=noise, end=2, pad_mask=np.ones(3, bool))
     assert len(calls) == 1
     calls.clear()
-    assert greedy_of(step=step, steps=5, noise=noise).sequences.shape == (2, 5)
+    assert follow(step, steps=5, noise=noise).sequences.shape == (2, 5)
     assert len(calls) == 5
 
 

@@ -75,9 +75,9 @@ def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node
 
 def decoder(kind: str, scale: str, logits_axis: int | None) -> Decoder:
     keys = ["tokens", *(["noise"] if kind == "sample" else []), "state", "context", "scale"]
-    found = ["sequences", "lengths", "scores"]
+    outputs = ["sequences", "lengths", "scores"]
     if kind == "beam":
-        found += ["history_tokens", "history_parents", "history_scores"]
+        outputs += ["history_tokens", "history_parents", "history_scores"]
     return Decoder(
         kind=kind, steps=STEPS, width=WIDTH if kind == "beam" else 1, end=END, pad=PAD, length_penalty=0.7,
         top_k=6, temperature=1.7, history=kind == "beam", scale=scale, vocabulary=VOCABULARY, token="token",
@@ -85,7 +85,7 @@ def decoder(kind: str, scale: str, logits_axis: int | None) -> Decoder:
         beside={"context": 1, "scale": None},
         states=(StreamState("rnn", "h", True, "state", "next", "state:0", "next:0", 1, VOCABULARY),),
         signature=Signature(
-            {key: f"decode/{key}:0" for key in keys}, {key: f"decode/{key}:0" for key in found}
+            {key: f"decode/{key}:0" for key in keys}, {key: f"decode/{key}:0" for key in outputs}
         ),
     )  # fmt: skip
 
@@ -101,7 +101,8 @@ def log_probs(row: int, prefix: tuple[int, ...]) -> Any:
     return given - np.log(np.exp(given).sum())
 
 
-def searched(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict[str, Any]:
+def run_search(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict[str, Any]:
+    """What a Session answers, by the keys of the search."""
     graph, signature = graph_of_step(dtype, scale, logits_axis)
     rules = decoder(kind, scale, logits_axis)
     definition = node_defs.copy_graph(add_search(graph, rules, signature))
@@ -110,7 +111,7 @@ def searched(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict
         tf.graph_util.import_graph_def(definition, name="")
     with v1.Session(graph=runnable) as session:
         session.run("initialize")
-        found: dict[str, Any] = session.run(
+        answers: dict[str, Any] = session.run(
             dict(ends.outputs), {name: FEED[key] for key, name in ends.inputs.items()}
         )
     # Large constants and variables stay outside of the loop.
@@ -118,7 +119,7 @@ def searched(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict
     sizes = [tf.TensorShape(node.attr["value"].tensor.tensor_shape) for node in nodes if node.op == "Const"]
     assert max(size.num_elements() for size in sizes) < TABLE.size
     assert not {node.op for node in nodes} & {"ReadVariableOp", "VarHandleOp"}
-    return found
+    return answers
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def searched(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict
     ],
 )
 def test_a_search_is_that_of_its_step(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> None:
-    found = searched(kind, dtype, scale, logits_axis)
+    answers = run_search(kind, dtype, scale, logits_axis)
     is_beam = kind == "beam"
     scores = np.float64 if dtype is np.float64 else np.float32
     rules = judges.Rules(WIDTH if is_beam else 1, STEPS, END, PAD, 0.7 if is_beam else 0.0, dtype=scores)
@@ -140,16 +141,16 @@ def test_a_search_is_that_of_its_step(kind: str, dtype: Any, scale: str, logits_
             for row in range(ROWS)
         ]
         expected = {
-            "sequences": np.array([one[0] for one in drawn]),
-            "scores": np.array([one[1] for one in drawn]),
+            "sequences": np.array([tokens for tokens, _ in drawn]),
+            "scores": np.array([score for _, score in drawn]),
         }
     else:
         best = judges.beam_search(log_probs, ROWS, rules)
-        places = {"tokens": "history_tokens", "parents": "history_parents", "sums": "history_scores"}
-        expected = {places.get(key, key): value if is_beam else value[:, 0] for key, value in best.items()}
-    assert is_beam == ("history_scores" in found)
-    assert found["scores"].dtype == scores
-    for key in found.keys() & expected.keys():
+        names = {"tokens": "history_tokens", "parents": "history_parents", "sums": "history_scores"}
+        expected = {names.get(key, key): value if is_beam else value[:, 0] for key, value in best.items()}
+    assert is_beam == ("history_scores" in answers)
+    assert answers["scores"].dtype == scores
+    for key in answers.keys() & expected.keys():
         # Scores near 0 are sums of numbers near 1, each rounded.
-        bound = BOUNDS[dtype] if found[key].dtype.kind == "f" else 0.0
-        np.testing.assert_allclose(found[key], expected[key], rtol=bound, atol=bound, err_msg=key)
+        bound = BOUNDS[dtype] if answers[key].dtype.kind == "f" else 0.0
+        np.testing.assert_allclose(answers[key], expected[key], rtol=bound, atol=bound, err_msg=key)

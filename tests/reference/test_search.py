@@ -81,8 +81,8 @@ def test_a_vocabulary_of_one_token() -> None:
 @pytest.mark.parametrize("noise", [None, np.full((2, 30), 0.1)])
 def test_a_search_ends_where_every_path_has(noise: Any) -> None:
     step = Weighted(1.0, 0.0)
-    found = search(step, np.array([0, 1]), [], Rules(1, 30, end=0, noise=noise))
-    assert [example.paths[0].tokens for example in found.examples] == [(0,), (0,)]
+    result = search(step, np.array([0, 1]), [], Rules(1, 30, end=0, noise=noise))
+    assert [example.paths[0].tokens for example in result.examples] == [(0,), (0,)]
     assert len(step.fed) == 2  # once with states as they are, once with moved ones
     step = Weighted(0.0, 0.0)
     with np.errstate(invalid="ignore"):
@@ -121,7 +121,7 @@ def table_step(table: Any) -> Step:
 @pytest.mark.parametrize("penalty", [0.0, 0.8, 3.0])
 @pytest.mark.parametrize("end", [None, 1])
 def test_a_beam_search_is_the_other_judge_s(end: int | None, penalty: float) -> None:
-    """Which is written by another hand; numbers are halves, so that many candidates are equal."""
+    """It shares no code with that one; numbers are halves, so that many candidates are equal."""
     rng = np.random.default_rng(9)
     table = np.round(rng.normal(size=(64, 64)) * 2) / 2
     table[:, 5] = -np.inf
@@ -141,18 +141,12 @@ def test_a_beam_search_is_the_other_judge_s(end: int | None, penalty: float) -> 
         ):
             assert path.tokens == tuple(row[:length])
         np.testing.assert_array_equal([path.score for path in example.paths], expected["scores"][k])
-        emitted, parents, sums = (
-            np.array(part) for part in zip(*map(zip_rows, example.history), strict=True)
-        )
+        emitted, parents, sums = np.moveaxis(np.array(example.history), -1, 0)
         steps = len(example.history)
         np.testing.assert_array_equal(sums, expected["sums"][k][:steps])
         real = sums > -np.inf
         np.testing.assert_array_equal(emitted[real], expected["tokens"][k][:steps][real])
         np.testing.assert_array_equal(parents[real], expected["parents"][k][:steps][real])
-
-
-def zip_rows(rows: Any) -> Any:
-    return tuple(zip(*rows, strict=True))
 
 
 def test_a_rank_is_a_score_over_a_power_of_the_length() -> None:
