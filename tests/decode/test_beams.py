@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from support import decoding_judges as judges
 from support.decoding_judges import Rules, all_sequences
-from support.decoding_models import Machine
+from support.decoding_models import Machine, bigrams
 from support.tiers import combinations, some
 
 from cudnn_convert import decode
@@ -21,12 +22,6 @@ MACHINE = Machine(vocabulary=4, n=2, seed=11)
 def search(*, step: Any = MACHINE.step, **flags: Any) -> decode.BeamSearch:
     flags = {"width": 3, "steps": 4} | flags
     return decode.beam_search(step, MACHINE.tokens, MACHINE.states, **flags)
-
-
-def bigrams(log_probs: Any) -> Any:
-    """A step without states, from `[vocabulary, vocabulary]`."""
-    table = tf.constant(log_probs, tf.float32)
-    return lambda tokens, states: (tf.gather(table, tokens), states)
 
 
 @combinations(lambda end, penalty: (end is None) == (penalty == 0), end=[None, 2], penalty=[0.0, 0.8])
@@ -131,17 +126,12 @@ def test_the_loop_ends_where_all_beams_have() -> None:
     log_probs = np.full((3, 3), -np.inf)
     log_probs[0, 1:] = -0.5, -1.0
     log_probs[2, 1] = 0
-    calls = []
-
-    def step(tokens: Any, states: Any) -> Any:
-        calls.append(len(calls))
-        return bigrams(log_probs)(tokens, states)
-
+    step = Mock(wraps=bigrams(log_probs))
     decode.beam_search(step, [0, 0], (), width=2, steps=50, end=1, pad_mask=np.ones(3, bool))
-    assert len(calls) == 1  # no beam exists
-    calls.clear()
+    assert step.call_count == 1  # no beam exists
+    step.reset_mock()
     found = decode.beam_search(step, [0, 0], (), width=2, steps=50, end=1, pad=7, keep_history=True)
-    assert len(calls) == 2
+    assert step.call_count == 2
     np.testing.assert_array_equal(found.lengths, [[1, 2], [1, 2]])
     np.testing.assert_array_equal(found.sequences[0, 1], [2, 1, *[7] * 48])
     assert found.history is not None
@@ -178,16 +168,11 @@ def test_types_of_tokens_and_scores() -> None:
 @pytest.mark.parametrize("end", [None, 1])
 def test_no_examples(end: int | None) -> None:
     """The first step is taken all the same: it checks what a step gives."""
-    calls = []
-
-    def step(tokens: Any, states: Any) -> Any:
-        calls.append(len(calls))
-        return bigrams(np.zeros((3, 3)))(tokens, states)
-
+    step = Mock(wraps=bigrams(np.zeros((3, 3))))
     found = decode.beam_search(step, tf.zeros([0], tf.int32), (), width=2, steps=2, end=end)
     assert found.sequences.shape == (0, 2, 2)
     assert found.history is None
-    assert len(calls) == (2 if end is None else 1)
+    assert step.call_count == (2 if end is None else 1)
 
 
 def changed(tokens: Any, states: Any) -> Any:

@@ -67,3 +67,9 @@ class Machine:
             place = moves[place, token]
             before, last = last, token
         return by_place[place] + by_token[before]
+
+
+def bigrams(log_probs: Any) -> Any:
+    """A step without states, from `[vocabulary, vocabulary]`."""
+    table = tf.constant(log_probs, tf.float32)
+    return lambda tokens, states: (tf.gather(table, tokens), states)
