@@ -1,43 +1,24 @@
 """A search in a graph, over a step that reads all that a search can give it, beside the judge of searches.
 
-The step, of rows n:  `numbers = table[token] + 3 * state + scale * context + bias`, with a vocabulary of 40,
-and `next = numbers / 4`. So a prefix alone says what comes next. Half of the table is a constant, half a
-variable.
+Half of the step's table is a constant, half a variable.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import decoding_judges as judges
+from support import search_steps
+from support.search_steps import BIAS, FEED, TABLE, VOCABULARY, numbers_of
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.lower.search import add_search
-from cudnn_convert.model import Decoder, Signature, StreamState
+from cudnn_convert.lower import search
+from cudnn_convert.model import Signature
 
 v1 = tf.compat.v1
-#: END is a token that each kind of search meets in one of the rows.
-VOCABULARY, ROWS, WIDTH, STEPS, END, PAD = 40, 3, 4, 5, 21, -2
 BOUNDS = {np.float64: 1e-12, np.float32: 1e-5, np.float16: 2e-2}
-RNG = np.random.default_rng(5)
-TABLE = RNG.normal(size=(VOCABULARY, VOCABULARY)) * 2
-BIAS = RNG.normal(size=VOCABULARY)
-FEED = {
-    "tokens": np.array([3, 11, 25], np.int32),
-    "state": RNG.normal(size=(1, ROWS, VOCABULARY)),
-    "context": RNG.normal(size=(VOCABULARY, ROWS)),
-    "scale": np.array(1.5),
-    "noise": RNG.random((ROWS, STEPS)).astype(np.float32),
-}
-
-
-def numbers_of(row: Any, state: Any, context: Any, scale: Any, bias: Any) -> Any:
-    """For the next token; `row` is the table's."""
-    return row + 3 * state + scale * context + bias
 
 
 def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node_defs.Graph, Signature]:
@@ -47,6 +28,7 @@ def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node
         state = v1.placeholder(dtype, [1, None, VOCABULARY], "state")
         context = v1.placeholder(dtype, [VOCABULARY, None], "context")
         lengths = v1.placeholder(tf.int32, [None], "lengths")
+        still = v1.placeholder(dtype, [1, None, 2], "still")
         factor = v1.placeholder(dtype, [], "scale")
         values = {"bias": BIAS.astype(dtype), "table": TABLE.astype(dtype) / 2}
         bias, table = (
@@ -68,44 +50,16 @@ def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node
         logits = tf.identity(
             chances if logits_axis is None else tf.expand_dims(chances, logits_axis), "logits"
         )
-        ends = {"next": after.name, "logits": logits.name}
-        inputs = {each.op.name: each.name for each in (token, state, context, lengths, factor)}
+        ends = {"next": after.name, "still_next": still.name, "logits": logits.name}
+        inputs = {each.op.name: each.name for each in (token, state, still, context, lengths, factor)}
         return node_defs.Graph.of(graph.as_graph_def()), Signature(inputs, ends)
-
-
-def decoder(kind: str, scale: str, logits_axis: int | None) -> Decoder:
-    keys = ["tokens", *(["noise"] if kind == "sample" else []), "state", "context", "scale"]
-    outputs = ["sequences", "lengths", "scores"]
-    if kind == "beam":
-        outputs += ["history_tokens", "history_parents", "history_scores"]
-    return Decoder(
-        kind=kind, steps=STEPS, width=WIDTH if kind == "beam" else 1, end=END, pad=PAD, length_penalty=0.7,
-        top_k=6, temperature=1.7, history=kind == "beam", scale=scale, vocabulary=VOCABULARY, token="token",
-        token_axis=1, logits="logits", logits_axis=logits_axis, lengths=("lengths",),
-        beside={"context": 1, "scale": None},
-        states=(StreamState("rnn", "h", True, "state", "next", "state:0", "next:0", 1, VOCABULARY),),
-        signature=Signature(
-            {key: f"decode/{key}:0" for key in keys}, {key: f"decode/{key}:0" for key in outputs}
-        ),
-    )  # fmt: skip
-
-
-@cache
-def log_probs(row: int, prefix: tuple[int, ...]) -> Any:
-    """What the step says after a prefix, in NumPy."""
-    state = FEED["state"][0, row]
-    context = FEED["context"][:, row]
-    for token in (FEED["tokens"][row], *prefix):
-        given = numbers_of(TABLE[token], state, context, FEED["scale"], BIAS)
-        state = given / 4
-    return given - np.log(np.exp(given).sum())
 
 
 def run_search(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict[str, Any]:
     """What a Session answers, by the keys of the search."""
     graph, signature = graph_of_step(dtype, scale, logits_axis)
-    rules = decoder(kind, scale, logits_axis)
-    definition = node_defs.copy_graph(add_search(graph, rules, signature))
+    rules = search_steps.decoder(kind, scale, logits_axis)
+    definition = node_defs.copy_graph(search.add_search(graph, rules, signature))
     ends = rules.signature
     with tf.Graph().as_default() as runnable:
         tf.graph_util.import_graph_def(definition, name="")
@@ -132,25 +86,15 @@ def run_search(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> di
 )
 def test_a_search_is_that_of_its_step(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> None:
     answers = run_search(kind, dtype, scale, logits_axis)
-    is_beam = kind == "beam"
     scores = np.float64 if dtype is np.float64 else np.float32
-    rules = judges.Rules(WIDTH if is_beam else 1, STEPS, END, PAD, 0.7 if is_beam else 0.0, dtype=scores)
-    if kind == "sample":
-        drawn = [
-            judges.sample(log_probs, row, FEED["noise"][row], rules, top_k=6, temperature=1.7)
-            for row in range(ROWS)
-        ]
-        expected = {
-            "sequences": np.array([tokens for tokens, _ in drawn]),
-            "scores": np.array([score for _, score in drawn]),
-        }
-    else:
-        best = judges.beam_search(log_probs, ROWS, rules)
-        names = {"tokens": "history_tokens", "parents": "history_parents", "sums": "history_scores"}
-        expected = {names.get(key, key): value if is_beam else value[:, 0] for key, value in best.items()}
-    assert is_beam == ("history_scores" in answers)
-    assert answers["scores"].dtype == scores
-    for key in answers.keys() & expected.keys():
-        # Scores near 0 are sums of numbers near 1, each rounded.
-        bound = BOUNDS[dtype] if answers[key].dtype.kind == "f" else 0.0
-        np.testing.assert_allclose(answers[key], expected[key], rtol=bound, atol=bound, err_msg=key)
+    search_steps.check_answers(answers, kind, scores=scores, bound=BOUNDS[dtype])
+
+
+@pytest.mark.parametrize("scale", ["logits", "probabilities"])
+def test_chances_of_a_step_in_half_are_exact(scale: str) -> None:
+    """A logarithm in float16 would be off by 1e-3; the bound is of some roundings in float32."""
+    values = np.random.default_rng(2).random((3, VOCABULARY)).astype(np.float16)
+    chances = search._log_probs(search_steps.decoder("greedy", scale, None), tf.constant(values))
+    exact = values.astype(np.float64)
+    wanted = np.log(exact) if scale == "probabilities" else exact - np.log(np.exp(exact).sum(1))[:, None]
+    np.testing.assert_allclose(chances, wanted, rtol=1e-6)

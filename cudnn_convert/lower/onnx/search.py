@@ -115,7 +115,6 @@ def _insert_step(
                 body.node.extend(nodes)
                 break
     read = {name for node in walk.all_nodes(model.graph) for name in node.input}
-    read |= {value.name for nested in walk.graphs(model.graph) for value in nested.output}
     for tensor in own.initializer:
         if _PREFIX + tensor.name in read:
             model.graph.initializer.add().CopyFrom(tensor)
