@@ -219,9 +219,6 @@ def _new(size: int) -> Array:
     """
     values = np.empty(size, np.uint8)
     if size >= _SHARED:
-        # Few weights are so large, and this takes time to import.
-        from concurrent.futures import ThreadPoolExecutor
-
         pages, count = values[::_PAGE], _SHARE // _PAGE
         with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
             for start in range(0, len(pages), count):

@@ -265,6 +265,9 @@ def test_tensors_are_read_by_name() -> None:
     assert "c" not in found
     with pytest.raises(KeyError):
         found["c"]
+    unlimited = lazy.Read(["a"], lambda name: np.zeros(1))
+    with pytest.raises(KeyError):
+        unlimited["c"]
 
 
 # Turned matrices hold what they held, whatever lies where in memory.
