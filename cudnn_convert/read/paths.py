@@ -20,7 +20,8 @@ from cudnn_convert.read import saved_model
 
 #: A checkpoint prefix and a saver's suffix: index, meta, a data file, or the pattern of all data files.
 _NAME: Final = re.compile(r"(.+?)(?:\.index|\.meta|(?:\.data)?-(?:\d{5}|\?{5})-of-\d{5})")
-_CHECKPOINT_FILES: Final = (".index", ".meta", ".data-?????-of-?????", "-?????-of-?????")
+_INDEX_AND_META: Final = (".index", ".meta")
+_SHARDS: Final = (".data-?????-of-?????", "-?????-of-?????")
 #: The folders of a SavedModel.
 FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
@@ -43,12 +44,13 @@ def prefix(path: Path) -> Path:
 
 
 def prefix_files(named: Path) -> list[Path]:
-    """The existing files of the checkpoint with prefix `named`. Raises OSError."""
+    """The existing files of the checkpoint with prefix `named`, links to nothing too. Raises OSError."""
     if not named.name:
         return []
-    return sorted(
-        path for suffix in _CHECKPOINT_FILES for path in named.parent.glob(escape(named.name) + suffix)
-    )
+    shards = (path for suffix in _SHARDS for path in named.parent.glob(escape(named.name) + suffix))
+    # A glob without a pattern leaves links to nothing out, before Python 3.13.
+    others = (named.with_name(named.name + suffix) for suffix in _INDEX_AND_META)
+    return sorted([*shards, *(path for path in others if os.path.lexists(path))])
 
 
 #: The files of a SavedModel, of a folder of checkpoints and of an OUT folder.

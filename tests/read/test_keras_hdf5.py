@@ -19,7 +19,7 @@ from support.keras_samples import KERAS_FIXTURES, keras_fixture
 from support.samples import REAL
 
 from cudnn_convert.errors import AccessError, ReadError, UnsupportedModelError
-from cudnn_convert.model import Architecture, InMemory, Mode, Model
+from cudnn_convert.model import Architecture, InMemory, KerasFile, Mode, Model
 from cudnn_convert.read import keras_archive, keras_hdf5
 from cudnn_convert.read.hdf5 import Store
 
@@ -194,7 +194,7 @@ def test_a_config_beside_the_weights_is_a_whole_one(tmp_path: Path) -> None:
     made = keras_hdf5.with_architecture(model, path)
     found = made.architecture
     assert found is not None
-    assert (made.path, made.kind) == (model.path, model.kind)
+    assert (made.path, made.kind, made.keras) == (model.path, model.kind, KerasFile.HDF5)
     assert (found.keras_version, found.backend) == ("2.3.1", "theano")
     for (_, tensor), (_, array) in zip(found.weights["fast"], LSTM, strict=True):
         np.testing.assert_array_equal(tensor.read(), array, strict=True)
@@ -499,7 +499,9 @@ def test_recurrences_of_a_file_without_a_config(tmp_path: Path) -> None:
         }.items():
             for k, (_, array) in enumerate(weights):
                 file[f"layers/{name}/vars/{k}"] = array
-    pair, single = keras_hdf5.read(path).canonical
+    model = keras_hdf5.read(path)
+    assert (model.path, model.kind) == (path, keras_hdf5.KIND)
+    pair, single = model.canonical
     assert (pair.scope, pair.modes, pair.directions) == ("bidirectional/", (Mode.GRU,), 2)
     assert (single.scope, single.modes, single.units) == ("cu_dnnlstm/", (Mode.LSTM,), 3)
     for way, weights in both.items():
@@ -507,6 +509,19 @@ def test_recurrences_of_a_file_without_a_config(tmp_path: Path) -> None:
             found = pair.tensors()[f"{way}/{name.removesuffix(':0')}"]
             np.testing.assert_array_equal(found, array, strict=True)
     np.testing.assert_array_equal(single.tensors()["recurrent_kernel"], one[1][1], strict=True)
+
+
+def test_newer_groups_take_their_architecture_from_json(tmp_path: Path) -> None:
+    path, config = tmp_path / "model.weights.h5", tmp_path / "model.json"
+    with h5py.File(path, "w") as file:
+        for k, (_, array) in enumerate(LSTM):
+            file[f"layers/cu_dnnlstm/vars/{k}"] = array
+    config.write_text(json.dumps(CONFIG))
+    model = keras_hdf5.with_architecture(keras_hdf5.read(path), config)
+    assert model.keras is KerasFile.HDF5
+    assert model.architecture is not None
+    for (_, tensor), (_, array) in zip(model.architecture.weights["fast"], LSTM, strict=True):
+        np.testing.assert_array_equal(tensor.read(), array, strict=True)
 
 
 def test_a_group_is_read_once_however_many_ways_lead_to_it(tmp_path: Path) -> None:

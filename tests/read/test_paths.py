@@ -118,6 +118,17 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str, trust: bool) -> Non
     assert str(caught.value) == f"{prefix}: {prefix.name}{name}: {told}"
 
 
+@pytest.mark.parametrize("name", [DATA, ".meta", ".index"])
+def test_a_link_to_nothing_is_no_file(tmp_path: Path, name: str) -> None:
+    prefix = copied(tmp_path)
+    Path(f"{prefix}{name}").unlink()
+    Path(f"{prefix}{name}").symlink_to("gone")
+    with pytest.raises(ReadError) as caught:
+        read(prefix)
+    expected = "expected a file, found a link to nothing; put the file there"
+    assert str(caught.value) == f"{prefix}: {prefix.name}{name}: {expected}"
+
+
 def test_no_command_follows_a_link_unless_it_is_told_to(tmp_path: Path) -> None:
     prefix = copied(tmp_path)
     moved(Path(f"{prefix}{DATA}"), tmp_path / "elsewhere")

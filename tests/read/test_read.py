@@ -10,17 +10,18 @@ import h5py
 import pytest
 
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
-from cudnn_convert.read import read
+from cudnn_convert.read import read, require
 
 KINDS = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive"
 
 
 def test_nothing_there_is_told(tmp_path: Path) -> None:
     path = tmp_path / "model.ckpt"
-    with pytest.raises(ReadError) as caught:
-        read(path)
     told = f"source: expected {KINDS}, found no such file or folder; check the path"
-    assert str(caught.value) == f"{path}: {told}"
+    for look in (read, require):
+        with pytest.raises(ReadError) as caught:
+            look(path)
+        assert str(caught.value) == f"{path}: {told}"
 
 
 @pytest.mark.parametrize("folder", [False, True])
