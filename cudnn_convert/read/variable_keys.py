@@ -21,6 +21,7 @@ python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -102,7 +103,7 @@ def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> 
     """
     nodes = {node.name: node for node in meta.graph_def.node}
     writer = meta.saver_def.restore_op_name
-    chosen = _find_restored(nodes, writer) if writer else {}
+    chosen = _find_restored(nodes, writer)
     places = {name: origin for name, origin in chosen.items() if origin[0] in tensors}
     savers = [_find_restored(nodes, op) for op in _restore_ops(meta, nodes)]
     able = [saver for saver in savers if all(key in tensors for key, _ in saver.values())]
@@ -160,10 +161,8 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 
     listed = []
     for saver in meta.collection_def["savers"].bytes_list.value:
-        try:
+        with suppress(DecodeError):
             listed.append(saver_pb2.SaverDef.FromString(saver).restore_op_name)
-        except DecodeError:
-            continue
     return listed or [name for name, node in nodes.items() if node.op == "NoOp" and _ALL.fullmatch(name)]
 
 

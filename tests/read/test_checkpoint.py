@@ -102,6 +102,10 @@ def test_what_the_graph_says_beside_its_nodes_is_read(tmp_path: Path) -> None:
     assert model.signatures == {"serve": Signature({"x": "in:0"}, {"y": "out:1"})}
     assert model.assets == {"file:0": tmp_path / "words.txt"}
     assert model.initializers == ("fill",)
+    assert model.checkpoint is not None
+    assert model.checkpoint.prefix == tmp_path / "model.ckpt"
+    assert model.checkpoint.meta.signature_def["serve"] == meta.signature_def["serve"]
+    assert model.keys == {}
 
 
 def test_a_graph_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -368,9 +372,10 @@ def test_a_variable_saved_under_another_key_is_found(tmp_path: Path) -> None:
         session.run(tf.compat.v1.global_variables_initializer())
         saver = tf.compat.v1.train.Saver({"first": one, "deep/second": two})
         saver.save(session, str(tmp_path / "model.ckpt"))
-    found = read(tmp_path / "model.ckpt").variables
-    assert sorted(found) == ["a", "b", "deep/second", "first"]
-    assert (found["a"].read(), found["b"].read()) == ([1.5], [2.5])
+    model = read(tmp_path / "model.ckpt")
+    assert sorted(model.variables) == ["a", "b", "deep/second", "first"]
+    assert (model.variables["a"].read(), model.variables["b"].read()) == ([1.5], [2.5])
+    assert model.keys == {"a": "first", "b": "deep/second"}
 
 
 #: The graph of one model beside the weights of another: weights, graph, what must be said.

@@ -191,6 +191,23 @@ def test_a_constant_within_a_function_is_looked_at_too() -> None:
     assert refused(made).startswith("function f: c: expected the values of its shape")
 
 
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_size_has_32_bits(is_list: bool) -> None:
+    """In shapes that attributes give, as a placeholder's or those of an iterator."""
+
+    def shaped(size: int) -> graph_pb2.GraphDef:
+        made = graph({"a": [], "b": []})
+        attr = made.node[1].attr["shapes"]
+        shape = attr.list.shape.add() if is_list else attr.shape
+        shape.dim.add(size=-1)
+        shape.dim.add(size=size)
+        return made
+
+    checks.require(PATH, shaped(2147483647))
+    expected = "graph: b: expected sizes of at most 2147483647, found 2147483648"
+    assert refused(shaped(2147483648)) == expected
+
+
 def test_a_shape_without_a_size() -> None:
     assert refused(constant(-1, 4)) == "graph: c: expected a shape of known sizes, found [-1, 4]"
     checks.require(PATH, constant(0, 1 << 60))

@@ -68,6 +68,8 @@ def test_all_of_a_model_is_taken(tmp_path: Path) -> None:
 
     path = changed(tmp_path, change)
     found = architecture(path)
+    model = keras_hdf5.read(path)
+    assert (model.path, model.kind, model.keras) == (path, keras_hdf5.KIND, KerasFile.HDF5)
     assert (found.config, found.keras_version, found.backend) == (CONFIG, "2.2.4", "tensorflow")
     assert (found.training, found.attributes) == ({"loss": "mse"}, {"epoch": 17})
     assert [(name, tensor.read().tolist()) for name, tensor in found.optimizer] == [
@@ -500,7 +502,7 @@ def test_recurrences_of_a_file_without_a_config(tmp_path: Path) -> None:
             for k, (_, array) in enumerate(weights):
                 file[f"layers/{name}/vars/{k}"] = array
     model = keras_hdf5.read(path)
-    assert (model.path, model.kind) == (path, keras_hdf5.KIND)
+    assert (model.path, model.kind, model.keras) == (path, keras_hdf5.KIND, KerasFile.HDF5)
     pair, single = model.canonical
     assert (pair.scope, pair.modes, pair.directions) == ("bidirectional/", (Mode.GRU,), 2)
     assert (single.scope, single.modes, single.units) == ("cu_dnnlstm/", (Mode.LSTM,), 3)
@@ -628,6 +630,7 @@ def test_weights_alone_are_recurrences_named_after_their_layers(tmp_path: Path) 
         put(file, {"dense": dense, "rnn": cudnn(RNG_OF_FILES, 4, 3, 5), "pair": pair})
     model = keras_hdf5.read(path)
     assert model.graph is None and model.architecture is None
+    assert model.plain.layers == ("dense: Dense, 5 to 12",)
     found = [(one.scope, one.modes, one.directions, one.units, one.input_size) for one in model.canonical]
     assert found == [("rnn/", (Mode.LSTM,), 1, 3, 5), ("pair/", (Mode.GRU,), 2, 4, 6)]
     np.testing.assert_array_equal(model.canonical[1].tensors()["backward_layer/bias"], pair[5][1])

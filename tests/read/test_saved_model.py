@@ -286,8 +286,25 @@ def test_tensorflow_1_keeps_its_graph_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(small(make))
     model = read(tmp_path)
     assert model.saved is None
+    assert model.checkpoint is not None
+    assert model.checkpoint.meta.graph_def == model.graph
+    assert model.checkpoint.prefix == tmp_path / "variables" / "variables"
     [node] = model.graph.node
     assert (node.name, node.attr["shared_name"].s) == ("v", b"w")
+
+
+def test_a_variable_saved_under_another_key_has_it(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        one = tf.compat.v1.get_variable("a", initializer=[1.5])
+        session.run(one.initializer)
+        builder = tf.compat.v1.saved_model.Builder(str(tmp_path / "model"))
+        builder.add_meta_graph_and_variables(
+            session, ["serve"], saver=tf.compat.v1.train.Saver({"first": one})
+        )
+        builder.save()
+    model = read(tmp_path / "model")
+    assert model.keys == {"a": "first"}
+    assert model.variables["a"].read() == [1.5]
 
 
 def test_tensorflow_2_names_variables_by_their_nodes(tmp_path: Path) -> None:
@@ -296,6 +313,8 @@ def test_tensorflow_2_names_variables_by_their_nodes(tmp_path: Path) -> None:
     module.call = tf.function(lambda x: x * module.scale, [tf.TensorSpec([None, 2])])
     tf.saved_model.save(module, str(tmp_path), signatures=module.call.get_concrete_function())
     model = read(tmp_path)
+    assert model.saved is not None
+    assert model.checkpoint is None
     [node] = [node for node in model.graph.node if node.op == "VarHandleOp"]
     assert node.attr["shared_name"].s.decode() == node.name
     assert {name: found.read().tolist() for name, found in model.variables.items()} == {node.name: [2.0, 5.0]}

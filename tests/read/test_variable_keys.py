@@ -323,16 +323,20 @@ def test_the_parts_that_a_saver_restores(tensors: Mapping[str, Any], assign: str
     assert found.notes == ()
 
 
-def test_an_op_of_tensorflow_before_0_12(tensors: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize("op", ["RestoreSlice", "Restore"])
+def test_an_op_of_tensorflow_before_0_12(tensors: Mapping[str, Any], op: str) -> None:
+    """`Restore` has no slices."""
     meta = meta_graph_pb2.MetaGraphDef()
     graph = meta.graph_def
     variables(graph, "one")
     words(graph, "save/name", ["w"])
     words(graph, "save/slice", ["4 3 0,2:-"])
-    graph.node.add(name="save/restore", op="RestoreSlice", input=["save/Const", "save/name", "save/slice"])
+    given = ["save/Const", "save/name", "save/slice"]
+    graph.node.add(name="save/restore", op=op, input=given if op == "RestoreSlice" else given[:2])
     graph.node.add(name="save/Assign", op="Assign", input=["one", "save/restore"])
     graph.node.add(name="save/restore_all", op="NoOp", input=["^save/Assign"])
-    assert values(variable_keys.find(meta, tensors).values) == {"one": WHOLE[:2].tolist()}
+    expected = WHOLE[:2] if op == "RestoreSlice" else WHOLE
+    assert values(variable_keys.find(meta, tensors).values) == {"one": expected.tolist()}
 
 
 def averaged(tensors: Mapping[str, Any]) -> Any:
@@ -355,6 +359,63 @@ def test_the_saver_that_wrote_the_graph_overrules_a_variables_own_name(tensors: 
     )
     meta.saver_def.restore_op_name = "usual/restore_all"
     assert variable_keys.find(meta, tensors).keys == {}
+
+
+def test_what_the_writer_does_not_restore(tensors: Mapping[str, Any]) -> None:
+    """The entry of its own name, else what another saver says."""
+    meta = meta_graph_pb2.MetaGraphDef()
+    variables(meta.graph_def, "w", "own", "more")
+    saver(meta.graph_def, [("own", "", "own")], name="usual")
+    saver(meta.graph_def, [("v", "", "w"), ("v", "", "more")], name="other")
+    meta.saver_def.restore_op_name = "usual/restore_all"
+    found = variable_keys.find(meta, tensors)
+    assert values(found.values) == {"own": (WHOLE + 200).tolist(), "more": (WHOLE + 100).tolist()}
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_the_note_on_other_keys_names_three(tmp_path: Path, count: int) -> None:
+    names = [f"v{k}" for k in range(count)]
+    stored = tensorbundle.tensors(save(tmp_path / "b", [(name, WHOLE + k) for k, name in enumerate(names)]))
+    meta = meta_graph_pb2.MetaGraphDef()
+    variables(meta.graph_def, *names)
+    saver(meta.graph_def, [(key, "", name) for key, name in zip([*names[1:], names[0]], names, strict=True)])
+    meta.saver_def.restore_op_name = "save/restore_all"
+    (note,) = variable_keys.find(meta, stored).notes
+    end = {3: "v1 from v2, v2 from v0", 5: "v1 from v2, v2 from v3 and 2 more"}
+    assert note.endswith(f"names: v0 from v1, {end[count]}")
+
+
+def test_only_groups_of_that_name_are_savers(tensors: Mapping[str, Any]) -> None:
+    """And a list of savers may be damaged."""
+    meta = meta_graph_pb2.MetaGraphDef()
+    variables(meta.graph_def, "one", "restore_all")
+    group = saver(meta.graph_def, [("v", "", "one")])
+    group.name = "save/restore_some"
+    meta.collection_def["savers"].bytes_list.value.append(b"\xff no proto")
+    assert not variable_keys.find(meta, tensors).values
+    group.name = "save/restore_all_1"
+    assert [*variable_keys.find(meta, tensors).values] == ["one"]
+
+
+@pytest.mark.parametrize("number", ["x", "1" * 5000])
+def test_what_is_no_output_of_a_saver_has_no_key(tensors: Mapping[str, Any], number: str) -> None:
+    meta = meta_graph_pb2.MetaGraphDef()
+    variables(meta.graph_def, "one")
+    saver(meta.graph_def, [("w", "", "one")])
+    for node in meta.graph_def.node:
+        if node.op == "Assign":
+            node.input[1] = f"save/RestoreV2:{number}"
+    assert not variable_keys.find(meta, tensors).values
+
+
+@pytest.mark.parametrize("op", ["Placeholder", ""])
+def test_what_is_no_variable_has_no_value(tensors: Mapping[str, Any], op: str) -> None:
+    """Fed, or not there at all."""
+    meta = meta_graph_pb2.MetaGraphDef()
+    if op:
+        variables(meta.graph_def, "one", op=op)
+    saver(meta.graph_def, [("w", "", "one")])
+    assert not variable_keys.find(meta, tensors).values
 
 
 def test_savers_that_the_graph_only_lists_say_it_where_they_agree(tensors: Mapping[str, Any]) -> None:

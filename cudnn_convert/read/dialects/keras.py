@@ -191,7 +191,7 @@ def _readings(scope: str, weights: Weights) -> Iterator[str]:
         units, wide = square.shape
         gates = wide // units if units else 0
         # The bias of a cuDNN layer is twice as long, and its kernels are of the same sizes.
-        is_whole = (wide,) == (gates * units,) == kernel.shape[-1:] and gates in _GATES
+        is_whole = (wide,) == (gates * units,) == kernel.shape[1:] and gates in _GATES
         if is_whole and (bias is None or bias.shape in ((wide,), (2, wide))):
             yield f"{_GATES[gates]} of {units} units, a CPU layer"
         return

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.command_line import command, refused
 from support.samples import GRAPHLESS, Fixture, fixture
 from support.samples import WEIGHTS as PLAIN_WEIGHTS
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import cudnn_convert
 from cudnn_convert import reference
@@ -230,6 +231,11 @@ def test_a_cudnn_recurrence_is_no_plain_layer(sample: Fixture) -> None:
     assert not model.plain.whole
 
 
+def recurrent(scope: str, *shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    names = ("kernel", "recurrent_kernel", "bias")
+    return {f"{scope}/{name}": tensor(*shape) for name, shape in zip(names, shapes, strict=True)}
+
+
 @pytest.mark.parametrize(
     ("weights", "layers", "whole"),
     [
@@ -262,6 +268,20 @@ def test_a_cudnn_recurrence_is_no_plain_layer(sample: Fixture) -> None:
             ["head: Dense, 5 to 4", "lstm/cell: LSTM of 5 units, a CPU layer", "normal: normalisation"],
             True,
             id="by-place",
+        ),
+        pytest.param(
+            recurrent("gru", (4, 9), (3, 9), (2, 9)) | recurrent("rnn", (4, 3), (3, 3), (3,)),
+            ["gru: GRU of 3 units, a CPU layer", "rnn: SimpleRNN of 3 units, a CPU layer"],
+            True,
+            id="recurrences",
+        ),
+        pytest.param(
+            recurrent("gru", (4, 9), (3, 9), (3, 9))
+            | recurrent("lstm", (4, 1, 8), (2, 8), (8,))
+            | {"table/embeddings": tensor(9)},
+            [],
+            False,
+            id="other-shapes",
         ),
         pytest.param(
             {"conv/weights": tensor(3, 5, 2, 4), "conv/biases": tensor(4), "global_step": tensor()},
@@ -314,6 +334,16 @@ class Held:
 
     def read(self) -> np.ndarray:
         return np.array(self.content, object)
+
+
+def test_the_graph_of_objects_names_variables() -> None:
+    graph = trackable_object_graph_pb2.TrackableObjectGraph()
+    for names in ((("w", "model/w"), ("b", "model/b")), (("counter", ""),)):
+        node = graph.nodes.add()
+        for key, name in names:
+            node.attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key)
+    stored = {"_CHECKPOINTABLE_OBJECT_GRAPH": Held(graph.SerializeToString())}
+    assert variable_keys.variable_names(stored) == {"w": "model/w", "b": "model/b", "counter": ""}
 
 
 @given(st.binary(max_size=64))

@@ -215,6 +215,12 @@ def test_slices_that_leave_a_gap_are_refused() -> None:
         stored(*CUT[1:]).read(((0, 5), (0, 6)))
 
 
+@pytest.mark.parametrize("slices", [((0, 1),), ((0, 1), (0, 2), (0, 1)), ((0, 1), (1, 3)), ((-1, 1), (0, 1))])
+def test_a_slice_lies_in_its_tensor(slices: Extents) -> None:
+    with pytest.raises(ValueError, match=r"a slice .* of the shape \(2, 3\)"):
+        entries.resolve_slice(slices, (2, 3))
+
+
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
