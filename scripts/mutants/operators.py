@@ -38,7 +38,7 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 #: Arguments that change nothing but on another system, where the code is wrong already, or the time it takes.
 GUARDS = ("encoding", "strict", "parallel_iterations")
 #: Functions whose first two arguments may change places.
-SYMMETRIC = ("maximum", "minimum", "max", "min", "equal", "not_equal", "logaddexp")
+SYMMETRIC = ("maximum", "minimum", "max", "min", "equal", "not_equal", "array_equal", "logaddexp")
 
 
 @singledispatch

@@ -133,6 +133,24 @@ def test_what_is_no_other_function_is_no_mutant() -> None:
         name for name in found if "exchanged" in name or "transposed" in name or "recurrent bias" in name
     ]
     assert "bias of gate forget dropped" in found
+    zero = np.zeros((UNITS, UNITS))
+    one_zero = replace(of, kernel=(0 * of.kernel[0],) * 4, recurrent_kernel=(zero, *of.recurrent_kernel[1:]))
+    found = {name for _, name, _ in mutants.structural([first(one_zero)])}
+    assert "kernel zero" not in found
+    assert not [name for name in found if name.startswith("kernel of gate")]
+    assert {name for name in found if name.startswith("recurrent kernel of gate") and "zero" in name} == {
+        f"recurrent kernel of gate {name} zero" for name in of.names[1:]
+    }
+
+
+@pytest.mark.parametrize("field", ["kernel", "recurrent_kernel", "bias", "recurrent_bias"])
+def test_directions_may_differ_in_one_gate_of_one_part(field: str) -> None:
+    of = gates("gru")
+    other = replace(of, **{field: but(getattr(of, field), 1, 2 * getattr(of, field)[1])})
+    ways = [
+        way for way, name, _ in mutants.structural([first(of), first(other, 3)]) if name.startswith("the")
+    ]
+    assert ways == [0, 1]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -179,6 +197,42 @@ def test_of_a_large_cell_some_rows_are_looked_at() -> None:
     assert sum(every for _, _, every, _ in weights.below(np.inf)) == weights.sampled * 3064
 
 
+def empty_cell(mode: str, units: int, inputs: int | None) -> Gates:
+    """A cell of any size that takes no memory."""
+    count = COUNT[mode]
+    kernel = None if inputs is None else (np.broadcast_to(0.0, (units, inputs)),) * count
+    vectors = (np.broadcast_to(0.0, (units,)),) * count
+    return Gates(mode, kernel, (np.broadcast_to(0.0, (units, units)),) * count, vectors, vectors)
+
+
+@pytest.mark.parametrize(
+    ("mode", "units", "inputs", "sampled"),
+    [
+        ("rnn_tanh", 3000, 64, 63),
+        ("lstm", 2000, None, 24),
+        ("gru", 900, 300, 54),
+        ("rnn_relu", 63, 3000, None),
+        ("rnn_relu", 64, 3000, 63),
+        ("rnn_tanh", 1 << 20, 4, 16),
+    ],
+)
+def test_as_many_units_are_sampled_as_a_budget_allows(
+    mode: str, units: int, inputs: int | None, sampled: int | None
+) -> None:
+    """1e8 products of 512 rows, columns and gates, but at least 16 units."""
+    assert mutants.Weights(empty_cell(mode, units, inputs)).sampled == sampled
+
+
+def test_a_weight_at_the_limit_is_not_below_it() -> None:
+    weights = mutants.Weights(gates("gru"))
+    weights.add(first(gates("gru")), 1e-5, 1e-5)
+    assert weights.below(weights.weakest()) == []
+    for title, shares in weights._shares():
+        ordered = np.sort(shares, axis=None)
+        counts = {title: count for title, count, _, _ in weights.below(float(ordered[3]))}
+        assert counts[title] == 3 == (shares < ordered[3]).sum()
+
+
 def first_of_large(of: Gates, rng: np.random.Generator) -> First:
     return First(
         of, rng.standard_normal((2, 64)) * 0.01, rng.standard_normal((2, 3000)) * 0.01, np.zeros((2, 3000))
@@ -189,3 +243,8 @@ def test_a_matrix_of_zeros_has_no_weakest_weight() -> None:
     of = gates("rnn_tanh")
     weights = mutants.Weights(replace(of, recurrent_kernel=(np.zeros((UNITS, UNITS)),), kernel=None))
     assert weights.weakest() == np.inf
+    with_kernel = replace(of, recurrent_kernel=(np.zeros((UNITS, UNITS)),))
+    weights = mutants.Weights(with_kernel)
+    weights.add(first(with_kernel), 1e-5, 1e-5)
+    assert weights.weakest() > 0
+    assert [title for title, *_ in weights.below(np.inf)] == ["kernel of gate hidden"]
