@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,55 @@ def test_a_composed_cell_is_the_projected_one_on_the_state_before_it() -> None:
     found = gates.compose_projection().step()(x, before, c)
     np.testing.assert_allclose(found[0] @ gates.projection.T, wanted[0], rtol=1e-12)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
+
+
+def test_without_a_projection_nothing_is_composed() -> None:
+    gates = blob_steps("gru")[0].gates()
+    assert gates.compose_projection() is gates
+
+
+@pytest.mark.parametrize("given", [{"projection": WIDTH}, {"skip_input": True}, {}])
+def test_weights_of_another_type(given: dict[str, Any]) -> None:
+    gates = blob_steps("lstm", **given)[0].gates()
+    narrow = gates.as_type(np.float32)
+    assert (narrow.kernel is None) == ("skip_input" in given)
+    assert (narrow.projection is None) == ("projection" not in given)
+    groups = ("kernel", "recurrent_kernel", "bias", "recurrent_bias")
+    pairs = [
+        pair
+        for name in groups
+        for pair in zip(getattr(gates, name) or (), getattr(narrow, name) or (), strict=True)
+    ]
+    pairs += [(gates.projection, narrow.projection)] if "projection" in given else []
+    assert len(pairs) == 16 + ("projection" in given) - 4 * ("skip_input" in given)
+    for wide, other in pairs:
+        np.testing.assert_array_equal(other, wide.astype(np.float32), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [
+        ("lstm", ("input", "forget", "cell", "output")),
+        ("gru", ("reset", "update", "candidate")),
+        ("rnn_relu", ("hidden",)),
+    ],
+)
+def test_gates_have_their_names(mode: str, names: tuple[str, ...]) -> None:
+    assert blob_steps(mode)[0].gates().names == names
+
+
+def test_activations_are_inexact_in_another_order() -> None:
+    """All matrices are 0 here, so that sums are the same in any order."""
+    gates = blob_steps("lstm")[0].gates().as_type(np.float32)
+    assert gates.kernel is not None
+    zeros = {
+        part: tuple(0 * matrix for matrix in getattr(gates, part)) for part in ("kernel", "recurrent_kernel")
+    }
+    gates = replace(gates, **zeros)
+    x, h, c = (value.astype(np.float32) for value in fed(gates.step()))
+    natural, other = gates.step()(x, h, c), gates.step(np.random.default_rng(1))(x, h, c)
+    assert np.any(other[0] != natural[0])
+    np.testing.assert_allclose(other[0], natural[0], rtol=1e-5, atol=1e-6)
 
 
 def test_layers_are_handed_out_as_a_run_computes_them() -> None:

@@ -271,11 +271,11 @@ def run_tf2onnx(
 ) -> Any:
     """Run tf2onnx, with `handlers` for ops. Raises UnsupportedModelError that advises cuts at `known` ops."""
     failures: dict[str, str] = {}
-    with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.order_rewriters(graph):
+    with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.fix_order():
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, outputs, graph)
         try:
-            with tf.Graph().as_default() as imported:
+            with tf.Graph().as_default() as imported, tf2onnx_private.rewrite_from_within(optimized):
                 tf.import_graph_def(optimized, name="")
                 converted = tfonnx.process_tf_graph(
                     imported,

@@ -58,12 +58,22 @@ class InsertionSet(MutableSet[Any]):
 
 
 @contextmanager
-def order_rewriters(graph: Any) -> Iterator[None]:
-    """Make tf2onnx work in a fixed order on a GraphDef, within the context.
+def fix_order() -> Iterator[None]:
+    """Make tf2onnx work in a fixed order within the context. The caller holds the process lock."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
+    with ExitStack() as changes:
+        for module in modules:
+            changes.enter_context(_patch(module, "set", InsertionSet))
+        changes.enter_context(_patch(utils, "INTERNAL_NAME", 1))
+        yield
+
+
+@contextmanager
+def rewrite_from_within(graph: Any) -> Iterator[None]:
+    """Make tf2onnx rewrite the inner loops of a GraphDef first, within the context.
 
     The caller holds the process lock.
     """
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     around = control_flow.frames(index.Index(graph))
     loops = {node.name: around[node.name] for node in graph.node if node.op == _LOOP and node.name in around}
     rewrite, run = tfonnx.rewrite_generic_loop, LoopRewriterBase.run_internal
@@ -73,9 +83,6 @@ def order_rewriters(graph: Any) -> Iterator[None]:
         return run(rewriter, *arguments, **options)
 
     with ExitStack() as changes:
-        for module in modules:
-            changes.enter_context(_patch(module, "set", InsertionSet))
-        changes.enter_context(_patch(utils, "INTERNAL_NAME", 1))
         changes.enter_context(
             _patch(loop_rewriter_base, "is_tf_loopcond_op", lambda op: _is_innermost(op, loops))
         )
@@ -103,9 +110,19 @@ def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
-    """Add the Switch of each loop variable that only the condition reads, as tf2onnx expects."""
+    """Add what tf2onnx expects of a loop, in place.
+
+    Each loop variable has a Switch, also where only the condition reads it. A condition is computed by a node
+    of the loop, also where it is a loop variable itself.
+    """
     nodes = list(graph.get_nodes())
     conditions = {around.get(node.name): node for node in nodes if node.type == _LOOP}
+    for condition in conditions.values():
+        (source,), (name,) = condition.inputs, condition.input
+        if source.type == "Merge":
+            shapes, kinds = source.output_shapes[:1], source.output_dtypes[:1]
+            copy = graph.make_node("Identity", [name], shapes=shapes, dtypes=kinds)
+            graph.replace_input(condition, name, copy.output[0], 0)
     for node in nodes:
         condition = conditions.get(around.get(node.name, ()))
         is_variable = node.type == "Merge" and any(source.type == "NextIteration" for source in node.inputs)

@@ -294,6 +294,44 @@ def test_in_the_body_of_a_loop() -> None:
     np.testing.assert_allclose(swapped(got), feeds["h"], rtol=1e-5, atol=1e-5)
 
 
+def grow(x: Any, limit: float) -> Any:
+    """`x` doubled until it exceeds `limit`; the condition is a loop variable, which nothing else reads."""
+
+    def body(_: Any, total: Any) -> tuple[Any, Any]:
+        return total * 2 < limit, total * 2
+
+    return v1.while_loop(lambda more, _: more, body, [x < limit, x])[1]
+
+
+@pytest.mark.parametrize("functional", [False, True])
+def test_loops_within_loops(request: pytest.FixtureRequest, functional: bool) -> None:
+    """Three deep, and two beside each other; the same bytes whatever tf2onnx did before."""
+    if not functional:
+        request.getfixturevalue("v1_control_flow")
+    with tf.Graph().as_default() as graph:
+        x, times = v1.placeholder("float32", [], "x"), v1.placeholder("int32", [], "times")
+
+        def inner(k: Any, total: Any) -> tuple[Any, Any]:
+            return k + 1, grow(total, 9.0) + 0.5
+
+        def outer(k: Any, total: Any) -> tuple[Any, Any]:
+            total = grow(total / 3, 4.0) - grow(total / 5, 2.0)
+            return k + 1, v1.while_loop(lambda k, _: k < times, inner, [tf.constant(1), total])[1] / 4
+
+        last = v1.while_loop(lambda k, _: k < times, outer, [tf.constant(0), x])[1]
+        signature = Signature({"x": "x:0", "times": "times:0"}, {"y": last.name})
+    first, second = (lower(graph.as_graph_def(), signature, []).whole() for _ in range(2))
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+    assert counts(first)["Loop"] == 5
+    assert "set" not in vars(tfonnx)
+    onnx_run = session(first)
+    with v1.Session(graph=graph) as run:
+        for value, count in ((0.7, 0), (0.7, 1), (0.3, 2), (2.5, 4)):
+            wanted = run.run(last, {x: value, times: count})
+            feeds = {"x": np.array(value, np.float32), "times": np.array(count, np.int32)}
+            np.testing.assert_allclose(onnx_run.run(None, feeds)[0], wanted, rtol=1e-6)
+
+
 def test_an_output_may_be_an_input_and_an_input_may_be_unused() -> None:
     case = Case(Mode.RNN_TANH)
     with tf.Graph().as_default() as graph:
