@@ -208,6 +208,7 @@ def test_a_layer_is_decoded_when_it_is_asked_for_and_stays_until_the_next() -> N
     for number in (3, -4):
         with pytest.raises(IndexError):
             found[number]
+    assert [layer[0].bias[0, 0] for layer in found[1:]] == [1.5, 2.5]
 
 
 def test_a_walk_over_layers_holds_two_at_most() -> None:
@@ -294,6 +295,27 @@ def test_memory_begins_where_runtimes_take_it_as_it_is(dtype: str) -> None:
         assert found.shape == (rows, 3)
         assert found.dtype == dtype
         assert found.ctypes.data % 64 == 0
+
+
+def test_other_ranks_are_copied_too() -> None:
+    turned = np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2)
+    copy = lazy.contiguous(turned)
+    assert copy.flags.c_contiguous
+    np.testing.assert_array_equal(copy, turned)
+
+
+def test_what_is_lowered_is_reported_in_bytes() -> None:
+    recurrences = [
+        Recurrence("", "CudnnRNN", sizes, True, False, np.dtype(dtype), (), BlobEvidence(BLOB), "")
+        for sizes, dtype in (
+            (Sizes(Mode.RNN_TANH, 1, 1, 2, 3), "f4"),
+            (Sizes(Mode.RNN_TANH, 1, 1, 1, 1), "f8"),
+        )
+    ]
+    steps = list[tuple[str, int, int]]()
+    with context.listen(lambda *step: steps.append(step)):
+        lazy.report_lowered(recurrences, 1)
+    assert steps == [("lowering", 56, 88)]  # 14 values, and 4 more
 
 
 def test_strips_are_a_turned_matrix_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
