@@ -344,6 +344,48 @@ def test_unknown_dimensions_are_numbered_and_known_names_kept(model: Any) -> Non
     assert found[2:] == ["rows", "rows"]
 
 
+def dimensions(value: Any) -> list[int | str] | None:
+    """Sizes and names of a value's dimensions, 0 where nothing is known; None without a shape."""
+    if not value.type.tensor_type.HasField("shape"):
+        return None
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+def test_dimensions_of_size_0_are_unknown_ones() -> None:
+    """tf2onnx gives them to the rows that a loop collects."""
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Identity", [f"x{k}"], [f"y{k}"]) for k in range(2)],
+            "graph",
+            [
+                onnx.helper.make_tensor_value_info(f"x{k}", onnx.TensorProto.FLOAT, [f"unk__{k}", 3])
+                for k in range(2)
+            ],
+            [
+                onnx.helper.make_tensor_value_info(f"y{k}", onnx.TensorProto.FLOAT, [0, 0, 2])
+                for k in range(2)
+            ],
+        )
+    )
+    outputs = canonical(model).graph.output
+    names = [name for value in outputs for name in dimensions(value) or () if isinstance(name, str)]
+    assert len(set(names)) == 4
+    assert all(re.fullmatch(r"dim_\d", name) for name in names)
+
+
+def test_axes_are_named_where_the_rank_fits() -> None:
+    shapes = {"a": None, "b": [None, 4], "c": [None, 4, 5], "d": [7, "rows"], "e": []}
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in shapes.items()
+    ]
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "graph", values[:2], values[2:]))
+    axes = {"a": ("batch", None, 3), "b": ("batch", None), "c": ("batch", 6), "e": ()}
+    finish.name_axes(model, axes)
+    named = {value.name: dimensions(value) for value in (*model.graph.input, *model.graph.output)}
+    assert named == {"a": ["batch", 0, 3], "b": ["batch", 4], "c": [0, 4, 5], "d": [7, "rows"], "e": []}
+
+
 def test_ends_are_renamed(model: Any) -> None:
     made = canonical(model, names={"x": "constant_0", "LSTM_0": "times", "again": "x"})
     onnx.checker.check_model(made, full_check=True)
