@@ -173,7 +173,7 @@ def describe_node(node: Any, tensors: Any) -> Facts:
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
-    x, h, c = (_dimensions(tensors[position].shape) for position in (INPUT, INPUT_H, INPUT_C))
+    x, h, c = (_dimensions(_first_iteration(tensors[k]).shape) for k in (INPUT, INPUT_H, INPUT_C))
     depth = h[0 if is_time_major(node) else 1]
     projection = int(node.attr["num_proj"].i) if "num_proj" in node.attr else 0
     return Facts(
@@ -187,6 +187,23 @@ def describe_node(node: Any, tensors: Any) -> Facts:
         input_mode=_text(node, "input_mode", "linear_input"),
         projection=projection,
     )
+
+
+def _first_iteration(tensor: tf.Tensor) -> tf.Tensor:
+    """What a loop variable of unknown rank is at the first iteration; any other tensor itself.
+
+    An imported loop has shapes up to its Merge, of which the next iteration is not known.
+    """
+    while tensor.shape.rank is None:
+        sources = list(tensor.op.inputs)
+        if tensor.op.type in ops.MERGES:
+            sources = [source for source in sources if source.op.type in ops.ENTERS]
+        elif tensor.op.type not in ops.PASSAGES | {"Identity"}:
+            break
+        if len(sources) != 1 and tensor.op.type not in ops.SWITCHES:
+            break
+        tensor = sources[0]
+    return tensor
 
 
 def _dimensions(shape: tf.TensorShape) -> list[int | None]:

@@ -22,6 +22,11 @@ def convert(
     """Converts a sample with its own flags and `flags`; gives the report and the user's job."""
     out = folder / sample.name
     report = cudnn_convert.convert(sample.prefix, out, format=form, **sample.options | flags)
+    return report, job(out, form, sample.folder / "golden.npz", folder / f"{sample.name}.npz")
+
+
+def job(out: Path, form: str, golden: Path, answers: Path) -> dict[str, Any]:
+    """The user's job for what was written to `out`: `golden` has the feeds, `answers` is written."""
     _, path, recorded = origin.identify(out)
     assert recorded is not None
     names = {
@@ -31,8 +36,10 @@ def convert(
         }
         for kind in ("inputs", "outputs")
     }
-    golden, answers = str(sample.folder / "golden.npz"), str(folder / f"{sample.name}.npz")
-    return report, {"artifact": str(path), "format": form, "golden": golden, "answers": answers, **names}
+    return {
+        **{"artifact": str(path), "format": form, "golden": str(golden), "answers": str(answers)},
+        **names,
+    }
 
 
 def answer(jobs: list[dict[str, Any]]) -> None:

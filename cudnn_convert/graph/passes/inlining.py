@@ -33,7 +33,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import (
     AnyGraph,
     FunctionDef,
@@ -220,10 +220,13 @@ _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements"
 
 
 def calls_functions(graph: Graph, keep: Iterable[str]) -> bool:
-    """Whether what the tensors or ops `keep` need calls a function of the graph's library."""
+    """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops."""
     index, library = graph.index, graph.functions
-    needed = index.ancestors(split(name)[0] for name in keep)
-    return any(index.nodes[op].op in ops.CALLS or index.nodes[op].op in library for op in needed)
+    cudnn = functions_reaching(graph, ops.CUDNN)
+    needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
+    return any(
+        node.op in ops.CALLS or node.op in library or not cudnn.isdisjoint(callees(node)) for node in needed
+    )
 
 
 def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
@@ -289,8 +292,9 @@ def _prepare(graph: GraphDef) -> None:
     for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
-        if node.op not in ops.CALLS and LOWERED in node.attr:
-            node.attr[LOWERED].b = bool(cudnn.intersection(callees(node)))
+        is_cudnn = not cudnn.isdisjoint(callees(node))
+        if node.op not in ops.CALLS and (is_cudnn or LOWERED in node.attr):
+            node.attr[LOWERED].b = is_cudnn
 
 
 def _mark(graph: GraphDef) -> None:
@@ -310,9 +314,11 @@ def origin(node: NodeDef) -> tuple[str, str] | None:
 def _without_additions(graph: Graph) -> Graph:
     """Remove the Identity of each argument and each call's wait for all arguments.
 
-    A call that waited for more than its arguments still does.
+    A call that waited for more than its arguments still does. A constant of a loop's condition still waits for
+    an argument, by which it is in the loop.
     """
     index = graph.index
+    around = control_flow.frames(index)
     waits = {node.name: _waits(index, node) for node in graph.node if "/input_control_node/" in node.name}
     passed: dict[str, str] = {}
     nodes = []
@@ -320,6 +326,9 @@ def _without_additions(graph: Graph) -> Graph:
         controls = [name for name in node.input if name.startswith("^")]
         kept = [f"^{waiting}" for name in controls for waiting in _expand(name[1:], waits)]
         inputs = [name for name in node.input if not name.startswith("^")]
+        if not inputs and not kept and around.get(node.name):
+            wait = next(name[1:] for name in controls if around.get(name[1:]))
+            kept = [f"^{_first_argument(index, wait)}"]
         if node.name.startswith(_ADDED) and node.op == "Identity" and not kept:
             passed[node.name] = inputs[0]
         elif node.name not in waits:
@@ -338,6 +347,13 @@ def _waits(index: Index, node: NodeDef) -> list[str]:
         if name.startswith(f"{scope}/input/") and item.op == "Identity"
     }
     return [name[1:] for name in node.input if name[1:] not in sources]
+
+
+def _first_argument(index: Index, name: str) -> str:
+    """The op behind a wait for arguments, and behind the Identity of an argument."""
+    while name.startswith(_ADDED):
+        name = split(index.nodes[name].input[0].removeprefix("^"))[0]
+    return name
 
 
 def _expand(name: str, waits: Mapping[str, list[str]]) -> list[str]:

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.cases import Case
 from support.graphs import BLOB, INPUTS, lstm, ops
 
+from cudnn_convert.graph import control_flow
 from cudnn_convert.graph import ops as op_sets
-from cudnn_convert.graph.index import Index
+from cudnn_convert.graph.index import Index, split
 from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.inlining import LOWERED
+from cudnn_convert.model import Mode
 
 v1 = tf.compat.v1
 
@@ -258,3 +261,30 @@ def test_branches_stay_calls_unless_a_loop_does_not(function: Any, lowered: bool
         assert {LOWERED in node.attr and node.attr[LOWERED].b for node in branches} == {lowered}
         assert nodes is body.nodes or bool(loops) is lowered
         assert all(node.attr[LOWERED].b for node in loops)
+
+
+def test_loops_with_a_recurrence_are_laid_flat() -> None:
+    """What the condition reads is in the loop, constants too; other loops stay functions."""
+    case = Case(Mode.GRU)
+    with tf.Graph().as_default() as graph:
+        x, h, c = case.placeholders()
+
+        def step(k: Any, h: Any) -> tuple[Any, Any]:
+            return k + 1, case.op_call(x, h, c).output_h
+
+        last = tf.while_loop(lambda k, _: k < 3, step, [tf.constant(0), h], name="own")[1]
+        tf.identity(
+            tf.while_loop(lambda k: k < 9, lambda k: [k + 2], [tf.size(last)], name="other"), name="n"
+        )
+    definition = graph.as_graph_def()
+    assert inlining.calls_functions(Graph(definition), [last.name])
+    for node in definition.node:
+        node.attr.pop(LOWERED, None)
+    flat = inlining.inline_functions(definition, [last.name, "n:0"])
+    assert [node.name for node in flat.node if node.op in ("While", "StatelessWhile")] == ["other"]
+    assert not inlining.calls_functions(flat, ["n:0"])
+    index, around = Index(flat), control_flow.frames(Index(flat))
+    (condition,) = (node for node in flat.node if node.op == "LoopCond")
+    (less,) = (index.nodes[name] for name in condition.input)
+    (frame,) = {around[condition.name], *(around[split(name)[0]] for name in less.input)}
+    assert len(frame) == 1
