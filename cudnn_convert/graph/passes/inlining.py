@@ -314,8 +314,8 @@ def origin(node: NodeDef) -> tuple[str, str] | None:
 def _without_additions(graph: Graph) -> Graph:
     """Remove the Identity of each argument and each call's wait for all arguments.
 
-    A call that waited for more than its arguments still does. A constant of a loop's condition still waits for
-    an argument, by which it is in the loop.
+    A call that waited for more than its arguments still does. A constant of a loop's condition waits for one
+    argument, by which it is in the loop.
     """
     index = graph.index
     around = control_flow.frames(index)
