@@ -622,4 +622,5 @@ def test_what_a_file_becomes_counts_in_sum(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=said):
         keras_archive.require_whole(archive)
     # A member counts as large as it is, however small the archive.
-    hdf5.require_whole(Store(archive, "model.weights.h5", made(tmp_path, sound).path.read_bytes()))
+    content = made(tmp_path, sound).path.read_bytes()
+    hdf5.require_whole(Store(tmp_path / "gone.keras", "model.weights.h5", content))

@@ -107,7 +107,7 @@ def test_links_within_the_folder_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trust", [False, True])
-@pytest.mark.parametrize("name", [DATA, ".meta"])
+@pytest.mark.parametrize("name", [DATA, ".meta", ".index"])
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str, trust: bool) -> None:
     prefix = copied(tmp_path)
     Path(f"{prefix}{name}").unlink()

@@ -157,9 +157,10 @@ def test_gates_have_their_names(mode: str, names: tuple[str, ...]) -> None:
     assert blob_steps(mode)[0].gates().names == names
 
 
-def test_activations_are_inexact_in_another_order() -> None:
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh"])
+def test_activations_are_inexact_in_another_order(mode: str) -> None:
     """All matrices are 0 here, so that sums are the same in any order."""
-    gates = blob_steps("lstm")[0].gates().as_type(np.float32)
+    gates = blob_steps(mode)[0].gates().as_type(np.float32)
     assert gates.kernel is not None
     zeros = {
         part: tuple(0 * matrix for matrix in getattr(gates, part)) for part in ("kernel", "recurrent_kernel")

@@ -97,7 +97,6 @@ def _insert_step(
     opsets = {opset.domain: opset.version for opset in model.opset_import} | {
         opset.domain: opset.version for opset in step.model.opset_import
     }
-    opsets.pop(_DOMAIN, None)
     del model.opset_import[:]
     model.opset_import.extend(helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
     own = onnx.GraphProto()

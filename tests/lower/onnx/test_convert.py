@@ -332,6 +332,17 @@ def test_loops_within_loops(request: pytest.FixtureRequest, functional: bool) ->
             np.testing.assert_allclose(onnx_run.run(None, feeds)[0], wanted, rtol=1e-6)
 
 
+def test_an_output_has_the_dtype_of_its_op() -> None:
+    """Which its node may not say, as Where's int64."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder("float32", [None], "x")
+        tf.where(x > 0, name="places")
+    model = lower(graph.as_graph_def(), Signature({"x": "x:0"}, {"places": "places:0"}), []).whole()
+    (answer,) = session(model).run(None, {"x": np.array([1, -1, 2], np.float32)})
+    assert answer.dtype == np.int64
+    np.testing.assert_array_equal(answer, [[0], [2]])
+
+
 def test_an_output_may_be_an_input_and_an_input_may_be_unused() -> None:
     case = Case(Mode.RNN_TANH)
     with tf.Graph().as_default() as graph:

@@ -226,3 +226,30 @@ def test_tickets_of_nested_graphs_are_filled_at_once() -> None:
         pair = [part[order].reshape(-1) for part in (cell.bias, cell.recurrent_bias)]
         np.testing.assert_array_equal(b, np.concatenate(pair)[None])
     np.testing.assert_array_equal(numpy_helper.to_array(made.initializer[0])[:3], [0, 0, 0])
+
+
+def test_each_fused_node_has_its_layer() -> None:
+    """Also in nested graphs, which may read constants of the graph around them; other constants are none."""
+    recurrences = [Case(Mode.LSTM, 2).recurrence("one"), Case(Mode.LSTM, 3).recurrence("two")]
+
+    def marked(name: str, owner: int, layer: int, mark: float = fused_nodes.MARK) -> Any:
+        return numpy_helper.from_array(np.array([owner, layer, 0, mark], np.float32), name)
+
+    def named(name: str, weights: str) -> Any:
+        return helper.make_node("LSTM", ["x", weights, weights, weights], ["y"], name)
+
+    inner = helper.make_graph([named("c", "w2"), named("d", "outer")], "inner", [], [], [marked("w2", 1, 2)])
+    nodes = [
+        named("a", "w0"),
+        named("b", "w1"),
+        helper.make_node("If", ["which"], ["y"], "if", then_branch=inner),
+        helper.make_node("Add", ["x", "w0"], ["z"], "sum"),
+        named("e", "other"),
+        named("f", "fed"),
+    ]
+    constants = [marked("w0", 0, 1), marked("w1", 1, 0), marked("outer", 0, 0), marked("other", 0, 0, 1.0)]
+    layers = fused_nodes.map_layers(helper.make_graph(nodes, "main", [], [], constants), recurrences)
+    assert layers == [
+        {"piece": piece, "node": node, "layer": layer}
+        for piece, node, layer in (("a", "one", 1), ("b", "two", 0), ("c", "two", 2), ("d", "one", 0))
+    ]

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support import search_steps
 from support.search_steps import BIAS, FEED, TABLE, VOCABULARY
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx import finish, search
 from cudnn_convert.model import Decoder
 
@@ -96,6 +97,21 @@ def test_a_step_with_ops_of_a_runtime_keeps_its_version() -> None:
     lowered = search.lower_search(decoder, make_step(chances, ', "com.microsoft" : 1'))
     search_steps.check_answers(run(lowered, decoder), "greedy", scores=np.float32, bound=1e-5)
     assert lowered.model.ir_version == 10
+
+
+def test_a_step_that_onnx_refuses_is_refused() -> None:
+    decoder = search_steps.decoder("greedy", "logits", 1)
+    with pytest.raises(UnsupportedModelError, match=r"expected an op of ONNX, found ai\.onnx Nonsense"):
+        search.lower_search(decoder, make_step("chances = Nonsense(given)", ""))
+
+
+def test_an_output_may_be_a_constant() -> None:
+    tensor = numpy_helper.from_array(np.ones(3, np.float32), "k")
+    graph = helper.make_graph(
+        [], "step", [], [helper.make_tensor_value_info("k", TensorProto.FLOAT, [3])], [tensor]
+    )
+    (node,) = search._nodes(graph, {}, {"k": "next"})
+    assert (node.op_type, *node.input, *node.output, node.name) == ("Identity", "step/k", "next", "step/k")
 
 
 def test_nodes_without_names_stay_so() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tf2onnx import tfonnx, utils
 
-from cudnn_convert.lower.onnx.tf2onnx_private import InsertionSet, listen
+from cudnn_convert.lower.onnx.tf2onnx_private import InsertionSet, fix_order, listen
 
 
 def test_a_set_in_the_order_of_its_elements() -> None:
@@ -27,6 +28,16 @@ def test_a_set_in_the_order_of_its_elements() -> None:
 @pytest.mark.parametrize("elements", ["", "b", "ab", "abc", "bc"])
 def test_a_subset_has_all_its_elements_in_another(elements: str) -> None:
     assert InsertionSet("ab").issubset(elements) == {"a", "b"}.issubset(elements)
+
+
+def test_sets_are_in_order_while_tf2onnx_works() -> None:
+    before = utils.INTERNAL_NAME
+    with fix_order():
+        assert vars(tfonnx)["set"] is vars(utils)["set"] is InsertionSet
+        assert utils.INTERNAL_NAME == 1
+        assert set is not InsertionSet
+    assert "set" not in vars(tfonnx)
+    assert before == utils.INTERNAL_NAME
 
 
 def test_the_log_says_why_nodes_are_not_converted() -> None:
