@@ -8,7 +8,6 @@ inlined graph are then described by their attributes, shapes and parameter tenso
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -81,8 +80,9 @@ def hollow(model: Model) -> Model:
 
 def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen:
     """Describe a cuDNN or block node; `tensors` are its imported inputs, None if unknown."""
-    unknown = SimpleNamespace(shape=tf.TensorShape(None))
-    tensors = tensors or [unknown] * len(index.data_inputs(node))
+    if not tensors:
+        with tf.Graph().as_default():
+            tensors = [tf.compat.v1.placeholder(tf.float32)] * len(index.data_inputs(node))
     origin = parameter_source.find_parameters(index, node)
     described = (_describe_tensor(model, index, name) for name in origin.leaves)
     leaves = tuple(leaf for leaf in described if leaf is not None)
