@@ -202,10 +202,10 @@ def _prepare(
     for key, tensor in signature.outputs.items():
         name = unique("output", nodes)
         op, k = split(tensor)
-        types = [*output_types(nodes[op])]
-        dtype = types[k] if k < len(types) else 0
         # TensorFlow is asked where the node does not say it.
-        dtype = dtype or without.shapes.get_tensor_by_name(tensor).dtype.as_datatype_enum
+        dtype = [*output_types(nodes[op])][k] or without.shapes.get_tensor_by_name(
+            tensor
+        ).dtype.as_datatype_enum
         nodes[name] = node_defs.identity(name, tensor, dtype)
         outputs[f"{name}:0"] = key
     own = node_defs.strip_devices(node_defs.Graph(without, nodes.values()))
