@@ -77,6 +77,17 @@ def test_a_saved_model_lies_in_its_folder(tmp_path: Path, name: str) -> None:
     assert read(folder, trust=True).assets
 
 
+@pytest.mark.parametrize("name", ["saved_model.pb", "model.ckpt.index"])
+def test_a_link_is_refused_before_its_file_is_read(tmp_path: Path, name: str) -> None:
+    """Else what is said of a damaged file tells of one that the sender may not read."""
+    source = saved(tmp_path) if name == "saved_model.pb" else copied(tmp_path)
+    folder = source if source.is_dir() else source.parent
+    target = moved(folder / name, tmp_path / "elsewhere")
+    target.write_bytes(b"\xff" * 100)
+    with pytest.raises(ReadError, match="found a link to"):
+        read(source)
+
+
 def test_words_beside_a_graph_lie_there_too(tmp_path: Path) -> None:
     """A checkpoint names the file of a table by a path of the machine that trained it."""
     import tensorflow as tf
