@@ -56,6 +56,18 @@ def store() -> Iterator[Any]:
 
 
 @pytest.fixture
+def v1_control_flow() -> Iterator[None]:
+    """Graphs built meanwhile have Switch, Merge and Enter, as TensorFlow 1 wrote them."""
+    import tensorflow as tf
+
+    before = tf.compat.v1.control_flow_v2_enabled()
+    tf.compat.v1.disable_control_flow_v2()
+    yield
+    if before:
+        tf.compat.v1.enable_control_flow_v2()
+
+
+@pytest.fixture
 def is_first_tier(request: pytest.FixtureRequest) -> bool:
     """Whether --fast is given: then what other values judge needs no proof beside them."""
     return bool(request.config.getoption("fast"))

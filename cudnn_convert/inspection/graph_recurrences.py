@@ -290,8 +290,8 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
-        calls = inlining.calls_functions(node_defs.Graph(graph), keep)
-        return inlining.inline_functions(graph, keep, origins=True) if calls else graph
+        is_needed = inlining.needs_inlining(node_defs.Graph(graph), keep)
+        return inlining.inline_functions(graph, keep, origins=True) if is_needed else graph
     except InvalidModelError:
         return graph
 

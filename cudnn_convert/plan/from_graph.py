@@ -239,15 +239,15 @@ def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
 
 
 def inline_model(model: Model) -> Model:
-    """Return the model with a `Graph` without calls.
+    """Return the model with a `Graph` without calls, and without cuDNN nodes in functions.
 
-    If it has signatures, calls are inlined only for them and the initializers.
+    If it has signatures, functions are inlined only for them and the initializers.
     """
     graph = Graph.of(model.graph)
     ends = [name for signature in model.signatures.values() for name in signature.tensors]
     keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
-    calls = inlining.calls_functions(graph, keep)
-    return replace(model, graph=inlining.inline_functions(graph, keep) if calls else graph)
+    is_needed = inlining.needs_inlining(graph, keep)
+    return replace(model, graph=inlining.inline_functions(graph, keep) if is_needed else graph)
 
 
 def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:

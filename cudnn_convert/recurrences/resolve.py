@@ -194,13 +194,11 @@ def _first_iteration(tensor: tf.Tensor) -> tf.Tensor:
 
     An imported loop has shapes up to its Merge, of which the next iteration is not known.
     """
-    while tensor.shape.rank is None:
+    while tensor.shape.rank is None and tensor.op.type in ops.PASSAGES | ops.MERGES | {"Identity"}:
         sources = list(tensor.op.inputs)
         if tensor.op.type in ops.MERGES:
             sources = [source for source in sources if source.op.type in ops.ENTERS]
-        elif tensor.op.type not in ops.PASSAGES | {"Identity"}:
-            break
-        if len(sources) != 1 and tensor.op.type not in ops.SWITCHES:
+        if not sources:  # a Merge of branches
             break
         tensor = sources[0]
     return tensor

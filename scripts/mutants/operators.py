@@ -153,10 +153,10 @@ def _(node: ast.Call) -> Iterator[Variant]:
     first_two, symmetric = node.args[:2], called.rpartition(".")[2] in SYMMETRIC
     starred = any(isinstance(argument, ast.Starred) for argument in first_two)
     if len(first_two) == 2 and not starred and not symmetric:
-        one, other = map(_text, first_two)
-        if one != other:
-            told = f"{called}({one}, {other}) -> {called}({other}, {one})"
-            yield told, _with(node, args=_exchanged(node.args, 0))
+        first, second = map(_text, first_two)
+        if first != second:
+            change = f"{called}({first}, {second}) -> {called}({second}, {first})"
+            yield change, _with(node, args=_exchanged(node.args, 0))
     for k, keyword in enumerate(node.keywords):
         if keyword.arg in GUARDS:
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ CASE = Case(Mode.LSTM, 2, 2, "CudnnRNNV3")
 OUTER, INNER = 3, 2
 #: Those in which each kind of loop meets each depth and format once.
 FIRST = {(False, 1, "onnx"), (False, 2, "savedmodel"), (True, 1, "tflite"), (True, 2, "frozen")}
-
-
-@pytest.fixture
-def functional(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Whether loops are built as functions, as TensorFlow 2 does; else as Switch and Merge."""
-    before = v1.control_flow_v2_enabled()
-    (v1.enable_control_flow_v2 if request.param else v1.disable_control_flow_v2)()
-    yield request.param
-    (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
 
 
 def build_loops(depth: int) -> Any:
@@ -63,9 +53,13 @@ def build_loops(depth: int) -> Any:
         for form in GRAPH_FORMATS
         for case in [(functional, depth, form)]
     ],
-    indirect=["functional"],
 )
-def test_states_go_round(tmp_path: Path, functional: bool, depth: int, form: str) -> None:
+def test_states_go_round(
+    request: pytest.FixtureRequest, tmp_path: Path, functional: bool, depth: int, form: str
+) -> None:
+    """`functional`: loops are functions, as TensorFlow 2 builds them; else Switch and Merge."""
+    if not functional:
+        request.getfixturevalue("v1_control_flow")
     source, out, golden = (tmp_path / name for name in ("model.pb", "out", "golden.npz"))
     graph = build_loops(depth)
     assert functional == any(node.op in ("While", "StatelessWhile") for node in graph.node)

@@ -196,12 +196,12 @@ def test_a_size_has_32_bits(is_list: bool) -> None:
     """In shapes that attributes give, as a placeholder's or those of an iterator."""
 
     def shaped(size: int) -> graph_pb2.GraphDef:
-        made = graph({"a": [], "b": []})
-        attr = made.node[1].attr["shapes"]
+        nodes = graph({"a": [], "b": []})
+        attr = nodes.node[1].attr["shapes"]
         shape = attr.list.shape.add() if is_list else attr.shape
         shape.dim.add(size=-1)
         shape.dim.add(size=size)
-        return made
+        return nodes
 
     checks.require(PATH, shaped(2147483647))
     expected = "graph: b: expected sizes of at most 2147483647, found 2147483648"

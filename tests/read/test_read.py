@@ -109,7 +109,7 @@ def test_a_prefix_may_be_a_file_of_its_checkpoint(tmp_path: Path) -> None:
     assert digest_files(tmp_path / "model").keys() == digests.keys() - {"model"}
 
 
-def test_what_readers_know_is_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_readers_know_is_a_model(tmp_path: Path) -> None:
     """As is what they cannot look at."""
     put_files(tmp_path, "letter", "model/saved_model.pb")
     assert is_model(tmp_path / "model")

@@ -295,11 +295,11 @@ def test_tensorflow_1_keeps_its_graph_as_it_is(tmp_path: Path) -> None:
 
 def test_a_variable_saved_under_another_key_has_it(tmp_path: Path) -> None:
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        one = tf.compat.v1.get_variable("a", initializer=[1.5])
-        session.run(one.initializer)
+        variable = tf.compat.v1.get_variable("a", initializer=[1.5])
+        session.run(variable.initializer)
         builder = tf.compat.v1.saved_model.Builder(str(tmp_path / "model"))
         builder.add_meta_graph_and_variables(
-            session, ["serve"], saver=tf.compat.v1.train.Saver({"first": one})
+            session, ["serve"], saver=tf.compat.v1.train.Saver({"first": variable})
         )
         builder.save()
     model = read(tmp_path / "model")

@@ -368,8 +368,8 @@ def test_what_the_writer_does_not_restore(tensors: Mapping[str, Any]) -> None:
     saver(meta.graph_def, [("own", "", "own")], name="usual")
     saver(meta.graph_def, [("v", "", "w"), ("v", "", "more")], name="other")
     meta.saver_def.restore_op_name = "usual/restore_all"
-    found = variable_keys.find(meta, tensors)
-    assert values(found.values) == {"own": (WHOLE + 200).tolist(), "more": (WHOLE + 100).tolist()}
+    restored = variable_keys.find(meta, tensors).values
+    assert values(restored) == {"own": (WHOLE + 200).tolist(), "more": (WHOLE + 100).tolist()}
 
 
 @pytest.mark.parametrize("count", [3, 5])

@@ -134,11 +134,11 @@ def test_what_is_no_other_function_is_no_mutant() -> None:
     ]
     assert "bias of gate forget dropped" in found
     zero = np.zeros((UNITS, UNITS))
-    one_zero = replace(of, kernel=(0 * of.kernel[0],) * 4, recurrent_kernel=(zero, *of.recurrent_kernel[1:]))
-    found = {name for _, name, _ in mutants.structural([first(one_zero)])}
-    assert "kernel zero" not in found
-    assert not [name for name in found if name.startswith("kernel of gate")]
-    assert {name for name in found if name.startswith("recurrent kernel of gate") and "zero" in name} == {
+    without = replace(of, kernel=(0 * of.kernel[0],) * 4, recurrent_kernel=(zero, *of.recurrent_kernel[1:]))
+    names = {name for _, name, _ in mutants.structural([first(without)])}
+    assert "kernel zero" not in names
+    assert not [name for name in names if name.startswith("kernel of gate")]
+    assert {name for name in names if name.startswith("recurrent kernel of gate") and "zero" in name} == {
         f"recurrent kernel of gate {name} zero" for name in of.names[1:]
     }
 

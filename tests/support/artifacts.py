@@ -36,10 +36,7 @@ def job(out: Path, form: str, golden: Path, answers: Path) -> dict[str, Any]:
         }
         for kind in ("inputs", "outputs")
     }
-    return {
-        **{"artifact": str(path), "format": form, "golden": str(golden), "answers": str(answers)},
-        **names,
-    }
+    return {"artifact": str(path), "format": form, "golden": str(golden), "answers": str(answers), **names}
 
 
 def answer(jobs: list[dict[str, Any]]) -> None:

@@ -219,7 +219,7 @@ _WAIT: Final = "/done"
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
-def calls_functions(graph: Graph, keep: Iterable[str]) -> bool:
+def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops."""
     index, library = graph.index, graph.functions
     cudnn = functions_reaching(graph, ops.CUDNN)

@@ -202,10 +202,9 @@ def _prepare(
     for key, tensor in signature.outputs.items():
         name = unique("output", nodes)
         op, k = split(tensor)
+        dtype = [*output_types(nodes[op])][k]
         # TensorFlow is asked where the node does not say it.
-        dtype = [*output_types(nodes[op])][k] or without.shapes.get_tensor_by_name(
-            tensor
-        ).dtype.as_datatype_enum
+        dtype = dtype or without.shapes.get_tensor_by_name(tensor).dtype.as_datatype_enum
         nodes[name] = node_defs.identity(name, tensor, dtype)
         outputs[f"{name}:0"] = key
     own = node_defs.strip_devices(node_defs.Graph(without, nodes.values()))

@@ -44,7 +44,7 @@ def test_calls_two_deep() -> None:
         x = v1.placeholder(tf.float32, [None], "x")
         y = tf.identity(outer(x), name="y")
     definition = graph.as_graph_def()
-    assert inlining.calls_functions(Graph(definition), [y.name])
+    assert inlining.needs_inlining(Graph(definition), [y.name])
     found = inlining.inline_functions(definition, [y.name])
     assert no_calls(found)
     assert not any(name.startswith("Func/") for name in ops(found))
@@ -83,7 +83,7 @@ def test_only_what_is_wanted() -> None:
         tf.identity(two, name="two")
         tf.identity(x - 3, name="three")
     definition = graph.as_graph_def()
-    assert not inlining.calls_functions(Graph(definition), ["three:0"])
+    assert not inlining.needs_inlining(Graph(definition), ["three:0"])
     found = ops(inlining.inline_functions(definition, ["two:0"]))
     assert "one" not in found
     assert "three" not in found
@@ -277,13 +277,13 @@ def test_loops_with_a_recurrence_are_laid_flat() -> None:
             tf.while_loop(lambda k: k < 9, lambda k: [k + 2], [tf.size(last)], name="other"), name="n"
         )
     definition = graph.as_graph_def()
-    assert inlining.calls_functions(Graph(definition), [last.name])
+    assert inlining.needs_inlining(Graph(definition), [last.name])
     for node in definition.node:
         node.attr.pop(LOWERED, None)
     flat = inlining.inline_functions(definition, [last.name, "n:0"])
     assert [node.name for node in flat.node if node.op in ("While", "StatelessWhile")] == ["other"]
-    assert not inlining.calls_functions(flat, ["n:0"])
-    index, around = Index(flat), control_flow.frames(Index(flat))
+    assert not inlining.needs_inlining(flat, ["n:0"])
+    index, around = flat.index, control_flow.frames(flat.index)
     (condition,) = (node for node in flat.node if node.op == "LoopCond")
     (less,) = (index.nodes[name] for name in condition.input)
     (frame,) = {around[condition.name], *(around[split(name)[0]] for name in less.input)}
