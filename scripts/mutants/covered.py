@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -67,17 +67,15 @@ class Tests:
         return self._seconds[test]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Tests that run its line; of a table, those that run a line naming it.
+        """Tests that run a line of it; of a table, those that run a line naming it.
 
         First those of its own file, then those of its room; of each kind fast ones first, by turns.
         """
         contexts, scope = self._contexts(mutant.path), mutant.scope
         if scope is None:
             found = self._naming(mutant.table) or set[str]().union(*contexts.values())
-        elif mutant.line in contexts:
-            found = contexts[mutant.line]
-        else:  # part of a statement that begins on another line
-            found = set[str]().union(*(contexts.get(k, ()) for k in range(scope.first, scope.last + 1)))
+        else:  # part of a statement may have no line where Python begins one
+            found = _within(contexts, mutant.line, mutant.last) or _within(contexts, scope.first, scope.last)
         return sorted(
             _in_turn(sorted(found, key=self.seconds)), key=lambda test: _distance(test, mutant.path)
         )
@@ -103,6 +101,10 @@ class Tests:
                 if name == table:
                     found |= contexts.get(node.lineno, set())
         return found
+
+
+def _within(contexts: Mapping[int, set[str]], first: int, last: int) -> set[str]:
+    return set[str]().union(*(contexts.get(line, ()) for line in range(first, last + 1)))
 
 
 def _moved(before: Path, now: Path) -> dict[int, int]:

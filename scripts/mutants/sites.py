@@ -28,13 +28,14 @@ class Scope:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change; `site` and `variant` number it within its module.
+    """One change; `site` and `variant` number it within its module, `line` to `last` are the changed code's.
 
     `scope` is the outermost function around it, or None in what a module assigns to `table`.
     """
 
     path: Path
     line: int
+    last: int
     scope: Scope | None
     table: str
     code: str
@@ -61,9 +62,9 @@ def mutants(path: Path, root: Path) -> Iterator[Mutant]:
     lines = source.splitlines()
     for number, site in enumerate(_sites(ast.parse(source))):
         for variant, (change, _) in enumerate(variants(site.node)):
-            line = site.node.lineno
+            line, last = site.node.lineno, site.node.end_lineno or site.node.lineno
             code, scope = lines[line - 1].strip(), _scope(site.scope)
-            yield Mutant(path, line, scope, site.table, code, change, number, variant)
+            yield Mutant(path, line, last, scope, site.table, code, change, number, variant)
 
 
 def _scope(function: ast.FunctionDef | None) -> Scope | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +147,36 @@ def test_a_line_is_found_where_it_moved(tmp_path: Path) -> None:
     now.write_text("new\na\nB\nc\n")
     assert _moved(before, now) == {1: 2, 3: 4}
     assert _moved(tmp_path / "gone.py", now) == {}
+
+
+def test_tests_of_an_expression_are_those_of_its_condition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python begins `x if c else y` at the line of `c`, and runs the line of `x` only where it is true."""
+    import coverage
+    from covered import Tests
+    from sites import mutants
+
+    path, kept = tmp_path / "package" / "hunted.py", tmp_path / ".mutants" / "0"
+    path.parent.mkdir()
+    path.write_text("def f(c):\n    return (\n        1\n        if c\n        else 2\n    )\n")
+    shutil.copytree(path.parent, kept / "package")
+    (kept / "seconds.json").write_text(json.dumps({"tests/t.py::true": 1.0, "tests/t.py::false": 2.0}))
+    monkeypatch.chdir(tmp_path)
+    data = coverage.CoverageData(str(kept / "coverage"))
+    for test, lines in (("tests/t.py::true", [2, 3, 4]), ("tests/t.py::false", [2, 4, 5])):
+        data.set_context(f"{test}|run")
+        data.add_lines({"package/hunted.py": lines})
+    data.close()
+    tests = Tests(tmp_path, Path("package"))
+    of = {mutant.change: tests.of(mutant) for mutant in mutants(Path("package/hunted.py"), tmp_path)}
+    both = ["tests/t.py::true", "tests/t.py::false"]
+    assert of == {
+        "1 if c else 2 -> 1": both,
+        "1 if c else 2 -> 2": both,
+        "1 -> 2": ["tests/t.py::true"],
+        "2 -> 3": ["tests/t.py::false"],
+    }
 
 
 def test_each_test_has_its_turn_before_the_cases_of_one() -> None:

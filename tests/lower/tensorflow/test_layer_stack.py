@@ -446,3 +446,29 @@ def test_a_layer_is_decoded_once_where_its_arrays_are_read_side_by_side(
     assert [*map(id, made)] == [id(cell) for layer in recurrence.cells for cell in layer]  # each pair once
     again = tensors[0]
     np.testing.assert_array_equal(again.read(), again.read())  # made anew, for nobody keeps it
+
+
+def test_dropout_lies_between_layers_alone() -> None:
+    """It gets the outputs of both directions, before every layer but the first."""
+    case = Case(Mode.RNN_TANH, 3, 2)
+    shapes: list[tuple[int, ...]] = []
+
+    def triple(x: Any) -> Any:
+        shapes.append(tuple(x.shape))
+        return 3 * x
+
+    def echo(mode: Mode, x: Any, state: Any, lengths: Any, arrays: Any, *, backward: bool) -> Any:
+        return x[..., : case.units] + state[0] * (2 if backward else 1), *state
+
+    sizes = case.recurrence().sizes
+    stack = layer_stack.stack_layers(sizes, echo, 0, time_major=True, between=triple)
+    x = np.random.default_rng(1).standard_normal((4, 3, case.units)).astype(np.float32)
+    states = np.random.default_rng(2).standard_normal((6, 3, case.units)).astype(np.float32)
+    y, h, _ = stack(x, states, np.float32(0), None)
+    expected = x
+    for layer in range(3):
+        first = (3 if layer else 1) * expected[..., : case.units]
+        expected = np.concatenate([first + states[2 * layer], first + 2 * states[2 * layer + 1]], 2)
+    assert shapes == [(4, 3, 2 * case.units)] * 2
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+    np.testing.assert_array_equal(h, states)
