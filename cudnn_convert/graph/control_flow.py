@@ -20,7 +20,6 @@ from cudnn_convert.errors import Remedy
 from cudnn_convert.graph import node_defs, ops, safe_ops
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, split, tensor, walk
 
-_SWITCHES: Final = ops.SWITCHES | {"_SwitchN"}
 
 
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
@@ -49,7 +48,7 @@ def certain(index: Index) -> set[str]:
     todo: list[tuple[NodeDef, int]] = [(node, 0) for node in index.nodes.values() if not node.input]
     while todo:
         node, depth = todo.pop()
-        if node.op in _SWITCHES:
+        if node.op in ops.SWITCHES:
             depth += 1
         elif node.op in ops.MERGES | ops.EXITS:
             depth = max(0, depth - 1)

@@ -166,6 +166,20 @@ class Graph:
         return import_checked(self)
 
     @cached_property
+    def entered(self) -> tf.Graph:
+        """`shapes` at the first iteration of each loop: those of its variables as they enter it.
+
+        TensorFlow imports a loop variable without a shape, for it knows none of the next iteration.
+        """
+        entering = dict[str, NodeDef]()
+        for merge in self.node:
+            for name in self.index.data_inputs(merge) if merge.op in ops.MERGES else ():
+                enter = self.index.nodes[split(name)[0]]
+                if enter.op in ops.ENTERS:  # which has a shape only where its value never changes
+                    entering[merge.name] = identity(merge.name, enter.input[0], merge.attr["T"].type)
+        return import_checked(replace_nodes(self, entering)) if entering else self.shapes
+
+    @cached_property
     def functions(self) -> dict[str, FunctionDef]:
         """The functions of the graph's library by name."""
         return library(self)

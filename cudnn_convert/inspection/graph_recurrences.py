@@ -211,7 +211,7 @@ class Graph:
         """The dtype and shape of a tensor."""
         try:
             assert self._seen is not None
-            tensor_of_end = self._seen.get_tensor_by_name(tensor)
+            tensor_of_end = self._seen.shapes.get_tensor_by_name(tensor)
         except (AssertionError, KeyError, ValueError):
             return End(tensor, None, None)
         shape = None if tensor_of_end.shape.rank is None else tuple(tensor_of_end.shape.as_list())
@@ -230,7 +230,7 @@ class Graph:
         for (function, _), group in groups.items():
             needed = [live[node.name] for node in group if node.name in live]
             node = next((node for node in group if live.get(node.name)), group[0])
-            tensors = None if self._seen is None else self._seen.get_operation_by_name(node.name).inputs
+            tensors = None if self._seen is None else resolve.read_inputs(self._seen, node)
             described = _try_describe(self.model, self.index, node, tensors)
             if described is not None:
                 keys = described.matrices or (
@@ -275,13 +275,14 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
     names = [f"call_{number}" for number in range(len(functions))]
     try:
         flattened = inlining.inline_functions(definition, names, origins=True) if names else definition
-        index, seen = Index(flattened), node_defs.import_checked(flattened)
+        flat = node_defs.Graph.of(flattened)
+        nodes = [(node, resolve.read_inputs(flat, node)) for node in parameter_source.recurrences(flat.index)]
     except InvalidModelError:
         return
     wanted = {function.signature.name for function in functions}
-    for node in parameter_source.recurrences(index):
+    for node, tensors in nodes:
         function, name = inlining.origin(node) or ("", "")
-        described = _try_describe(model, index, node, seen.get_operation_by_name(node.name).inputs)
+        described = _try_describe(model, flat.index, node, tensors)
         if function in wanted and described is not None:
             shown = described.describe(node)
             yield replace(shown, name=f"{function}/{name}", function=function, live=False)
@@ -296,12 +297,14 @@ def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
         return graph
 
 
-def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> tf.Graph | None:
+def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> node_defs.Graph | None:
     """Import what `ops` need, None where TensorFlow does not know an op."""
+    needed = node_defs.extract_nodes(graph, index.ancestors(ops))
     try:
-        return node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(ops)))
+        _ = needed.shapes
     except InvalidModelError:
         return None
+    return needed
 
 
 def _op(tensor: str) -> str:

@@ -20,8 +20,8 @@ from cudnn_convert.errors import (
     UsageError,
 )
 from cudnn_convert.graph import control_flow, ops, recurrent_state, session
-from cudnn_convert.graph.index import INPUT, Index, walk
-from cudnn_convert.graph.node_defs import Graph, prune
+from cudnn_convert.graph.index import INPUT, Index, NodeDef, split, walk
+from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
@@ -38,7 +38,7 @@ class Section:
     `whole` is the cut graph, `settled.graph` what inference needs of it, with its state placed. `source` has
     the signature by the file's tensor names, `signature` by those of the graphs, both with the next values of
     state that became outputs; `asked` is `source` without these. `streams`, and `features` of tf.Examples,
-    were cut without being asked for.
+    were cut without being asked for. `unread` are inputs of the file's signature that were left out.
     """
 
     whole: Graph
@@ -48,6 +48,7 @@ class Section:
     asked: Signature
     streams: tuple[str, ...]
     features: tuple[Feature, ...]
+    unread: tuple[Spec, ...]
 
 
 def section(
@@ -89,6 +90,11 @@ def section(
     if any(state.forgotten for state in settled.carried):  # what asked for their shape is known now
         simple = inference.simplify_for_inference(settled.graph, settled.outputs)
         settled = replace(settled, graph=simple)
+    unread = requests.find_unread(index, request)
+    if model.saved is not None:  # its functions still take them
+        beside = [index.nodes[split(spec.tensor)[0]] for spec in unread]
+        whole, simple = (_add_nodes(each, beside) for each in (whole, settled.graph))
+        settled, unread = replace(settled, graph=simple), ()
     keys = notes.key_tensors(_inputs(model, settled, moved, request, parsed))
     ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
     source = Signature(keys, notes.key_tensors([*request.outputs, *(spec for spec, _ in ends)]))
@@ -98,7 +104,11 @@ def section(
         dict(zip(source.outputs, tensors, strict=True)),
     )
     asked = Signature(keys, dict(list(source.outputs.items())[: len(names)]))
-    return Section(whole, settled, source, union, asked, tuple(streams), tuple(parsed))
+    return Section(whole, settled, source, union, asked, tuple(streams), tuple(parsed), tuple(unread))
+
+
+def _add_nodes(graph: Graph, nodes: Sequence[NodeDef]) -> Graph:
+    return share_without_devices(Graph(graph, [*graph.node, *nodes])) if nodes else graph
 
 
 def _inputs(
@@ -188,6 +198,7 @@ def plan_graph(
         *notes.notes(cut_out.asked, recurrences, cut_out.streams, chosen_here=chosen),
         *notes.note_examples(cut_out.features),
         *notes.note_other_outputs(wanted.left, wanted.names),
+        *notes.note_unread(cut_out.unread),
         *notes.untaken(left),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(

@@ -131,6 +131,13 @@ def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> It
         yield f"left out because they are not numbers: {listed}; include them with {flag}"
 
 
+def note_unread(inputs: Sequence[Spec]) -> Iterator[str]:
+    """A note on inputs of a signature that are left out."""
+    if inputs:
+        listed = ", ".join(f"{spec.key} ({spec.tensor})" for spec in inputs)
+        yield f"left out of the inputs because no output needs them: {listed}"
+
+
 def untaken(names: Sequence[str]) -> Iterator[str]:
     """A note on training recurrences that are left out."""
     if names:

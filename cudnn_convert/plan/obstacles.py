@@ -5,7 +5,7 @@ are raised at once. `undrawable`: what a proof by random inputs must know of a p
 that say it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -151,13 +151,18 @@ Shape = tuple[int | None, ...]
 
 
 def undrawable(plan: Plan) -> list[str]:
-    """A reason for each input without possible random values, with the flags that help."""
+    """A reason for each input without possible random values, with the flags that help.
+
+    An input that nothing reads may have any value.
+    """
     if plan.graph is None:
         return []
-    asked = {split(name)[0] for name in plan.signature.inputs.values()}
+    index = node_defs.Graph.of(plan.graph).index
+    read = (op for op, _ in map(split, plan.signature.inputs.values()))
+    asked = {op for op in read if next(index.consumers(op), None) is not None}
     if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
         return []
-    return [*_undrawable(plan, node_defs.import_graph(plan.graph))]
+    return [*_undrawable(plan, node_defs.import_graph(plan.graph), asked)]
 
 
 def _is_plain(node: NodeDef) -> bool:
@@ -166,8 +171,9 @@ def _is_plain(node: NodeDef) -> bool:
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
 
 
-def _undrawable(plan: Plan, seen: tf.Graph) -> Iterator[str]:
-    origin = dict(zip(plan.signature.inputs.values(), plan.source.inputs.values(), strict=True))
+def _undrawable(plan: Plan, seen: tf.Graph, read: Collection[str]) -> Iterator[str]:
+    pairs = zip(plan.signature.inputs.values(), plan.source.inputs.values(), strict=True)
+    origin = {name: source for name, source in pairs if split(name)[0] in read}
     tensors = {name: seen.get_tensor_by_name(name) for name in origin}
     unknown = [name for name, tensor in tensors.items() if tensor.shape.rank is None]
     shapes = {name: shape for name in unknown if (shape := _likely(plan, name)) is not None}

@@ -160,6 +160,15 @@ def request(
     )
 
 
+def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
+    """The inputs of the file's signatures that no output needs, where they are placeholders."""
+    if request.complete:
+        return ()
+    needed = index.ancestors(split(name)[0] for name in request.names)
+    ends = [(spec, split(spec.tensor)[0]) for spec in request.inputs]
+    return tuple(spec for spec, op in ends if op not in needed and index.nodes[op].op in ops.PLACEHOLDERS)
+
+
 def _choose_parts(
     model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:

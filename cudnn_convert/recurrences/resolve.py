@@ -70,9 +70,8 @@ def recurrences(
     reasons: list[str] = []
     decoded: list[Recurrence] = []
     nodes = parameter_source.recurrences(index)
-    seen = graph.shapes if nodes else tf.Graph()
     take = partial(_weights, model, index, copy=copy, convention=convention)
-    around = _Around(model, index, seen, {}, take)
+    around = _Around(model, graph, {}, take)
     for node in nodes:
         try:
             decoded.append(replace(_recurrence(around, node), convention=convention))
@@ -92,16 +91,15 @@ class _Around:
     """The surroundings of a node; `names` are those of computed parameters so far."""
 
     model: Model
-    index: Index
-    seen: tf.Graph
+    graph: node_defs.Graph
     names: parameter_source.Names
     take: Callable[[Facts, parameter_source.Origin], weight_copies.Weights]
 
 
 def _recurrence(around: _Around, node: Any) -> Recurrence:
-    origin = parameter_source.find_parameters(around.index, node)
-    time_major = is_time_major(node)
-    tensors = around.seen.get_operation_by_name(node.name).inputs
+    index, time_major = around.graph.index, is_time_major(node)
+    origin = parameter_source.find_parameters(index, node)
+    tensors = read_inputs(around.graph, node)
     facts = describe_node(node, tensors)
     reasons = [f"{node.name}: {reason}" for reason in _options(facts)]
     if reasons:
@@ -116,7 +114,7 @@ def _recurrence(around: _Around, node: Any) -> Recurrence:
         op=node.op,
         sizes=weights.sizes,
         time_major=time_major,
-        lengths=node.op == "CudnnRNNV3" and not lengths_are_trivial(around.index, node),
+        lengths=node.op == "CudnnRNNV3" and not lengths_are_trivial(index, node),
         dtype=facts.dtype,
         cells=weights.cells,
         evidence=weights.evidence,
@@ -168,12 +166,24 @@ def is_time_major(node: Any) -> bool:
     return "time_major" not in node.attr or bool(node.attr["time_major"].b)
 
 
+def read_inputs(graph: node_defs.Graph, node: Any) -> list[tf.Tensor]:
+    """The imported inputs of a node; where their rank is unknown, of the first iteration of loops."""
+    tensors = list(graph.shapes.get_operation_by_name(node.name).inputs)
+    if all(tensor.shape.rank is not None for tensor in tensors):
+        return tensors
+    entered = graph.entered.get_operation_by_name(node.name).inputs
+    return [
+        tensor if tensor.shape.rank is not None else first
+        for tensor, first in zip(tensors, entered, strict=True)
+    ]
+
+
 def describe_node(node: Any, tensors: Any) -> Facts:
     """Facts from a cuDNN node's attributes and its input `tensors`' static shapes."""
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
-    x, h, c = (_dimensions(_first_iteration(tensors[k]).shape) for k in (INPUT, INPUT_H, INPUT_C))
+    x, h, c = (_dimensions(tensors[k].shape) for k in (INPUT, INPUT_H, INPUT_C))
     depth = h[0 if is_time_major(node) else 1]
     projection = int(node.attr["num_proj"].i) if "num_proj" in node.attr else 0
     return Facts(
@@ -187,21 +197,6 @@ def describe_node(node: Any, tensors: Any) -> Facts:
         input_mode=_text(node, "input_mode", "linear_input"),
         projection=projection,
     )
-
-
-def _first_iteration(tensor: tf.Tensor) -> tf.Tensor:
-    """What a loop variable of unknown rank is at the first iteration; any other tensor itself.
-
-    An imported loop has shapes up to its Merge, of which the next iteration is not known.
-    """
-    while tensor.shape.rank is None and tensor.op.type in ops.PASSAGES | ops.MERGES | {"Identity"}:
-        sources = list(tensor.op.inputs)
-        if tensor.op.type in ops.MERGES:
-            sources = [source for source in sources if source.op.type in ops.ENTERS]
-        if not sources:  # a Merge of branches
-            break
-        tensor = sources[0]
-    return tensor
 
 
 def _dimensions(shape: tf.TensorShape) -> list[int | None]:

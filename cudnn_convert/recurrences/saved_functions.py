@@ -186,7 +186,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
     Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
-    index, seen = Index(graph), node_defs.import_checked(graph)
+    graph = node_defs.Graph.of(graph)
     stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:
@@ -194,7 +194,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
         if origin is None:
             continue
         try:
-            recurrence = _describe_packed(index, seen, node, origin, convention, path=path)
+            recurrence = _describe_packed(graph, node, origin, convention, path=path)
         except UnsupportedModelError as error:
             reasons += error.reasons
             continue
@@ -210,9 +210,9 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
 
 def _describe_packed(
-    index: Index, seen: tf.Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
+    graph: node_defs.Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
 ) -> Stored:
-    tensors = seen.get_operation_by_name(node.name).inputs
+    tensors = resolve.read_inputs(graph, node)
     facts = resolve.describe_node(node, tensors)
     elements = tensors[PARAMS].shape.num_elements()
     if None in (facts.layers, facts.units, elements):
@@ -226,14 +226,14 @@ def _describe_packed(
         actual = f"{elements}; are its states and parameters of one model?"
         reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {actual}"
         raise UnsupportedModelError(path, [reason])
-    lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(index, node)
+    lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(graph.index, node)
     return Stored(
         *origin,
         sizes,
         facts.dtype,
         resolve.is_time_major(node),
         lengths,
-        _matrices(index, seen, node, sizes, convention),
+        _matrices(graph.index, graph.shapes, node, sizes, convention),
     )
 
 

@@ -148,7 +148,7 @@ def _generate(
 ) -> list[dict[str, Array]]:
     seen, index = node_defs.import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
-    tensors = {name: seen.get_tensor_by_name(name) for name in names} | _states(plan)
+    tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
     ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: find_padding(index, name) for name in names}
     longest = _find_fixed_steps(plan, seen)
@@ -188,6 +188,13 @@ def _generate(
         plan.model.path,
         [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
     )
+
+
+def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
+    """Dtype and shape of an input; one that nothing reads may be a scalar where its rank is unknown."""
+    there = seen.get_tensor_by_name(name)
+    is_unread = next(index.consumers(split(name)[0]), None) is None
+    return tf.TensorSpec([], there.dtype) if is_unread and there.shape.rank is None else there
 
 
 def _axes(shape: Any, roles: tuple[str, ...]) -> list[str | None]:

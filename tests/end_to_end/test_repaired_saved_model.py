@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from end_to_end.test_keras3_exports import BOUNDS, NEWEST, TRAINING, share
+from support.cases import Case
 from support.command_line import contents
 from support.keras3_samples import BROKEN, Export, exported
 from support.tiers import tier
@@ -24,6 +25,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
 
 import cudnn_convert
+from cudnn_convert.model import Mode
 
 #: The oldest writer's functions look different; those between differ in names.
 OLDEST: Final = "keras-3.3.3-masked_last"
@@ -131,6 +133,31 @@ def held(found: Any, name: str) -> Any:
 def called(function: Any) -> Iterator[str]:
     for one in getattr(function, "concrete_functions", [function]):
         yield f"{one.structured_input_signature} -> {one.structured_outputs}"
+
+
+def test_inputs_that_nothing_reads_stay(tmp_path: Path) -> None:
+    """Of an unknown rank, a number, text: a program that loads it goes on giving them."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    case, module = Case(Mode.GRU, op="CudnnRNNV2"), tf.Module()
+    module.blob = tf.Variable(case.blob)
+    unread = {"training": tf.bool, "beams": tf.int32, "language": tf.string}
+
+    @tf.function
+    def serve(x: Any, **unread: Any) -> Any:
+        zeros = tf.zeros([1, tf.shape(x)[1], 5])
+        return {"y": case.op_call(x, zeros, tf.constant(0.0), params=module.blob.read_value()).output}
+
+    specs = {name: tf.TensorSpec(None if name == "training" else [], kind) for name, kind in unread.items()}
+    concrete = serve.get_concrete_function(tf.TensorSpec([None, None, 4], name="x"), **specs)
+    tf.saved_model.save(module, str(source), {"serving_default": concrete})
+    report = cudnn_convert.convert(source, out)
+    assert {*report.inputs} == {"x", *unread}
+    x = case.feeds()["x"]
+    values = {"training": tf.constant([True]), "beams": tf.constant(3), "language": tf.constant("ko")}
+    answer = tf.saved_model.load(str(out)).signatures["serving_default"](x=tf.constant(x), **values)["y"]
+    zeros = np.zeros((1, x.shape[1], 5), np.float32)
+    expected, _ = case.expected({"x": x, "h": zeros, "c": zeros})
+    np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
 @each()

@@ -96,6 +96,18 @@ def test_outputs_that_are_named_come_before_the_signature() -> None:
     assert made.source.outputs == {"rnn_2": "rnn:2"}
 
 
+def test_an_input_of_the_signature_that_no_output_needs_is_left_out() -> None:
+    with drawing() as graph:
+        placeholder("mask", (None,), tf.bool)
+        tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, name="scores")
+    signature = Signature({"x": "x:0", "m": "mask:0"}, {"scores": "scores:0"})
+    source = model(graph, signatures={"serving_default": signature})
+    plan = plan_graph(source)
+    assert plan.signature.inputs == {"x": "x:0"}
+    assert "left out of the inputs because no output needs them: m (mask:0)" in plan.notes
+    assert again(plan, source).signature == plan.signature
+
+
 def test_keys_and_their_order_are_the_users() -> None:
     made = plan_graph(scaled(), inputs=["s=tower/scale,x"], outputs=["b=rnn:1,a=scores"])
     assert list(made.signature.inputs.items()) == [("s", "tower/scale:0"), ("x", "x:0")]

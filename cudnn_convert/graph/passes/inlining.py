@@ -47,7 +47,7 @@ from cudnn_convert.graph.index import (
     tensor,
 )
 from cudnn_convert.graph.node_defs import Graph, copy_node, extract_nodes, with_inputs
-from cudnn_convert.graph.passes import inference
+from cudnn_convert.graph.passes import cases, inference
 from cudnn_convert.private import tf_private
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
@@ -220,12 +220,19 @@ _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements"
 
 
 def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
-    """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops."""
+    """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops.
+
+    So too where it has branches that TensorFlow lowered, but no other code here knows.
+    """
     index, library = graph.index, graph.functions
     cudnn = functions_reaching(graph, ops.CUDNN)
     needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
     return any(
-        node.op in ops.CALLS or node.op in library or not cudnn.isdisjoint(callees(node)) for node in needed
+        node.op in ops.CALLS
+        or node.op in library
+        or node.op == cases.SWITCH
+        or not cudnn.isdisjoint(callees(node))
+        for node in needed
     )
 
 
@@ -244,8 +251,10 @@ def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
     return reaching
 
 
-def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = False) -> Graph:
-    """Inline all calls, and prune to the tensors or ops `keep`.
+def inline_functions(
+    graph: AnyGraph, keep: Iterable[str], *, origins: bool = False, around: Collection[str] = ops.CUDNN
+) -> Graph:
+    """Inline all calls, and branches and loops `around` nodes of some ops; prune to tensors or ops `keep`.
 
     With `origins` each node records the function that it stood in, and unread nodes stay: a function runs
     what has side effects, and cuDNN ops are declared to have some. Raises InvalidModelError if TensorFlow
@@ -254,7 +263,7 @@ def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = Fa
     wanted = sorted({split(name)[0] for name in keep})
     needed = Graph.of(graph).index.ancestors(wanted)
     whole = node_defs.strip_devices(extract_nodes(graph, needed))
-    _prepare(whole)
+    _prepare(whole, around)
     if origins:
         _mark(whole)
     node_defs.import_checked(whole)
@@ -276,25 +285,30 @@ def inline_functions(graph: AnyGraph, keep: Iterable[str], *, origins: bool = Fa
     except (ValueError, tf.errors.OpError) as cause:
         actual = first_line(cause)
         raise InvalidModelError("graph", expected="functions that can be laid flat", found=actual) from cause
-    clean = inference.hoist_loop_invariants(_without_additions(Graph(node_defs.strip_devices(result))))
+    flat = cases.split_cases(Graph(node_defs.strip_devices(result)))
+    clean = inference.hoist_loop_invariants(_without_additions(flat))
     return clean if origins else extract_nodes(clean, clean.index.ancestors(wanted))
 
 
-def _prepare(graph: GraphDef) -> None:
-    """Allow every body to be inlined; lower control flow that holds a cuDNN node.
+def _prepare(graph: GraphDef, around: Collection[str]) -> None:
+    """Allow every body to be inlined; lower control flow that holds a node of the ops `around`.
 
-    Changes `graph` in place.
+    Give each placeholder its shape, which TensorFlow's optimizer needs even where it is the default. Changes
+    `graph` in place.
     """
-    cudnn = functions_reaching(graph, ops.CUDNN)
+    reaching = functions_reaching(graph, around)
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
+    for node in graph.node:
+        if node.op in ops.PLACEHOLDERS and "shape" not in node.attr:
+            node.attr["shape"].shape.unknown_rank = True
     for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
-        is_cudnn = not cudnn.isdisjoint(callees(node))
-        if node.op not in ops.CALLS and (is_cudnn or LOWERED in node.attr):
-            node.attr[LOWERED].b = is_cudnn
+        is_around = not reaching.isdisjoint(callees(node))
+        if node.op not in ops.CALLS and (is_around or LOWERED in node.attr):
+            node.attr[LOWERED].b = is_around
 
 
 def _mark(graph: GraphDef) -> None:

@@ -277,7 +277,12 @@ def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) 
 
 
 def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
-    """Whether the outputs use only those outputs of an op that are cut."""
+    """Whether the outputs use only those outputs of an op that are cut, or it is a placeholder.
+
+    Nodes that wait for a placeholder may wait for the new one.
+    """
+    if index.nodes[op].op in ops.PLACEHOLDERS:
+        return True
     cut_here = {split(cut.tensor)[1] for cut in inputs if split(cut.tensor)[0] == op}
     readers = (node for node in index.consumers(op) if node.name in needed)
     used = {split(name)[1] for node in readers for name in node.input if split(name)[0] == op}

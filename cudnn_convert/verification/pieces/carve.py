@@ -152,7 +152,8 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         copy.device = ""
         copy.attr.pop("_class", None)
         read = [tensor(name_of_input) for name_of_input in copy.input if not name_of_input.startswith("^")]
-        holder = index.nodes[split(read[0])[0]] if copy.op == "ReadVariableOp" else copy
+        is_read = copy.op == "ReadVariableOp"
+        holder = index.maker(read[0], ops.HANDLE_CARRIERS) if is_read else copy
         if holder.op in ops.VARIABLES:
             kind = tf.as_dtype(holder.attr["dtype"].type)
             copy = node_defs.placeholder(name, kind, tf.TensorShape(holder.attr["shape"].shape))
@@ -232,7 +233,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
     ends = plan.signature.tensors
     there = {node.name for node in graph.node}
     wanted = [name for name in ends if split(name)[0] in there]
-    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted))
+    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted, around=[_OPAQUE]))
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
     others = (other for other in meta.graph_def.library.function if other.signature.name not in known)

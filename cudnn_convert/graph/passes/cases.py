@@ -1,0 +1,98 @@
+"""Replaces switches of several branches by switches of two, which all other code knows.
+
+TensorFlow lowers a Case of N branches to a `_SwitchN` for each input and a Merge of N for each output:
+
+    before:  s = _SwitchN(x, index); y = Merge(f(s), g(s:1), h(s:2))
+    after:   s = Switch(x, index == 0); t = Switch(s, index == 1); y = Merge(f(s:1), Merge(g(t:1), h(t)))
+
+An index out of range takes the last branch.
+Source: tensorflow v2.21.0 core/common_runtime/lower_case_op.cc; core/kernels/control_flow_ops.cc (SwitchNOp).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, split, unique
+from cudnn_convert.graph.node_defs import Graph
+
+SWITCH: Final = "_SwitchN"
+
+
+def split_cases(graph: Graph) -> Graph:
+    """Replace each `_SwitchN` by a chain of Switch nodes, each Merge of other than two by one of Merges."""
+    if not any(node.op == SWITCH for node in graph.node):
+        return graph
+    chains = _Chains({node.name for node in graph.node})
+    nodes: list[NodeDef] = []
+    for node in graph.node:
+        if node.op == SWITCH:
+            nodes += chains.split_switch(node)
+        elif node.op == "Merge" and node.attr["N"].i != 2:
+            nodes += chains.split_merge(node)
+        else:
+            nodes.append(node)
+    return Graph(graph, (node_defs.redirect(node, chains.moved) for node in nodes))
+
+
+class _Chains:
+    """Nodes in the place of others; `moved` are the outputs of those, as the nodes' inputs name them now."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.moved: dict[str, str] = {}
+        self._taken = taken
+        #: By index and number of branches but the last: is it 0, if not is it 1, and so on.
+        self._conditions: dict[tuple[str, int], list[str]] = {}
+
+    def _name(self, wanted: str) -> str:
+        name = unique(wanted, self._taken)
+        self._taken.add(name)
+        return name
+
+    def split_switch(self, switch: NodeDef) -> Iterator[NodeDef]:
+        """An Identity, then a Switch for each branch but the last."""
+        source, index, *controls = switch.input
+        dtype, last = switch.attr["T"].type, switch.attr["num_outs"].i - 1
+        name = self._name(f"{switch.name}/input")
+        yield node_defs.identity(name, source, dtype, control=controls)
+        self.moved[f"{switch.name}:-1"] = f"^{name}"
+        if (index, last) not in self._conditions:
+            yield from self._compare(index, last)
+        for branch, condition in enumerate(self._conditions[index, last]):
+            source, name = name, self._name(f"{switch.name}/{branch}")
+            yield node_defs.node(name, "Switch", [source, condition], T=tf.as_dtype(dtype))
+            self.moved[f"{switch.name}:{branch}"] = f"{name}:1"
+        self.moved[f"{switch.name}:{last}"] = name
+
+    def _compare(self, index: str, count: int) -> Iterator[NodeDef]:
+        """Compare an index with the numbers below `count`, which are constants of the index's own branch."""
+        op, k = split(index)
+        conditions = self._conditions.setdefault((index, count), [])
+        source = index
+        for branch in range(count):
+            here, number, name, switch = (
+                self._name(f"{op}/{word}_{k}_{branch}") for word in ("here", "number", "is_branch", "passed")
+            )
+            yield node_defs.node(here, "Identity", [source], T=tf.int32)
+            yield node_defs.constant(number, np.array(branch, np.int32), control=[f"^{here}"])
+            yield node_defs.node(name, "Equal", [here, number], T=tf.int32)
+            yield node_defs.node(switch, "Switch", [here, name], T=tf.int32)
+            conditions.append(name)
+            source = switch
+
+    def split_merge(self, merge: NodeDef) -> Iterator[NodeDef]:
+        """Merges of two, the last of the same name; an Identity of the only branch."""
+        sources = [name for name in merge.input if not name.startswith("^")]
+        controls = [name for name in merge.input if name.startswith("^")]
+        dtype, merged = tf.as_dtype(merge.attr["T"].type), sources.pop()
+        if not sources:
+            yield node_defs.identity(merge.name, merged, merge.attr["T"].type, control=controls)
+            return
+        while len(sources) > 1:
+            name = self._name(f"{merge.name}/{len(sources) - 1}")
+            yield node_defs.node(name, "Merge", [sources.pop(), merged], T=dtype, N=2)
+            merged = name
+        yield node_defs.node(merge.name, "Merge", [*sources, merged, *controls], T=dtype, N=2)
