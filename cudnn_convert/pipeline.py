@@ -154,7 +154,8 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
 def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Report:
     """Verify the artifact and add the proof to the report.
 
-    A failed proof raises VerificationError with that report.
+    A failed proof raises VerificationError with that report, and an artifact that another runtime than
+    TensorFlow refuses UnsupportedModelError.
     """
     try:
         # Weights quantized to int8 are no copies.
@@ -165,6 +166,12 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     except ReadError as cause:
         if cause.path != str(artifact):
             raise
+        if options.form.replaces_blocks:
+            reason = (
+                f"expected a graph that {options.format}'s runtime takes, "
+                f"found one of which it says: {cause.found}; choose --format savedmodel"
+            )
+            raise UnsupportedModelError(options.format, [reason]) from cause
         raise RuntimeError("the artifact that was just written does not load") from cause
 
 

@@ -10,13 +10,16 @@ from typing import Any, Final
 
 import pytest
 import tensorflow as tf
+from support.samples import fixture
 
 from cudnn_convert import pipeline
+from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import Index
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
+from cudnn_convert.verification import check
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "models" / "crf_tagger" / "model.ckpt"
@@ -105,3 +108,26 @@ def test_layers_are_rewritten_and_translated_once(
     pipeline.convert(LAYERS, tmp_path / f"out.{form}", Options(format=form, verify=False))
     assert counts["rewritten"] == 1
     assert counts["modern"] == translations
+
+
+@pytest.mark.parametrize("form", ["tflite", "onnx", "savedmodel"])
+def test_an_artifact_that_its_runtime_refuses(form: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another runtime may lack what the model needs. TensorFlow runs the source: there it is our mistake."""
+
+    def refuse(_plan: Any, artifact: Path, *_: Any) -> None:
+        raise ReadError(artifact, "artifact", expected="one that runs", found="FILL failed to prepare")
+
+    monkeypatch.setattr(check, "verify_artifact", refuse)
+    if form == "savedmodel":
+        expected: type[Exception] = RuntimeError
+        message = "the artifact that was just written does not load"
+    else:
+        expected = UnsupportedModelError
+        message = (
+            f"{form}: expected a graph that {form}'s runtime takes, found one of which it says: "
+            "FILL failed to prepare; choose --format savedmodel"
+        )
+    with pytest.raises(expected) as refused:
+        pipeline.convert(fixture("1.15.5-gru_bi").prefix, out, Options(format=form))
+    assert str(refused.value) == message
+    assert not out.exists()

@@ -21,7 +21,6 @@ from cudnn_convert.graph import node_defs, ops, safe_ops
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, split, tensor, walk
 
 
-
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
     """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
     frames_by_name: dict[str, tuple[str, ...]] = {}

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import INPUT, split, tensor, unique
-from cudnn_convert.graph.passes import tf1_ops
+from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.unroll import State
@@ -56,7 +56,7 @@ def lower_tflite(
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    lowered = _drop_waits(_drop_checks(_single(node_defs.copy_graph(lowered))))
+    lowered = _drop_checks(_single(node_defs.copy_graph(inference.drop_waits(lowered))))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -104,20 +104,6 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
             inputs = [name, *node.input[INPUT + 1 :]]
             changes[node.name] = node_defs.copy_node(node, inputs=inputs)
     return node_defs.replace_nodes(graph, changes, added)
-
-
-def _drop_waits(graph: Any) -> Any:
-    """Remove, in place, control inputs, but of nodes without inputs, which they place in a branch or loop.
-
-    A graph of constants has no effects to wait for. For the converter a node that waits for both branches
-    belongs to both.
-    """
-    for node in graph.node:
-        inputs = [name for name in node.input if not name.startswith("^")]
-        if inputs and len(inputs) < len(node.input):
-            del node.input[:]
-            node.input.extend(inputs)
-    return graph
 
 
 def _drop_checks(graph: Any) -> Any:

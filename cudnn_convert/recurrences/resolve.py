@@ -169,7 +169,7 @@ def is_time_major(node: Any) -> bool:
 def read_inputs(graph: node_defs.Graph, node: Any) -> list[tf.Tensor]:
     """The imported inputs of a node; where their rank is unknown, of the first iteration of loops."""
     tensors = list(graph.shapes.get_operation_by_name(node.name).inputs)
-    if all(tensor.shape.rank is not None for tensor in tensors):
+    if all(tensors[position].shape.rank is not None for position in (INPUT, INPUT_H, INPUT_C)):
         return tensors
     entered = graph.entered.get_operation_by_name(node.name).inputs
     return [

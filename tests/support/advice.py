@@ -49,7 +49,16 @@ class Advice:
     @property
     def is_of_proof(self) -> bool:
         """Whether a proof says it, needs it or is its cure; other conversions are made without one."""
-        words = ("verif", "--data", "--golden", "--atol", "--max-error", "obstacles.py", "tflite.py")
+        words = (
+            "verif",
+            "--data",
+            "--golden",
+            "--atol",
+            "--max-error",
+            "obstacles.py",
+            "tflite.py",
+            "runtime",
+        )
         return any(word in text for text in (*self.pieces, *self.flags, self.ways) for word in words)
 
     @property

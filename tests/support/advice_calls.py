@@ -267,6 +267,12 @@ FORMATS: Final = (
         r"choose (--format savedmodel) or (?P<other>frozen)",
     ),
     Advice(
+        ["pipeline.py: runtime takes, found one of which it says"],
+        asking_graphs.states_in_a_list,
+        ["--format", "tflite"],
+        r"choose (--format savedmodel)$",
+    ),
+    Advice(
         ["targets/tflite.py: unproven with"],
         "1.15.5-partitioned",
         ["--format", "tflite"],

@@ -49,6 +49,26 @@ def behind(folder: Path, add: Change, values: Mapping[str, Any] | None = None, *
     return prefix
 
 
+def states_in_a_list(folder: Path) -> Path:
+    """A SavedModel whose loop keeps states of a batch that is not known."""
+    module = tf.Module()
+    module.blob = tf.Variable(BLOB)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None, INPUTS], name="x")])
+    def serve(x: Any) -> Any:
+        def step(states: Any, each: Any) -> Any:
+            h, c = states
+            params = module.blob.read_value()
+            called = tf.raw_ops.CudnnRNN(input=each, input_h=h, input_c=c, params=params, is_training=False)
+            return called.output_h, called.output_c
+
+        zeros = tf.zeros([1, tf.shape(x)[2], UNITS])
+        return tf.scan(step, x, (zeros, zeros))[0]
+
+    tf.saved_model.save(module, str(folder / "model"), serve.get_concrete_function())
+    return folder / "model"
+
+
 def noise(folder: Path) -> Path:
     def add(y: Any) -> Any:
         drawn = tf.raw_ops.RandomStandardNormal(shape=[UNITS], dtype=tf.float32, name="noise")

@@ -29,6 +29,8 @@ Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm
 
     before:  sum = AddV2(Mean, epsilon); Rsqrt(sum)
     after:   sum = Sub(Mean, epsilon/negated); Rsqrt(sum)
+
+`drop_waits`: removes what nodes wait for, of a graph without effects.
 """
 
 from collections.abc import Collection, Iterable
@@ -39,7 +41,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, reference, split, tensor, unique
-from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, replace_nodes
+from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, replace_nodes, with_inputs
 
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
@@ -283,3 +285,16 @@ def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
             copy.input[0] = _negate_constant(index, split(original.input[0])[0], added)
         added[negated] = copy
     return negated
+
+
+def drop_waits(graph: Graph) -> Graph:
+    """Remove control inputs, but of nodes without inputs, which they place in a branch or loop.
+
+    For a graph without effects. Another runtime's converter takes a node that waits for both branches to
+    belong to both, and keeps a loop variable that only a wait needs.
+    """
+
+    def inputs(node: NodeDef) -> list[str]:
+        return [name for name in node.input if not name.startswith("^")] or list(node.input)
+
+    return Graph(graph, (with_inputs(node, inputs(node)) for node in graph.node))

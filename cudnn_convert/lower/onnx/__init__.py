@@ -1,6 +1,7 @@
 """The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
 * convert          : Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
+* tensor_arrays    : Replaces TensorLists of loops by TensorArrays, which tf2onnx converts.
 * fused_nodes      : Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.
 * search           : A search over a model's steps: a Loop whose body is the model's own ONNX graph.

@@ -243,3 +243,20 @@ def test_other_sums_stay() -> None:
         tf.math.rsqrt(tf.reduce_mean(x, -1) + tf.reduce_max(x, -1))
     source = Graph(graph.as_graph_def())
     assert separate_sums(source) is source
+
+
+def test_nodes_with_inputs_wait_for_nothing_more() -> None:
+    """A constant stays where it was: in its branch or loop."""
+    nodes = [
+        node_defs.placeholder("x", tf.float32, tf.TensorShape([])),
+        node_defs.constant("k", np.array(2.0), control=["^x"]),
+        node_defs.node("y", "Mul", ["x", "k", "^x"], T=tf.float32),
+        node_defs.node("all", "NoOp", ["^y", "^k"]),
+    ]
+    graph = inference.drop_waits(node_defs.Graph(tf.Graph().as_graph_def(), nodes))
+    assert {node.name: [*node.input] for node in graph.node} == {
+        "x": [],
+        "k": ["^x"],
+        "y": ["x", "k"],
+        "all": ["^y", "^k"],
+    }

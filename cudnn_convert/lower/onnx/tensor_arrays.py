@@ -1,0 +1,190 @@
+"""Replaces TensorLists of loops by TensorArrays, which tf2onnx converts.
+
+A loop of TensorFlow 2 carries a list from one iteration to the next. A TensorArray has a handle, and a flow
+of which each write makes the next:
+
+    before:  l = TensorListReserve(shape, n); Loop(l: TensorListSetItem(l, i, y)); TensorListStack(l, shape)
+    after:   a, f = TensorArrayV3(n); Loop(f: TensorArrayWriteV3(a, i, y, f)); TensorArrayGatherV3(a, all, f)
+
+A list that any other op takes stays. An item that was never written has no value, as in TensorFlow 1; in a
+list it is zeros.
+Source: tensorflow v2.21.0 core/ops/list_ops.cc, core/ops/data_flow_ops.cc, python/ops/tensor_array_ops.py
+_GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import NodeDef, split, tensor, unique
+from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
+from cudnn_convert.graph.passes import inference
+
+_CARRIERS: Final = ops.SWITCHES | ops.MERGES | ops.ENTERS | ops.EXITS | ops.NEXT_ITERATIONS | {"Identity"}
+_FROM_TENSOR: Final = "TensorListFromTensor"
+_BEGINS: Final = frozenset({"TensorListReserve", _FROM_TENSOR})
+_READS: Final = frozenset({"TensorListGetItem", "TensorListStack", "TensorListLength"})
+_WRITE: Final = "TensorListSetItem"
+#: The type of a list, as an item of another.
+_VARIANT: Final = tf.variant.as_datatype_enum
+_RESIZES: Final = "resize_if_index_out_of_bounds"
+
+
+def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
+    """Replace each list that only loops, branches, and reads and writes of items take.
+
+    `graph` has no effects. Where it has lists, it loses what the tensors `outputs` do not need.
+    """
+    if not any(node.op in _BEGINS for node in graph.node):
+        return graph
+    graph = node_defs.prune(inference.drop_waits(graph), outputs)
+    arrays = _Arrays(graph)
+    nodes: list[NodeDef] = []
+    for old in graph.node:
+        nodes += arrays.replace(old) if old.name in arrays.begins else [old]
+    return Graph(graph, (node_defs.redirect(new, arrays.moved) for new in nodes))
+
+
+def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
+    """The nodes that take or give a list; None where an op takes it that has no form for arrays."""
+    members, todo = {begin.name}, [begin.name]
+    while todo:
+        name = todo.pop()
+        for reader in graph.index.consumers(name):
+            places = [
+                k for k, source in enumerate(graph.index.data_inputs(reader)) if split(source)[0] == name
+            ]
+            resizes = _RESIZES in reader.attr and reader.attr[_RESIZES].b
+            is_item = reader.op in _READS or (reader.op == _WRITE and not resizes)
+            if reader.op not in _CARRIERS and not (is_item and places == [0]):
+                return None
+            if reader.name not in members:
+                members.add(reader.name)
+                todo += [] if reader.op in _READS else [reader.name]
+    return members
+
+
+class _Arrays:
+    """Nodes in the place of those of lists.
+
+    `begins` has the node that begins a list by each node of the list; `moved` are tensors that have another
+    name now.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._index = graph, graph.index
+        self._taken = {node.name for node in graph.node}
+        begins = [
+            node for node in graph.node if node.op in _BEGINS and node.attr["element_dtype"].type != _VARIANT
+        ]
+        self._frames = control_flow.frames(self._index)
+        self._enters = {node.attr["frame_name"].s: node for node in graph.node if node.op in ops.ENTERS}
+        #: The array of a list, by the node that begins it and the loops around.
+        self._handles: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.moved: dict[str, str] = {}
+        self.begins: dict[str, str] = {}
+        lists = [(begin.name, _members(graph, begin)) for begin in begins]
+        for begin, members in lists:
+            others = [other for name, more in lists if name != begin for other in more or ()]
+            around = self._frames.get(begin, ())
+            if (
+                members
+                and members.isdisjoint(others)
+                and all(self._is_within(name, around) for name in members)
+            ):
+                self.begins |= dict.fromkeys(members, begin)
+                self._handles[begin, around] = self._name(f"{begin}/array")
+
+    def _is_within(self, name: str, around: tuple[str, ...]) -> bool:
+        return self._frames.get(name, ())[: len(around)] == around
+
+    def _name(self, wanted: str) -> str:
+        name = unique(wanted, self._taken)
+        self._taken.add(name)
+        return name
+
+    def replace(self, old: NodeDef) -> Iterator[NodeDef]:
+        """The nodes in the place of one; the last has its name, but where a list begins without values."""
+        begin = self._index.nodes[self.begins[old.name]]
+        kind, name = tf.as_dtype(begin.attr["element_dtype"].type), old.name
+        if old.op in _CARRIERS:
+            changed = copy_node(old)
+            changed.attr["T"].type = tf.float32.as_datatype_enum
+            yield changed
+        elif old.op in _BEGINS:
+            yield from self._begin(old, kind, old.input)
+        else:
+            handle = yield from self._enter(begin.name, self._frames.get(name, ()))
+            flow, *others = old.input
+            if old.op == _WRITE:
+                yield node(name, "TensorArrayWriteV3", [handle, *others, flow], T=kind)
+            elif old.op == "TensorListGetItem":
+                yield node(name, "TensorArrayReadV3", [handle, others[0], flow], dtype=kind)
+            elif old.op == "TensorListLength":
+                yield node(name, "TensorArraySizeV3", [handle, flow])
+            else:
+                size, shape = self._name(f"{name}/size"), self._shape(others[0])
+                yield node(size, "TensorArraySizeV3", [handle, flow])
+                every = yield from self._range(name, size)
+                yield node(
+                    name, "TensorArrayGatherV3", [handle, every, flow], dtype=kind, element_shape=shape
+                )
+
+    def _begin(self, old: NodeDef, kind: tf.DType, inputs: Sequence[str]) -> Iterator[NodeDef]:
+        array = self._handles[old.name, self._frames.get(old.name, ())]
+        size, shape = inputs[1], self._shape(inputs[0])
+        if old.op == _FROM_TENSOR:
+            known = self._graph.shapes.get_tensor_by_name(tensor(inputs[0])).shape
+            size, shape = self._name(f"{old.name}/size"), known[1:]
+            yield from self._count(old.name, inputs[0], size)
+        yield node(
+            array,
+            "TensorArrayV3",
+            [size],
+            dtype=kind,
+            element_shape=shape,
+            clear_after_read=False,
+            identical_element_shapes=True,
+        )
+        if old.op == _FROM_TENSOR:
+            every = yield from self._range(old.name, size)
+            yield node(old.name, "TensorArrayScatterV3", [array, every, inputs[0], f"{array}:1"], T=kind)
+        else:
+            self.moved |= {f"{old.name}:0": f"{array}:1", f"{old.name}:-1": f"^{array}"}
+
+    def _shape(self, name: str) -> tf.TensorShape:
+        """The shape of items that a tensor states, unknown where it is no constant."""
+        value = node_defs.fold_constant(self._index, tensor(name))
+        if value is None or not value.ndim:
+            return tf.TensorShape(None)
+        return tf.TensorShape([None if width < 0 else int(width) for width in value])
+
+    def _count(self, scope: str, source: str, size: str) -> Iterator[NodeDef]:
+        """The first size of a tensor, as `size`."""
+        shape = self._name(f"{scope}/shape")
+        yield node(shape, "Shape", [source], T=self._graph.shapes.get_tensor_by_name(tensor(source)).dtype)
+        ends = [self._name(f"{scope}/{word}") for word in ("first", "last", "step")]
+        for end, value in zip(ends, (0, 1, 1), strict=True):
+            yield constant(end, np.array([value], np.int32), control=[f"^{shape}"])
+        yield node(size, "StridedSlice", [shape, *ends], T=tf.int32, Index=tf.int32, shrink_axis_mask=1)
+
+    def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
+        """The numbers below a size; gives their name."""
+        start, step, every = (self._name(f"{scope}/{word}") for word in ("zero", "one", "all"))
+        for name, value in ((start, 0), (step, 1)):
+            yield constant(name, np.array(value, np.int32), control=[f"^{size}"])
+        yield node(every, "Range", [start, size, step], Tidx=tf.int32)
+        return every
+
+    def _enter(self, begin: str, around: tuple[str, ...]) -> Generator[NodeDef, None, str]:
+        """The Enters that take an array's handle into the frames `around`; gives the last one's name."""
+        if (begin, around) not in self._handles:
+            outer = yield from self._enter(begin, around[:-1])
+            name = self._handles[begin, around] = self._name(f"{begin}/enter")
+            enter = copy_node(self._enters[around[-1].encode()], name=name, inputs=[outer])
+            enter.attr["T"].type, enter.attr["is_constant"].b = tf.resource.as_datatype_enum, True
+            yield enter
+        return self._handles[begin, around]
