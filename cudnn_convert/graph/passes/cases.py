@@ -19,17 +19,19 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, split, unique
 from cudnn_convert.graph.node_defs import Graph
 
-SWITCH: Final = "_SwitchN"
+_SWITCH: Final = "_SwitchN"
+#: The op, and what is left of it in a graph that TensorFlow lowered.
+OPS: Final = frozenset({"Case", "StatelessCase", _SWITCH})
 
 
 def split_cases(graph: Graph) -> Graph:
     """Replace each `_SwitchN` by a chain of Switch nodes, each Merge of other than two by one of Merges."""
-    if not any(node.op == SWITCH for node in graph.node):
+    if not any(node.op == _SWITCH for node in graph.node):
         return graph
     chains = _Chains({node.name for node in graph.node})
     nodes: list[NodeDef] = []
     for node in graph.node:
-        if node.op == SWITCH:
+        if node.op == _SWITCH:
             nodes += chains.split_switch(node)
         elif node.op == "Merge" and node.attr["N"].i != 2:
             nodes += chains.split_merge(node)

@@ -222,16 +222,16 @@ _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements"
 def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops.
 
-    So too where it has branches that TensorFlow lowered, but no other code here knows.
+    So too where it has a Case, which no other runtime than TensorFlow has.
     """
     index, library = graph.index, graph.functions
-    cudnn = functions_reaching(graph, ops.CUDNN)
+    reaching = functions_reaching(graph, ops.CUDNN | cases.OPS)
     needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
     return any(
         node.op in ops.CALLS
         or node.op in library
-        or node.op == cases.SWITCH
-        or not cudnn.isdisjoint(callees(node))
+        or node.op in cases.OPS
+        or not reaching.isdisjoint(callees(node))
         for node in needed
     )
 
@@ -291,12 +291,12 @@ def inline_functions(
 
 
 def _prepare(graph: GraphDef, around: Collection[str]) -> None:
-    """Allow every body to be inlined; lower control flow that holds a node of the ops `around`.
+    """Allow every body to be inlined; lower control flow that holds a node of the ops `around`, or a Case.
 
     Give each placeholder its shape, which TensorFlow's optimizer needs even where it is the default. Changes
     `graph` in place.
     """
-    reaching = functions_reaching(graph, around)
+    reaching = functions_reaching(graph, cases.OPS.union(around))
     for function in graph.library.function:
         for name in _APART:
             function.attr.pop(name, None)
@@ -306,7 +306,7 @@ def _prepare(graph: GraphDef, around: Collection[str]) -> None:
     for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
-        is_around = not reaching.isdisjoint(callees(node))
+        is_around = node.op in cases.OPS or not reaching.isdisjoint(callees(node))
         if node.op not in ops.CALLS and (is_around or LOWERED in node.attr):
             node.attr[LOWERED].b = is_around
 
