@@ -70,6 +70,8 @@ def recurrences(
     reasons: list[str] = []
     decoded: list[Recurrence] = []
     nodes = parameter_source.recurrences(index)
+    if nodes:
+        _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
     take = partial(_weights, model, index, copy=copy, convention=convention)
     around = _Around(model, graph, {}, take)
     for node in nodes:
