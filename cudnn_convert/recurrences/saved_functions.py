@@ -187,6 +187,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
     Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
     graph = node_defs.Graph.of(graph)
+    _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
     stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
     for node in graph.node:
