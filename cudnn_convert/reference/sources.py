@@ -305,7 +305,7 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
         groups = ([part[k] for k in positions] for part in (W, R, b[0], b[1]))
         kernel, recurrent, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
         if mode == "lstm":
-            bias = (bias[0], bias[1] + bias[1].dtype.type(forget_bias), *bias[2:])
+            bias = (bias[0], bias[1] + b.dtype.type(forget_bias), *bias[2:])
         return Gates(mode, kernel, recurrent, bias, other)
 
     return Step(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru, as_gates)

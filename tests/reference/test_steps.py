@@ -79,6 +79,7 @@ CASES = {
     "cells-forget-bias": (canonical_steps, "lstm", {"forget_bias": 1.0}),
     **in_each_order("keras", keras_steps, ("lstm", "gru")),
     "keras-forget-bias": (keras_steps, "lstm", {"forget_bias": 1.0}),
+    "keras-no-forget-gate": (keras_steps, "gru", {"forget_bias": 1.0}),
 }
 
 

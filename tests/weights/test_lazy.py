@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from itertools import product
@@ -444,6 +445,15 @@ def test_items_are_made_while_one_before_them_is_used(count: int) -> None:
     for number in prefetch(items(), count):
         assert made[min(number + count, 7)].wait(10)
         used[number].set()
+
+
+def test_one_item_is_made_at_a_time() -> None:
+    def items() -> Iterator[int]:
+        for number in range(4):
+            time.sleep(0.05)  # a second thread would find the generator at work
+            yield number
+
+    assert [*prefetch(items(), 3)] == [0, 1, 2, 3]
 
 
 def test_what_fails_fails_in_its_turn() -> None:
