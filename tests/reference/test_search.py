@@ -156,6 +156,9 @@ def test_a_rank_is_a_score_over_a_power_of_the_length() -> None:
     table[2, 1] = -0.2  # -1.3 in all, -0.955 with the penalty of two tokens
     (example,) = search(table_step(table), np.array([0]), [], Rules(2, 2, end=1, penalty=2.0)).examples
     assert [path.tokens for path in example.paths] == [(2, 1), (1,)]
+    table[2, 1] = -0.4  # -1.5 in all, -1.102 of two tokens, -0.844 if there were three
+    (example,) = search(table_step(table), np.array([0]), [], Rules(2, 2, end=1, penalty=2.0)).examples
+    assert [path.tokens for path in example.paths] == [(1,), (2, 1)]
 
 
 def test_kept_is_the_least_distance_to_a_candidate_that_is_dropped() -> None:
