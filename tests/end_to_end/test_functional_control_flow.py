@@ -57,19 +57,22 @@ def loop(lstm: Run, gru: Run, x: Any, k: Any) -> Any:
 
 
 def items(lstm: Run, gru: Run, x: Any, k: Any) -> Any:
-    """A loop over several inputs that carries states and keeps each output, and one within another."""
+    """A loop over several inputs that carries states and keeps each output, and one within another.
+
+    The last keeps fewer items than its list has.
+    """
     several = tf.stack([x, x * 2, -x])
     zeros = tf.zeros([4, tf.shape(x)[1], 5])
     h, c = tf.scan(lambda states, each: tuple(lstm(each, *states)[1:]), several, (zeros, zeros))
     rows = tf.map_fn(lambda h: tf.map_fn(lambda row: row[:2] - tf.cast(k, tf.float32), h), h + c)
-    kept = tf.TensorArray(tf.float32, 3, element_shape=[None, None, 10])
+    kept = tf.TensorArray(tf.float32, 4, element_shape=[None, None, 10])
 
     def body(step: Any, kept: Any) -> Any:
         each = tf.cond(step > k, lambda: gru(several[step])[0], lambda: lstm(several[step])[0])
         return step + 1, kept.write(step, each)
 
     _, kept = tf.while_loop(lambda step, _: step < 3, body, [0, kept])
-    return kept.stack() + tf.reduce_sum(rows, [1, 2, 3], keepdims=True)
+    return kept.stack() + tf.reduce_mean(rows)
 
 
 NETWORKS: Final = {build.__name__: build for build in (case, nested, loop, items)}

@@ -6,8 +6,8 @@ of which each write makes the next:
     before:  l = TensorListReserve(shape, n); Loop(l: TensorListSetItem(l, i, y)); TensorListStack(l, shape)
     after:   a, f = TensorArrayV3(n); Loop(f: TensorArrayWriteV3(a, i, y, f)); TensorArrayGatherV3(a, all, f)
 
-A list that any other op takes stays. An item that was never written has no value, as in TensorFlow 1; in a
-list it is zeros.
+A list that any other op takes stays. An item of a list that was never written is zeros; tf2onnx stacks only
+those that a loop writes, so the others are added.
 Source: tensorflow v2.21.0 core/ops/list_ops.cc, core/ops/data_flow_ops.cc, python/ops/tensor_array_ops.py
 _GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
 """
@@ -26,7 +26,8 @@ from cudnn_convert.graph.passes import inference
 _CARRIERS: Final = ops.SWITCHES | ops.MERGES | ops.ENTERS | ops.EXITS | ops.NEXT_ITERATIONS | {"Identity"}
 _FROM_TENSOR: Final = "TensorListFromTensor"
 _BEGINS: Final = frozenset({"TensorListReserve", _FROM_TENSOR})
-_READS: Final = frozenset({"TensorListGetItem", "TensorListStack", "TensorListLength"})
+_STACK: Final = "TensorListStack"
+_READS: Final = frozenset({"TensorListGetItem", _STACK, "TensorListLength"})
 _WRITE: Final = "TensorListSetItem"
 #: The type of a list, as an item of another.
 _VARIANT: Final = tf.variant.as_datatype_enum
@@ -94,12 +95,19 @@ class _Arrays:
                 members
                 and members.isdisjoint(others)
                 and all(self._is_within(name, around) for name in members)
+                and self._is_stacked_outside(begin, members, around)
             ):
                 self.begins |= dict.fromkeys(members, begin)
                 self._handles[begin, around] = self._name(f"{begin}/array")
 
     def _is_within(self, name: str, around: tuple[str, ...]) -> bool:
         return self._frames.get(name, ())[: len(around)] == around
+
+    def _is_stacked_outside(self, begin: str, members: set[str], around: tuple[str, ...]) -> bool:
+        """Whether a list that begins empty is stacked only in the loops that it begins in."""
+        stacks = [name for name in members if self._index.nodes[name].op == _STACK]
+        is_filled = self._index.nodes[begin].op == _FROM_TENSOR
+        return is_filled or all(self._frames.get(name, ()) == around for name in stacks)
 
     def _name(self, wanted: str) -> str:
         name = unique(wanted, self._taken)
@@ -129,9 +137,13 @@ class _Arrays:
                 size, shape = self._name(f"{name}/size"), self._shape(others[0])
                 yield node(size, "TensorArraySizeV3", [handle, flow])
                 every = yield from self._range(name, size)
+                is_filled = begin.op == _FROM_TENSOR
+                stacked = name if is_filled else self._name(f"{name}/written")
                 yield node(
-                    name, "TensorArrayGatherV3", [handle, every, flow], dtype=kind, element_shape=shape
+                    stacked, "TensorArrayGatherV3", [handle, every, flow], dtype=kind, element_shape=shape
                 )
+                if not is_filled:
+                    yield from self._fill(name, stacked, begin.input[1], kind)
 
     def _begin(self, old: NodeDef, kind: tf.DType, inputs: Sequence[str]) -> Iterator[NodeDef]:
         array = self._handles[old.name, self._frames.get(old.name, ())]
@@ -154,6 +166,25 @@ class _Arrays:
             yield node(old.name, "TensorArrayScatterV3", [array, every, inputs[0], f"{array}:1"], T=kind)
         else:
             self.moved |= {f"{old.name}:0": f"{array}:1", f"{old.name}:-1": f"^{array}"}
+
+    def _fill(self, name: str, stacked: str, count: str, kind: tf.DType) -> Iterator[NodeDef]:
+        """Add zeros to the items `stacked` until there are `count`, as the tensor `name`."""
+        words = "shape zero one first rest axis wanted missing sizes value zeros".split()
+        at = {word: self._name(f"{name}/fill_{word}") for word in words}
+        yield node(at["shape"], "Shape", [stacked], T=kind)
+        for word, value in (("zero", [0]), ("one", [1]), ("axis", 0)):
+            yield constant(at[word], np.array(value, np.int32), control=[f"^{at['shape']}"])
+        yield constant(at["value"], np.zeros((), kind.as_numpy_dtype), control=[f"^{at['shape']}"])
+        ends = [at["zero"], at["one"], at["one"]]
+        yield node(at["first"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32)
+        ends = [at["one"], at["zero"], at["one"]]
+        yield node(at["rest"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32, end_mask=1)
+        yield node(at["wanted"], "ExpandDims", [count, at["axis"]], T=tf.int32, Tdim=tf.int32)
+        yield node(at["missing"], "Sub", [at["wanted"], at["first"]], T=tf.int32)
+        parts = [at["missing"], at["rest"], at["axis"]]
+        yield node(at["sizes"], "ConcatV2", parts, T=tf.int32, Tidx=tf.int32, N=2)
+        yield node(at["zeros"], "Fill", [at["sizes"], at["value"]], T=kind, index_type=tf.int32)
+        yield node(name, "ConcatV2", [stacked, at["zeros"], at["axis"]], T=kind, Tidx=tf.int32, N=2)
 
     def _shape(self, name: str) -> tf.TensorShape:
         """The shape of items that a tensor states, unknown where it is no constant."""
