@@ -6,8 +6,9 @@ of which each write makes the next:
     before:  l = TensorListReserve(shape, n); Loop(l: TensorListSetItem(l, i, y)); TensorListStack(l, shape)
     after:   a, f = TensorArrayV3(n); Loop(f: TensorArrayWriteV3(a, i, y, f)); TensorArrayGatherV3(a, all, f)
 
-A list that any other op takes stays. An item of a list that was never written is zeros; tf2onnx stacks only
-those that a loop writes, so the others are added.
+A list that any other op takes stays, and one of a tensor that is written: a TensorArray takes each item once.
+An item of a list that was never written is zeros; tf2onnx stacks only those that a loop writes, so the others
+are added.
 Source: tensorflow v2.21.0 core/ops/list_ops.cc, core/ops/data_flow_ops.cc, python/ops/tensor_array_ops.py
 _GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
 """
@@ -59,7 +60,8 @@ def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
                 k for k, source in enumerate(graph.index.data_inputs(reader)) if split(source)[0] == name
             ]
             resizes = _RESIZES in reader.attr and reader.attr[_RESIZES].b
-            is_item = reader.op in _READS or (reader.op == _WRITE and not resizes)
+            is_written = reader.op == _WRITE and not resizes and begin.op != _FROM_TENSOR
+            is_item = reader.op in _READS or is_written
             if reader.op not in _CARRIERS and not (is_item and places == [0]):
                 return None
             if reader.name not in members:
@@ -169,22 +171,21 @@ class _Arrays:
 
     def _fill(self, name: str, stacked: str, count: str, kind: tf.DType) -> Iterator[NodeDef]:
         """Add zeros to the items `stacked` until there are `count`, as the tensor `name`."""
-        words = "shape zero one first rest axis wanted missing sizes value zeros".split()
+        words = "shape first rest wanted missing sizes value zeros".split()
         at = {word: self._name(f"{name}/fill_{word}") for word in words}
         yield node(at["shape"], "Shape", [stacked], T=kind)
-        for word, value in (("zero", [0]), ("one", [1]), ("axis", 0)):
-            yield constant(at[word], np.array(value, np.int32), control=[f"^{at['shape']}"])
+        axis = yield from self._constant(f"{name}/fill_axis", 0, after=at["shape"])
+        zero = yield from self._constant(f"{name}/fill_zero", [0], after=at["shape"])
+        one = yield from self._constant(f"{name}/fill_one", [1], after=at["shape"])
         yield constant(at["value"], np.zeros((), kind.as_numpy_dtype), control=[f"^{at['shape']}"])
-        ends = [at["zero"], at["one"], at["one"]]
-        yield node(at["first"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32)
-        ends = [at["one"], at["zero"], at["one"]]
+        yield self._gather(at["first"], at["shape"], zero, axis)
+        ends = [one, zero, one]
         yield node(at["rest"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32, end_mask=1)
-        yield node(at["wanted"], "ExpandDims", [count, at["axis"]], T=tf.int32, Tdim=tf.int32)
+        yield node(at["wanted"], "ExpandDims", [count, axis], T=tf.int32)
         yield node(at["missing"], "Sub", [at["wanted"], at["first"]], T=tf.int32)
-        parts = [at["missing"], at["rest"], at["axis"]]
-        yield node(at["sizes"], "ConcatV2", parts, T=tf.int32, Tidx=tf.int32, N=2)
-        yield node(at["zeros"], "Fill", [at["sizes"], at["value"]], T=kind, index_type=tf.int32)
-        yield node(name, "ConcatV2", [stacked, at["zeros"], at["axis"]], T=kind, Tidx=tf.int32, N=2)
+        yield node(at["sizes"], "ConcatV2", [at["missing"], at["rest"], axis], T=tf.int32, N=2)
+        yield node(at["zeros"], "Fill", [at["sizes"], at["value"]], T=kind)
+        yield node(name, "ConcatV2", [stacked, at["zeros"], axis], T=kind, N=2)
 
     def _shape(self, name: str) -> tf.TensorShape:
         """The shape of items that a tensor states, unknown where it is no constant."""
@@ -197,18 +198,27 @@ class _Arrays:
         """The first size of a tensor, as `size`."""
         shape = self._name(f"{scope}/shape")
         yield node(shape, "Shape", [source], T=self._graph.shapes.get_tensor_by_name(tensor(source)).dtype)
-        ends = [self._name(f"{scope}/{word}") for word in ("first", "last", "step")]
-        for end, value in zip(ends, (0, 1, 1), strict=True):
-            yield constant(end, np.array([value], np.int32), control=[f"^{shape}"])
-        yield node(size, "StridedSlice", [shape, *ends], T=tf.int32, Index=tf.int32, shrink_axis_mask=1)
+        zero = yield from self._constant(f"{scope}/axis", 0, after=shape)
+        yield self._gather(size, shape, zero, zero)
 
     def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
         """The numbers below a size; gives their name."""
-        start, step, every = (self._name(f"{scope}/{word}") for word in ("zero", "one", "all"))
-        for name, value in ((start, 0), (step, 1)):
-            yield constant(name, np.array(value, np.int32), control=[f"^{size}"])
-        yield node(every, "Range", [start, size, step], Tidx=tf.int32)
+        zero = yield from self._constant(f"{scope}/zero", 0, after=size)
+        one = yield from self._constant(f"{scope}/one", 1, after=size)
+        every = self._name(f"{scope}/all")
+        yield node(every, "Range", [zero, size, one])
         return every
+
+    def _constant(self, wanted: str, value: int | list[int], *, after: str) -> Generator[NodeDef, None, str]:
+        """An int32 constant in the loops that the op `after` is in; gives its name."""
+        name = self._name(wanted)
+        yield constant(name, np.array(value, np.int32), control=[f"^{after}"])
+        return name
+
+    def _gather(self, name: str, values: str, places: str, axis: str) -> NodeDef:
+        """Some of the int32 numbers `values`."""
+        inputs = [values, places, axis]
+        return node(name, "GatherV2", inputs, Tparams=tf.int32, Tindices=tf.int32, Taxis=tf.int32)
 
     def _enter(self, begin: str, around: tuple[str, ...]) -> Generator[NodeDef, None, str]:
         """The Enters that take an array's handle into the frames `around`; gives the last one's name."""

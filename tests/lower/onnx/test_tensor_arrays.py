@@ -41,6 +41,11 @@ def one_loop_in_another(x: Any) -> Any:
     return tf.map_fn(row, tf.range(4), fn_output_signature=tf.float32)
 
 
+def each_item_of_each(x: Any) -> Any:
+    """The inner loop has lists of the outer one's item."""
+    return tf.map_fn(lambda rows: tf.map_fn(lambda row: tf.tanh(row) - rows[0], rows), x)
+
+
 def in_a_branch(x: Any) -> Any:
     def body(step: Any, kept: Any) -> Any:
         return step + 1, tf.cond(
@@ -63,7 +68,7 @@ def as_many_as_there_are(x: Any) -> Any:
     return tf.while_loop(lambda step, _: step < kept.size(), body, [0, tf.zeros([2, 3])])[1]
 
 
-BUILDS = (each_item, several_types, one_loop_in_another, in_a_branch, as_many_as_there_are)
+BUILDS = (each_item, several_types, one_loop_in_another, each_item_of_each, in_a_branch, as_many_as_there_are)
 
 
 def flat(build: Any) -> node_defs.Graph:
@@ -102,8 +107,24 @@ def test_items_have_the_shape_of_what_they_come_from() -> None:
     graph = replace_lists(flat(each_item), ["y:0"])
     [read] = [node.name for node in graph.node if node.op == "TensorArrayReadV3"]
     assert graph.shapes.get_tensor_by_name(f"{read}:0").shape.as_list() == [2, 3]
+    shapes = [node.attr["element_shape"].shape for node in graph.node if node.op == "TensorArrayV3"]
+    assert [tf.TensorShape(shape) for shape in shapes if not shape.unknown_rank] == [tf.TensorShape([2, 3])]
     [gather] = [node for node in graph.node if node.op == "TensorArrayGatherV3"]
     assert tf.TensorShape(gather.attr["element_shape"].shape).as_list() == [2, 3]
+
+
+def test_items_of_a_list_that_begins_empty_have_the_shape_that_it_states() -> None:
+    def build(x: Any) -> Any:
+        kept = tf.TensorArray(tf.float32, 4, element_shape=[None, 3])
+
+        def step(k: Any, kept: Any) -> Any:
+            return k + 1, kept.write(k, tf.tanh(x[k]))
+
+        return tf.while_loop(lambda k, _: k < 4, step, [0, kept])[1].stack()
+
+    graph = replace_lists(flat(build), ["y:0"])
+    [array] = [node for node in graph.node if node.op == "TensorArrayV3"]
+    assert tf.TensorShape(array.attr["element_shape"].shape).as_list() == [None, 3]
 
 
 def test_a_handle_enters_a_loop_once() -> None:
@@ -140,6 +161,10 @@ def grown(x: Any) -> Any:
     return stack(more)
 
 
+def overwritten(x: Any) -> Any:
+    return stack(RAW.TensorListSetItem(input_handle=of_tensor(x), index=1, item=x[0]))
+
+
 def resized(x: Any) -> Any:
     item = {"index": 4, "item": x[0], "resize_if_index_out_of_bounds": True}
     return stack(RAW.TensorListSetItem(input_handle=of_tensor(x), **item))
@@ -162,7 +187,7 @@ def one_of_two(x: Any) -> Any:
     return stack(merged)
 
 
-@pytest.mark.parametrize("build", [pushed, grown, resized, list_of_lists, one_of_two])
+@pytest.mark.parametrize("build", [pushed, grown, overwritten, resized, list_of_lists, one_of_two])
 def test_any_other_list_stays(build: Any) -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(build(v1.placeholder(tf.float32, [None, 2, 3], "x")), name="y")
@@ -210,6 +235,29 @@ def test_lists_outside_of_loops(length: bool) -> None:
     assert [*late.input] == [f"^{array.name}"]
 
 
+def test_a_list_of_all_items_is_stacked_as_it_is() -> None:
+    """In a loop, and one that begins empty stays, for zeros may have to be added where it begins."""
+
+    def build(x: Any) -> Any:
+        full, empty = (
+            of_tensor(x),
+            RAW.TensorListReserve(element_shape=[2, 3], num_elements=4, element_dtype=tf.float32),
+        )
+
+        def body(step: Any, total: Any) -> Any:
+            partly = RAW.TensorListSetItem(input_handle=empty, index=step, item=x[0])
+            return step + 1, tf.tanh(total) + stack(full) + stack(partly)
+
+        return tf.while_loop(lambda step, _: step < 3, body, [0, x])[1]
+
+    before = flat(build)
+    after = replace_lists(before, ["y:0"])
+    assert sorted(lists(after)) == ["TensorListReserve", "TensorListSetItem", "TensorListStack"]
+    assert [node.op for node in after.node if node.op in ("Fill", "ConcatV2")] == []
+    np.testing.assert_array_equal(answer(after), answer(before))
+
+
 def test_a_graph_without_lists_is_the_same_object() -> None:
-    graph = node_defs.Graph(tf.Graph().as_graph_def())
+    x = node_defs.placeholder("x", tf.float32, tf.TensorShape([]))
+    graph = node_defs.Graph(tf.Graph().as_graph_def(), [x])
     assert replace_lists(graph, []) is graph
