@@ -175,11 +175,11 @@ class _Arrays:
         at = {word: self._name(f"{name}/fill_{word}") for word in words}
         yield node(at["shape"], "Shape", [stacked], T=kind)
         axis = yield from self._constant(f"{name}/fill_axis", 0, after=at["shape"])
-        zero = yield from self._constant(f"{name}/fill_zero", [0], after=at["shape"])
-        one = yield from self._constant(f"{name}/fill_one", [1], after=at["shape"])
+        first = yield from self._constant(f"{name}/fill_zero", [0], after=at["shape"])
+        second = yield from self._constant(f"{name}/fill_one", [1], after=at["shape"])
         yield constant(at["value"], np.zeros((), kind.as_numpy_dtype), control=[f"^{at['shape']}"])
-        yield self._gather(at["first"], at["shape"], zero, axis)
-        ends = [one, zero, one]
+        yield self._gather(at["first"], at["shape"], first, axis)
+        ends = [second, first, second]  # up to the end, whatever the second says, in steps of 1
         yield node(at["rest"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32, end_mask=1)
         yield node(at["wanted"], "ExpandDims", [count, axis], T=tf.int32)
         yield node(at["missing"], "Sub", [at["wanted"], at["first"]], T=tf.int32)
@@ -198,15 +198,15 @@ class _Arrays:
         """The first size of a tensor, as `size`."""
         shape = self._name(f"{scope}/shape")
         yield node(shape, "Shape", [source], T=self._graph.shapes.get_tensor_by_name(tensor(source)).dtype)
-        zero = yield from self._constant(f"{scope}/axis", 0, after=shape)
-        yield self._gather(size, shape, zero, zero)
+        axis = yield from self._constant(f"{scope}/axis", 0, after=shape)
+        yield self._gather(size, shape, axis, axis)
 
     def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
         """The numbers below a size; gives their name."""
-        zero = yield from self._constant(f"{scope}/zero", 0, after=size)
-        one = yield from self._constant(f"{scope}/one", 1, after=size)
+        start = yield from self._constant(f"{scope}/zero", 0, after=size)
+        step = yield from self._constant(f"{scope}/one", 1, after=size)
         every = self._name(f"{scope}/all")
-        yield node(every, "Range", [zero, size, one])
+        yield node(every, "Range", [start, size, step])
         return every
 
     def _constant(self, wanted: str, value: int | list[int], *, after: str) -> Generator[NodeDef, None, str]:
