@@ -167,6 +167,10 @@ class Index:
         """The nodes that read output `k` of `op`, or any of its outputs."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
+    def is_read(self, op: str) -> bool:
+        """Whether any node reads data of `op`."""
+        return any(self.consumers(op))
+
     def readers(self, op: str) -> Iterator[NodeDef]:
         """The nodes that read data of `op` or wait for it."""
         return (node for node, _, _ in self._consumers[op])
@@ -260,3 +264,10 @@ def unique(name: str, taken: Collection[str]) -> str:
         count += 1
         candidate = f"{name}_{count}"
     return candidate
+
+
+def claim(name: str, taken: set[str]) -> str:
+    """A name as `unique` chooses it, and add it to `taken`."""
+    claimed = unique(name, taken)
+    taken.add(claimed)
+    return claimed

@@ -29,10 +29,10 @@ from cudnn_convert.graph.index import (
     Index,
     NodeDef,
     all_nodes,
+    claim,
     library,
     split,
     tensor,
-    unique,
 )
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -166,18 +166,18 @@ class Graph:
         return import_checked(self)
 
     @cached_property
-    def entered(self) -> tf.Graph:
-        """`shapes` at the first iteration of each loop: those of its variables as they enter it.
+    def first_iteration(self) -> tf.Graph:
+        """The graph as `shapes` has it, with static shapes of the first iteration inside loops.
 
-        TensorFlow imports a loop variable without a shape, for it knows none of the next iteration.
+        TensorFlow imports a loop variable without a shape, because the next iteration may change it.
         """
-        entering = dict[str, NodeDef]()
+        initial = dict[str, NodeDef]()
         for merge in self.node:
             for name in self.index.data_inputs(merge) if merge.op in ops.MERGES else ():
                 enter = self.index.nodes[split(name)[0]]
-                if enter.op in ops.ENTERS:  # which has a shape only where its value never changes
-                    entering[merge.name] = identity(merge.name, enter.input[0], merge.attr["T"].type)
-        return import_checked(replace_nodes(self, entering)) if entering else self.shapes
+                if enter.op in ops.ENTERS:  # Enter itself has a shape only if it is constant
+                    initial[merge.name] = identity(merge.name, enter.input[0], merge.attr["T"].type)
+        return import_checked(replace_nodes(self, initial)) if initial else self.shapes
 
     @cached_property
     def functions(self) -> dict[str, FunctionDef]:
@@ -284,8 +284,7 @@ def _disable_evaluation(graph: GraphDef) -> GraphDef:
         if (dtype := _first_input(item)) is None:
             expected = "nodes that hold or take their values"
             raise InvalidModelError(item.name, expected=expected, found=f"{item.op}, which reads them")
-        name = unique(f"{item.name}/unevaluated", taken)
-        taken.add(name)
+        name = claim(f"{item.name}/unevaluated", taken)
         source = [item.input[0]]
         graph.node.append(
             node(name, "PlaceholderWithDefault", source, dtype=dtype, shape=tf.TensorShape(None))

@@ -158,8 +158,7 @@ def undrawable(plan: Plan) -> list[str]:
     if plan.graph is None:
         return []
     index = node_defs.Graph.of(plan.graph).index
-    read = (op for op, _ in map(split, plan.signature.inputs.values()))
-    asked = {op for op in read if next(index.consumers(op), None) is not None}
+    asked = {op for op, _ in map(split, plan.signature.inputs.values()) if index.is_read(op)}
     if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
         return []
     return [*_undrawable(plan, node_defs.import_graph(plan.graph), asked)]

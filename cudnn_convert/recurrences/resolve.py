@@ -169,15 +169,13 @@ def is_time_major(node: Any) -> bool:
 
 
 def read_inputs(graph: node_defs.Graph, node: Any) -> list[tf.Tensor]:
-    """The imported inputs of a node; where their rank is unknown, of the first iteration of loops."""
+    """The imported inputs of a node, with shapes of a loop's first iteration if the rank is unknown."""
     tensors = list(graph.shapes.get_operation_by_name(node.name).inputs)
     if all(tensors[position].shape.rank is not None for position in (INPUT, INPUT_H, INPUT_C)):
         return tensors
-    entered = graph.entered.get_operation_by_name(node.name).inputs
-    return [
-        tensor if tensor.shape.rank is not None else first
-        for tensor, first in zip(tensors, entered, strict=True)
-    ]
+    initial = graph.first_iteration.get_operation_by_name(node.name).inputs
+    pairs = zip(tensors, initial, strict=True)
+    return [tensor if tensor.shape.rank is not None else first for tensor, first in pairs]
 
 
 def describe_node(node: Any, tensors: Any) -> Facts:

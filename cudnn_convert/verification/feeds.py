@@ -191,10 +191,11 @@ def _generate(
 
 
 def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
-    """Dtype and shape of an input; one that nothing reads may be a scalar where its rank is unknown."""
-    there = seen.get_tensor_by_name(name)
-    is_unread = next(index.consumers(split(name)[0]), None) is None
-    return tf.TensorSpec([], there.dtype) if is_unread and there.shape.rank is None else there
+    """The dtype and shape to draw for an input: a scalar for an unread input of unknown rank."""
+    placeholder = seen.get_tensor_by_name(name)
+    if placeholder.shape.rank is None and not index.is_read(split(name)[0]):
+        return tf.TensorSpec([], placeholder.dtype)
+    return placeholder
 
 
 def _axes(shape: Any, roles: tuple[str, ...]) -> list[str | None]:

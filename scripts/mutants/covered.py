@@ -67,15 +67,16 @@ class Tests:
         return self._seconds[test]
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Tests that run a line of it; of a table, those that run a line naming it.
+        """Tests that run any line of the changed code; for a table, those that run a line naming it.
 
         First those of its own file, then those of its room; of each kind fast ones first, by turns.
         """
         contexts, scope = self._contexts(mutant.path), mutant.scope
         if scope is None:
             found = self._naming(mutant.table) or set[str]().union(*contexts.values())
-        else:  # part of a statement may have no line where Python begins one
-            found = _within(contexts, mutant.line, mutant.last) or _within(contexts, scope.first, scope.last)
+        else:  # Python counts part of a statement as run on the statement's own line
+            found = _tests_within(contexts, mutant.line, mutant.last)
+            found = found or _tests_within(contexts, scope.first, scope.last)
         return sorted(
             _in_turn(sorted(found, key=self.seconds)), key=lambda test: _distance(test, mutant.path)
         )
@@ -103,7 +104,8 @@ class Tests:
         return found
 
 
-def _within(contexts: Mapping[int, set[str]], first: int, last: int) -> set[str]:
+def _tests_within(contexts: Mapping[int, set[str]], first: int, last: int) -> set[str]:
+    """The tests that run a line from `first` to `last`."""
     return set[str]().union(*(contexts.get(line, ()) for line in range(first, last + 1)))
 
 

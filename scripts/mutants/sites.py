@@ -28,7 +28,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change; `site` and `variant` number it within its module, `line` to `last` are the changed code's.
+    """One change; `site` and `variant` number it within its module, `line` to `last` are its lines.
 
     `scope` is the outermost function around it, or None in what a module assigns to `table`.
     """

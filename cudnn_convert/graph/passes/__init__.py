@@ -1,7 +1,7 @@
 """Passes over a graph: each takes a graph and gives one.
 
 * inlining     : Inlines functions: all calls of a graph, or one body in place of one node.
-* cases        : Replaces switches of several branches by switches of two, which all other code knows.
+* cases        : Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
 * subgraphs    : Extracts the subgraph between inputs and outputs, and finds where it may be cut.
 * inference    : Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
 * tf1_ops      : Replaces ops of TensorFlow 1: reference variables and GatherTree.

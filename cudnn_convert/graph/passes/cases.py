@@ -1,4 +1,4 @@
-"""Replaces switches of several branches by switches of two, which all other code knows.
+"""Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
 
 TensorFlow lowers a Case of N branches to a `_SwitchN` for each input and a Merge of N for each output:
 
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import NodeDef, split, unique
+from cudnn_convert.graph.index import NodeDef, claim, split
 from cudnn_convert.graph.node_defs import Graph
 
 _SWITCH: Final = "_SwitchN"
@@ -25,7 +25,7 @@ OPS: Final = frozenset({"Case", "StatelessCase", _SWITCH})
 
 
 def split_cases(graph: Graph) -> Graph:
-    """Replace each `_SwitchN` by a chain of Switch nodes, each Merge of other than two by one of Merges."""
+    """Replace each `_SwitchN`, and each Merge of more or fewer than two inputs, by two-branch nodes."""
     if not any(node.op == _SWITCH for node in graph.node):
         return graph
     chains = _Chains({node.name for node in graph.node})
@@ -41,21 +41,19 @@ def split_cases(graph: Graph) -> Graph:
 
 
 class _Chains:
-    """Nodes in the place of others; `moved` are the outputs of those, as the nodes' inputs name them now."""
+    """Makes the chains; `moved` maps each output of a `_SwitchN` to its new name, as inputs are written."""
 
     def __init__(self, taken: set[str]) -> None:
         self.moved: dict[str, str] = {}
         self._taken = taken
-        #: By index and number of branches but the last: is it 0, if not is it 1, and so on.
+        #: By index tensor and number of comparisons: is it 0; if not, is it 1; and so on.
         self._conditions: dict[tuple[str, int], list[str]] = {}
 
     def _name(self, wanted: str) -> str:
-        name = unique(wanted, self._taken)
-        self._taken.add(name)
-        return name
+        return claim(wanted, self._taken)
 
     def split_switch(self, switch: NodeDef) -> Iterator[NodeDef]:
-        """An Identity, then a Switch for each branch but the last."""
+        """An Identity, then a Switch for each branch except the last."""
         source, index, *controls = switch.input
         dtype, last = switch.attr["T"].type, switch.attr["num_outs"].i - 1
         name = self._name(f"{switch.name}/input")
@@ -70,23 +68,22 @@ class _Chains:
         self.moved[f"{switch.name}:{last}"] = name
 
     def _compare(self, index: str, count: int) -> Iterator[NodeDef]:
-        """Compare an index with the numbers below `count`, which are constants of the index's own branch."""
+        """Compare an index with 0 to `count - 1`, each in the branch where the former were not equal."""
         op, k = split(index)
         conditions = self._conditions.setdefault((index, count), [])
         source = index
         for branch in range(count):
-            here, number, name, switch = (
-                self._name(f"{op}/{word}_{k}_{branch}") for word in ("here", "number", "is_branch", "passed")
-            )
-            yield node_defs.node(here, "Identity", [source], T=tf.int32)
-            yield node_defs.constant(number, np.array(branch, np.int32), control=[f"^{here}"])
-            yield node_defs.node(name, "Equal", [here, number], T=tf.int32)
-            yield node_defs.node(switch, "Switch", [here, name], T=tf.int32)
-            conditions.append(name)
+            words = ("index", "number", "is_equal", "else")
+            copied, number, condition, switch = (self._name(f"{op}/{word}_{k}_{branch}") for word in words)
+            yield node_defs.node(copied, "Identity", [source], T=tf.int32)
+            yield node_defs.constant(number, np.array(branch, np.int32), control=[f"^{copied}"])
+            yield node_defs.node(condition, "Equal", [copied, number], T=tf.int32)
+            yield node_defs.node(switch, "Switch", [copied, condition], T=tf.int32)
+            conditions.append(condition)
             source = switch
 
     def split_merge(self, merge: NodeDef) -> Iterator[NodeDef]:
-        """Merges of two, the last of the same name; an Identity of the only branch."""
+        """A chain of two-input Merge nodes, or an Identity of the only input; the last keeps the name."""
         sources = [name for name in merge.input if not name.startswith("^")]
         controls = [name for name in merge.input if name.startswith("^")]
         dtype, merged = tf.as_dtype(merge.attr["T"].type), sources.pop()

@@ -30,7 +30,7 @@ Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm
     before:  sum = AddV2(Mean, epsilon); Rsqrt(sum)
     after:   sum = Sub(Mean, epsilon/negated); Rsqrt(sum)
 
-`drop_waits`: removes what nodes wait for, of a graph without effects.
+`drop_waits`: removes the control inputs of nodes that have data inputs, in a graph without side effects.
 """
 
 from collections.abc import Collection, Iterable
@@ -288,10 +288,10 @@ def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
 
 
 def drop_waits(graph: Graph) -> Graph:
-    """Remove control inputs, but of nodes without inputs, which they place in a branch or loop.
+    """Remove the control inputs of nodes that have data inputs, in a graph without side effects.
 
-    For a graph without effects. Another runtime's converter takes a node that waits for both branches to
-    belong to both, and keeps a loop variable that only a wait needs.
+    A node without data inputs keeps them: they put it into its branch or loop. Converters of other runtimes
+    assign a node that waits for two branches to both, and keep loop variables that only a wait needs.
     """
 
     def inputs(node: NodeDef) -> list[str]:

@@ -220,9 +220,9 @@ _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements"
 
 
 def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
-    """Whether what the tensors or ops `keep` need has calls, or cuDNN nodes in branches or loops.
+    """Whether what the tensors or ops `keep` need has calls, a Case, or cuDNN nodes in branches or loops.
 
-    So too where it has a Case, which no other runtime than TensorFlow has.
+    Only TensorFlow's runtime has the op Case.
     """
     index, library = graph.index, graph.functions
     reaching = functions_reaching(graph, ops.CUDNN | cases.OPS)

@@ -6,9 +6,9 @@ of which each write makes the next:
     before:  l = TensorListReserve(shape, n); Loop(l: TensorListSetItem(l, i, y)); TensorListStack(l, shape)
     after:   a, f = TensorArrayV3(n); Loop(f: TensorArrayWriteV3(a, i, y, f)); TensorArrayGatherV3(a, all, f)
 
-A list that any other op takes stays, and one of a tensor that is written: a TensorArray takes each item once.
-An item of a list that was never written is zeros; tf2onnx stacks only those that a loop writes, so the others
-are added.
+A list that any other op takes stays. So does a list made from a tensor and then written: each item of a
+TensorArray can be written only once. Unwritten items of a list are zeros; tf2onnx stacks only items that a
+loop writes, so zeros are added for the rest.
 Source: tensorflow v2.21.0 core/ops/list_ops.cc, core/ops/data_flow_ops.cc, python/ops/tensor_array_ops.py
 _GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import NodeDef, split, tensor, unique
+from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
 from cudnn_convert.graph.passes import inference
 
@@ -51,18 +51,17 @@ def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
 
 
 def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
-    """The nodes that take or give a list; None where an op takes it that has no form for arrays."""
+    """The nodes that take or return a list; None if an op takes it that TensorArrays do not have."""
     members, todo = {begin.name}, [begin.name]
     while todo:
         name = todo.pop()
         for reader in graph.index.consumers(name):
-            places = [
-                k for k, source in enumerate(graph.index.data_inputs(reader)) if split(source)[0] == name
-            ]
+            inputs = graph.index.data_inputs(reader)
+            positions = [k for k, source in enumerate(inputs) if split(source)[0] == name]
             resizes = _RESIZES in reader.attr and reader.attr[_RESIZES].b
             is_written = reader.op == _WRITE and not resizes and begin.op != _FROM_TENSOR
             is_item = reader.op in _READS or is_written
-            if reader.op not in _CARRIERS and not (is_item and places == [0]):
+            if reader.op not in _CARRIERS and not (is_item and positions == [0]):
                 return None
             if reader.name not in members:
                 members.add(reader.name)
@@ -71,10 +70,9 @@ def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
 
 
 class _Arrays:
-    """Nodes in the place of those of lists.
+    """Replaces the nodes of lists by nodes of TensorArrays.
 
-    `begins` has the node that begins a list by each node of the list; `moved` are tensors that have another
-    name now.
+    `begins` maps each node of a list to the node that creates it, `moved` each renamed tensor to its name.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -112,12 +110,10 @@ class _Arrays:
         return is_filled or all(self._frames.get(name, ()) == around for name in stacks)
 
     def _name(self, wanted: str) -> str:
-        name = unique(wanted, self._taken)
-        self._taken.add(name)
-        return name
+        return claim(wanted, self._taken)
 
     def replace(self, old: NodeDef) -> Iterator[NodeDef]:
-        """The nodes in the place of one; the last has its name, but where a list begins without values."""
+        """The nodes that replace a node of a list; its output keeps its name, or is in `moved`."""
         begin = self._index.nodes[self.begins[old.name]]
         kind, name = tf.as_dtype(begin.attr["element_dtype"].type), old.name
         if old.op in _CARRIERS:
@@ -202,7 +198,7 @@ class _Arrays:
         yield self._gather(size, shape, axis, axis)
 
     def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
-        """The numbers below a size; gives their name."""
+        """A Range of the numbers below a size; returns its name."""
         start = yield from self._constant(f"{scope}/zero", 0, after=size)
         step = yield from self._constant(f"{scope}/one", 1, after=size)
         every = self._name(f"{scope}/all")
@@ -210,18 +206,18 @@ class _Arrays:
         return every
 
     def _constant(self, wanted: str, value: int | list[int], *, after: str) -> Generator[NodeDef, None, str]:
-        """An int32 constant in the loops that the op `after` is in; gives its name."""
+        """An int32 constant in the same loops as the op `after`; returns its name."""
         name = self._name(wanted)
         yield constant(name, np.array(value, np.int32), control=[f"^{after}"])
         return name
 
-    def _gather(self, name: str, values: str, places: str, axis: str) -> NodeDef:
-        """Some of the int32 numbers `values`."""
-        inputs = [values, places, axis]
+    def _gather(self, name: str, values: str, indices: str, axis: str) -> NodeDef:
+        """Gather int32 `values` at `indices`."""
+        inputs = [values, indices, axis]
         return node(name, "GatherV2", inputs, Tparams=tf.int32, Tindices=tf.int32, Taxis=tf.int32)
 
     def _enter(self, begin: str, around: tuple[str, ...]) -> Generator[NodeDef, None, str]:
-        """The Enters that take an array's handle into the frames `around`; gives the last one's name."""
+        """Enter nodes that take an array's handle into the loops `around`; returns the innermost handle."""
         if (begin, around) not in self._handles:
             outer = yield from self._enter(begin, around[:-1])
             name = self._handles[begin, around] = self._name(f"{begin}/enter")

@@ -152,8 +152,8 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
         copy.device = ""
         copy.attr.pop("_class", None)
         read = [tensor(name_of_input) for name_of_input in copy.input if not name_of_input.startswith("^")]
-        is_read = copy.op == "ReadVariableOp"
-        holder = index.maker(read[0], ops.HANDLE_CARRIERS) if is_read else copy
+        is_variable_read = copy.op == "ReadVariableOp"
+        holder = index.maker(read[0], ops.HANDLE_CARRIERS) if is_variable_read else copy
         if holder.op in ops.VARIABLES:
             kind = tf.as_dtype(holder.attr["dtype"].type)
             copy = node_defs.placeholder(name, kind, tf.TensorShape(holder.attr["shape"].shape))

@@ -123,10 +123,10 @@ def test_what_waits_for_a_placeholder_waits_for_the_new_one() -> None:
         with tf.control_dependencies([x]):
             late = tf.constant(2.0)
         tf.multiply(x, late, name="out")
-    found, moved = made(graph, "x:0")
+    extracted, moved = made(graph, "x:0")
     assert moved == {"x:0": "x:0"}
-    assert [name for name, op in ops(found).items() if op == "Placeholder"] == ["x"]
-    np.testing.assert_array_equal(answer(found, {"x:0": np.ones((1, 1, 3))}), 2 * np.ones((1, 1, 3)))
+    assert [name for name, op in ops(extracted).items() if op == "Placeholder"] == ["x"]
+    np.testing.assert_array_equal(answer(extracted, {"x:0": np.ones((1, 1, 3))}), 2 * np.ones((1, 1, 3)))
 
 
 def test_an_input_that_is_also_an_output() -> None:

@@ -97,9 +97,9 @@ def test_a_loop_answers_as_before(build: Any) -> None:
     assert lists(before)
     assert not lists(after)
     np.testing.assert_array_equal(answer(after), answer(before))
-    made = [node for node in after.node if node.op == "TensorArrayV3"]
+    arrays = [node for node in after.node if node.op == "TensorArrayV3"]
     assert all(
-        node.attr["identical_element_shapes"].b and not node.attr["clear_after_read"].b for node in made
+        node.attr["identical_element_shapes"].b and not node.attr["clear_after_read"].b for node in arrays
     )
 
 
