@@ -63,6 +63,7 @@ MORE = {
         cases_layers.beside_plain,
         cases_layers.text_classifier,
         cases_layers.adam,
+        cases_layers.op_layers,
         cases_wrappers.merge_modes_gru,
         cases_wrappers.time_distributed_nested,
         cases_wrappers.nested,

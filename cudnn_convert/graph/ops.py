@@ -4,6 +4,7 @@ A set that only one question asks stands beside that question.
 Source: tensorflow v2.21.0 core/ops (`*_ops.cc`), python/ops for what older versions wrote.
 """
 
+from pathlib import Path
 from typing import Final
 
 #: core/ops/cudnn_rnn_ops.cc.
@@ -99,3 +100,19 @@ PARSERS: Final = frozenset(
     "ParseExample ParseExampleV2 ParseSingleExample ParseSequenceExample ParseSequenceExampleV2 "
     "ParseSingleSequenceExample".split()
 )
+
+
+def _sections() -> dict[str, frozenset[str]]:
+    """Read the ops of each section of `pure_ops.txt`, by the heading's first word."""
+    sections: dict[str, set[str]] = {}
+    for block in Path(__file__).with_name("pure_ops.txt").read_text(encoding="utf-8").split("\n\n")[1:]:
+        heading, _, names = block.partition("\n")
+        sections.setdefault(heading.strip("# ").partition(":")[0], set()).update(names.split())
+    return {heading: frozenset(names) for heading, names in sections.items()}
+
+
+#: The ops that may run while verifying, as `safe_ops` checks.
+SECTIONS: Final = _sections()
+PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
+#: Those whose state between runs stays within the graph.
+STATEFUL: Final = SECTIONS["stateful"]

@@ -6,7 +6,6 @@ like the nodes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import UnsupportedModelError
@@ -14,34 +13,17 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import AnyGraph, FunctionDef, NodeDef, callees, walk
 from cudnn_convert.private import tf_private
 
-_LIST: Final = "pure_ops.txt"
-_STATEFUL: Final = "stateful"
 _SHOWN: Final = 3
 #: Functions that say the same of themselves: TensorFlow may call one in the place of the other
 #: (v2.21.0 core/grappler/optimizers/implementation_selector.cc).
 TWINS: Final = "api_implements"
 
 
-def _sections() -> dict[str, frozenset[str]]:
-    """Read the ops of each section of the list, by the heading's first word."""
-    sections: dict[str, set[str]] = {}
-    for block in Path(__file__).with_name(_LIST).read_text(encoding="utf-8").split("\n\n")[1:]:
-        heading, _, ops = block.partition("\n")
-        sections.setdefault(heading.strip("# ").partition(":")[0], set()).update(ops.split())
-    return {heading: frozenset(ops) for heading, ops in sections.items()}
-
-
-SECTIONS: Final = _sections()
-#: Ops whose state between runs stays within the graph.
-STATEFUL: Final = SECTIONS[_STATEFUL]
-PURE: Final[frozenset[str]] = frozenset().union(*SECTIONS.values())
-
-
 def is_pure(node: NodeDef) -> bool:
     """Whether the op of a node may run; the functions it calls are not checked."""
     if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
         return False
-    return node.op in PURE
+    return node.op in ops.PURE
 
 
 def refuse(

@@ -64,8 +64,8 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
         weights.attrs["backend"] = backend
         names = _layer_names(model)
         _put_names(weights, "layer_names", names)
-        for name in names:
-            _put(weights.create_group(name), model.weights.get(name, ()))
+        for name in names:  # an op's layer may be called as the folder of others: `clip`, `clip/Minimum`
+            _put(weights.require_group(name), model.weights.get(name, ()))
         if model.optimizer and compiled is not None:
             _put(file.create_group("optimizer_weights"), model.optimizer)
         for name, tensor in model.extras.items():

@@ -1,4 +1,7 @@
 """States, directions, plain layers beside CuDNN ones, a realistic classifier, training."""
+import tensorflow as tf
+
+from keras_fixtures import reproducible
 from keras_fixtures.record import Case
 from keras_fixtures.weights import Ids
 
@@ -101,6 +104,21 @@ def deferred(keras):
     model = keras.Sequential([keras.lstm(5), keras.layers.Dense(3)])
     model.build((None, 7, 4))
     return Case(model, [[(3, 7, 4)], [(2, 7, 4)]])
+
+
+def op_layers(keras):
+    """Ops of TensorFlow on what layers return, each of which becomes a TensorFlowOpLayer: arithmetic, a slice,
+    a split in two, a size; and the last one is an output."""
+    x = keras.Input((None, 4), name="x")
+    steps = keras.lstm(5, return_sequences=True, name="first")(1.0 - 0.5 * x)
+    halves = tf.split(keras.gru(6, return_sequences=True, name="second")(steps), 2, axis=-1)
+    mixed = tf.concat([halves[1], tf.nn.sigmoid(halves[0])], axis=-1)
+    label = keras.layers.Dense(3, name="label")(mixed[:, -1, :])
+    share = tf.reduce_max(steps, axis=[1, 2]) / tf.cast(tf.shape(steps)[1], tf.float32)
+    return Case(keras.Model(x, [label, share]), [[(3, 7, 4)], [(2, 12, 4)]])
+
+
+op_layers.while_saving = reproducible.attributes
 
 
 CASES = (

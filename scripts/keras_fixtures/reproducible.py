@@ -1,9 +1,12 @@
-"""The same bytes in every run: datasets without times, archives with a fixed date, updates in order."""
+"""The same bytes in every run: datasets without times, archives with a fixed date, attributes and
+updates in order.
+"""
 import contextlib
 import json
 import zipfile
 
 import h5py
+from google.protobuf import json_format
 
 
 @contextlib.contextmanager
@@ -19,6 +22,22 @@ def datasets():
         yield
     finally:
         h5py.Group.create_dataset = create
+
+
+@contextlib.contextmanager
+def attributes(_):
+    """Inside, the attributes of a NodeDef become JSON in the order of their names; a map of protobuf has none."""
+    to_dict = json_format.MessageToDict
+
+    def in_order(message):
+        described = to_dict(message)
+        return dict(described, attr=dict(sorted(described["attr"].items())))
+
+    json_format.MessageToDict = in_order
+    try:
+        yield
+    finally:
+        json_format.MessageToDict = to_dict
 
 
 def archive(path):

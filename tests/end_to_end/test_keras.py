@@ -60,8 +60,12 @@ SAME_BYTES: Final = {("keras", "encoder_decoder"), ("h5", "text_classifier")}
 
 
 def fits(sample: KerasFixture, form: str) -> bool:
-    """Keras 3 has no layer whose first axis is time; `predict` of tf_keras takes that axis for its batch."""
-    return not (form in ("keras", "h5") and sample.folder.name == "time_major")
+    """Keras 3 has no layer whose first axis is time; `predict` of tf_keras takes that axis for its batch.
+
+    Keras 3 has no layers of TensorFlow's ops either.
+    """
+    refused = {"keras": ("time_major", "op_layers"), "h5": ("time_major",)}
+    return sample.folder.name not in refused.get(form, ())
 
 
 def cases(first: Mapping[str, Collection[str]], *forms: str) -> Iterator[Any]:
@@ -114,9 +118,16 @@ def test_same_bytes_every_time(tmp_path: Path, form: str, name: str) -> None:
     assert Path(one["artifact"]).read_bytes() == Path(two["artifact"]).read_bytes()
 
 
-def test_time_major_is_refused_for_keras_3(out: Path) -> None:
-    sample = keras_fixture("tf.keras-1.15.5-time_major")
-    with pytest.raises(UnsupportedModelError, match=r"layer first: expected time_major=False, found True"):
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("time_major", "layer first: expected time_major=False, found True"),
+        ("op_layers", "layer tf_op_layer_sub: expected a layer of Keras 3, found TensorFlowOpLayer"),
+    ],
+)
+def test_layers_that_keras_3_lacks_are_refused(out: Path, case: str, message: str) -> None:
+    sample = keras_fixture(f"tf.keras-1.15.5-{case}")
+    with pytest.raises(UnsupportedModelError, match=message):
         cudnn_convert.convert(sample.path, out, format="keras", verify=False)
 
 

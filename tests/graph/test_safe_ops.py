@@ -15,7 +15,7 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
-from cudnn_convert.graph import node_defs, safe_ops
+from cudnn_convert.graph import node_defs, ops, safe_ops
 from cudnn_convert.graph.index import Index
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.model import Signature
@@ -35,35 +35,33 @@ DANGEROUS = [
 
 
 def registered() -> Any:
-    ops = op_def_pb2.OpList()
-    ops.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    return ops.op
+    listed = op_def_pb2.OpList()
+    listed.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
+    return listed.op
 
 
 REGISTERED = {op.name: op.is_stateful for op in registered()}
 
 
 def test_each_op_is_one_that_tensorflow_has_on_a_cpu() -> None:
-    assert len(safe_ops.PURE) > 600
-    assert sorted(safe_ops.PURE - REGISTERED.keys()) == []
+    assert len(ops.PURE) > 600
+    assert sorted(ops.PURE - REGISTERED.keys()) == []
     found = {kernel.op for kernel in kernels.get_all_registered_kernels().kernel}
     cpu = {k.op for k in kernels.get_all_registered_kernels().kernel if k.device_type in ("CPU", "DEFAULT")}
-    without = {op for op in safe_ops.PURE - cpu if op in found or not op.startswith("Cudnn")} - EXCHANGED
+    without = {op for op in ops.PURE - cpu if op in found or not op.startswith("Cudnn")} - EXCHANGED
     assert {op for op in without if not op.startswith("Cudnn")} == set()
 
 
 def test_only_one_section_is_of_stateful_ops() -> None:
     stateful = {op for op, is_stateful in REGISTERED.items() if is_stateful}
-    assert safe_ops.PURE & stateful == safe_ops.STATEFUL
-    assert safe_ops.PURE - stateful == safe_ops.PURE - safe_ops.STATEFUL
-    assert sum(map(len, safe_ops.SECTIONS.values())) == len(safe_ops.PURE), "an op stands in two sections"
-    assert len(safe_ops.SECTIONS) == 17
+    assert ops.PURE & stateful == ops.STATEFUL
+    assert ops.PURE - stateful == ops.PURE - ops.STATEFUL
+    assert sum(map(len, ops.SECTIONS.values())) == len(ops.PURE), "an op stands in two sections"
+    assert len(ops.SECTIONS) == 17
 
 
 def test_every_other_stateful_op_is_refused() -> None:
-    others = sorted(
-        op for op, is_stateful in REGISTERED.items() if is_stateful and op not in safe_ops.STATEFUL
-    )
+    others = sorted(op for op, is_stateful in REGISTERED.items() if is_stateful and op not in ops.STATEFUL)
     assert len(others) > 400
     assert [op for op in others if not refused(graph(op))] == []
 
@@ -71,7 +69,7 @@ def test_every_other_stateful_op_is_refused() -> None:
 @pytest.mark.parametrize("word", ["File", "Dataset", "Reader", "PyFunc", "Xla", "TPU", "Summary", "Iterator"])
 def test_no_op_of_the_list_is_called_after_what_it_must_not_touch(word: str) -> None:
     known = ("ShardedFile", "XlaDynamicUpdateSlice")
-    assert [op for op in safe_ops.PURE if word in op and not op.startswith(known)] == []
+    assert [op for op in ops.PURE if word in op and not op.startswith(known)] == []
 
 
 def graph(op: str, **attributes: Any) -> Any:

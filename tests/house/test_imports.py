@@ -40,7 +40,7 @@ ALLOWED = {
     "graph": "errors private model",
     "graph.passes": "errors private model graph",
     "recurrences": "errors private model weights graph graph.passes",
-    "keras.config": "errors model",
+    "keras.config": "errors model graph.ops",
     "keras": "errors private model weights graph recurrences keras.config",
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",

@@ -5,6 +5,6 @@
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 * values    : Values in a layer's config beside layers, in the form that Keras 2 builds.
 
-May import: errors, model.
+May import: errors, model, graph.ops.
 Entry: `validate.require`, which looks at every class before a layer is built.
 """

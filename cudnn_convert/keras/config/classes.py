@@ -270,7 +270,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
     """Notes on what a loader of Lambdas needs; `safe_mode`: whether it refuses code unasked."""
     coded: dict[str, str | None] = {}
     for path, entry in layer_tree.below(model):
-        if entry["class_name"] not in CODE:
+        if entry["class_name"] not in CODE - {layer_tree.OP_LAYER}:
             continue
         config = entry["config"] if is_lambda(entry) else {}
         if config.get("function_type") == "function":

@@ -12,6 +12,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 MODELS: Final = frozenset({"Model", "Functional", "Sequential"})
+#: One op of TensorFlow, whose NodeDef is in the config. The layer's name has a prefix that its config lacks.
+#: Source: tf_keras v2.21.0 src/engine/base_layer.py TensorFlowOpLayer.get_config; tensorflow v1.15.0 likewise.
+OP_LAYER: Final = "TensorFlowOpLayer"
+_OP_PREFIX: Final = "tf_op_layer_"
 #: Where the config of a layer holds other layers.
 _HELD: Final = ("layer", "backward_layer", "cell", "cells")
 
@@ -32,6 +36,8 @@ def layer_name(entry: Entry) -> str:
     """The name of a layer, "" where a config leaves it out."""
     config = entry["config"]
     name = config.get("name") if isinstance(config, Mapping) else None
+    if name and entry["class_name"] == OP_LAYER:
+        return f"{_OP_PREFIX}{name}"
     return str(name or entry.get("name") or "")
 
 

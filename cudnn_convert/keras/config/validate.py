@@ -6,7 +6,8 @@ layer's own class understands is left to that class.
 
 Layers of tf_keras itself may be built, none that brings code along: tf_keras (2.21, src/saving) runs what a
 config says while it builds from it, be it the byte code of a Lambda (layers/core/lambda_layer.py), any
-function of TensorFlow by its name (layers/core/tf_op_layer.py), or any module (saving/serialization_lib.py).
+function of TensorFlow by its name (layers/core/tf_op_layer.py), any op (engine/base_layer.py), or any module
+(saving/serialization_lib.py). Functions and ops that only compute may be called.
 Source: keras 2.2.4 engine/network.py, engine/sequential.py; tf_keras v2.21.0 src/engine/functional.py; keras
 v3.15 src/models/functional.py, src/saving/serialization_lib.py.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import ops
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
@@ -86,7 +88,7 @@ def _model(entry: Any, where: str) -> Iterator[Fault]:
         yield where, "class_name and config", _show(entry)
         return
     name, config = _own_name(entry), entry["config"]
-    if not isinstance(name, str | None) or entry.get("name", name) not in (None, name):
+    if not isinstance(name, str | None) or entry.get("name") not in (None, layer_tree.layer_name(entry)):
         yield where, "one name", _show(entry.get("name", name))
         return
     where = f"{where} {name}" if name else where
@@ -219,16 +221,32 @@ def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
     config = layer["config"] if isinstance(layer["config"], Mapping) else {}
     if class_name in classes.CODE:
-        function = str(config.get("function"))
-        if vouched.trust or (class_name in _OPS and _ARITHMETIC.fullmatch(function)):
+        if vouched.trust or _only_computes(class_name, config):
             return None
-        return Refused(label, f"{class_name} of {function}" if class_name in _OPS else class_name, runs=True)
+        node = config.get("node_def")
+        called = config.get("function") if class_name in _OPS else _of(node, "op")
+        return Refused(label, class_name if called is None else f"{class_name} of {called}", runs=True)
     if not classes.is_keras_class(layer):
         return Refused(label, classes.registration_name(layer), runs=False)
     named = (values.name_of(value) for key, value in config.items() if str(key).endswith("activation"))
     known = classes.ACTIVATIONS.union(vouched.tf_keras)
     strange = (name for name in named if isinstance(name, str) and name not in known)
     return next((Refused(label, name, runs=False) for name in strange), None)
+
+
+def _only_computes(class_name: str, config: Mapping[str, Any]) -> bool:
+    """Whether a layer calls a function or an op of TensorFlow without effects."""
+    if class_name in _OPS:
+        return _ARITHMETIC.fullmatch(str(config.get("function"))) is not None
+    node, constants = config.get("node_def"), layer_tree.children(config.get("constants"))
+    is_pure = class_name == layer_tree.OP_LAYER and str(_of(node, "op")) in ops.PURE - ops.STATEFUL
+    # An op may call functions, and tf_keras builds an object of a constant that is one.
+    return is_pure and not _has_key(node, "func") and not any(isinstance(c, Mapping) for c in constants)
+
+
+def _has_key(value: Any, key: str) -> bool:
+    below = any(_has_key(item, key) for item in layer_tree.children(value))
+    return below or (isinstance(value, Mapping) and key in value)
 
 
 def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str | None:

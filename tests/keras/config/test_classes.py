@@ -120,6 +120,7 @@ def test_notes_say_what_a_loader_needs() -> None:
             "config": config(name="by_name", function="twice", function_type="function"),
         },
         entry("TFOpLambda", "op", function="math.multiply"),
+        entry("TensorFlowOpLayer", "without_code", node_def={"op": "Mul"}),
     )
     runs = "code, op: code of the source is in the file, and runs where it is loaded"
     told = "code: its bytecode is of Python 3.7 or older, and runs in the very version that wrote it"

@@ -39,6 +39,32 @@ RUNS = {
 }
 
 
+def op_layer(op: Any, *, constants: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:
+    """One op of TensorFlow as a layer; its name has a prefix outside of its config."""
+    node = {"name": "op", "op": op, "input": ["x"], "attr": attributes}
+    config = layer("TensorFlowOpLayer", "op", node_def=node, constants=constants or {})
+    return {**config, "name": "tf_op_layer_op"}
+
+
+@pytest.mark.parametrize(
+    ("code", "op"),
+    [
+        (op_layer("WriteFile"), "WriteFile"),
+        (op_layer("PrintV2", output_stream={"s": "ZmlsZTovLy90bXAveA=="}), "PrintV2"),
+        (op_layer("RandomUniform"), "RandomUniform"),
+        (op_layer(["Mean"]), "['Mean']"),
+        (op_layer("PartitionedCall", f={"func": {"name": "f"}}), "PartitionedCall"),
+        (op_layer("Case", branches={"list": {"func": [{"name": "f"}]}}), "Case"),
+        (op_layer("Mean", constants={"1": {"class_name": "system", "module": "os"}}), "Mean"),
+    ],
+)
+def test_an_op_is_refused_that_does_more_than_compute(code: dict[str, Any], op: str) -> None:
+    expected = ("tf_op_layer_op", f"TensorFlowOpLayer of {op}", True)
+    assert found(row(code)) == [expected]
+    assert found(row(layer("TimeDistributed", "outer", layer=code))) == [expected]
+    assert not found(row(code), Vouched(trust=True))
+
+
 @pytest.mark.parametrize("class_name", RUNS)
 def test_code_is_refused_wherever_it_stands(class_name: str) -> None:
     code = RUNS[class_name]
@@ -51,7 +77,8 @@ def test_code_is_refused_wherever_it_stands(class_name: str) -> None:
         row({**layer("Dense", "outer"), "inbound_nodes": [[["x", 0, 0, {"mask": code}]]]}),
         row(row(code)),
     ):
-        assert found(model) == [("it", class_name, True)]
+        name = "tf_op_layer_it" if class_name == "TensorFlowOpLayer" else "it"
+        assert found(model) == [(name, class_name, True)]
         assert not found(model, Vouched(trust=True))
 
 
@@ -89,6 +116,7 @@ def test_what_keras_itself_brings() -> None:
             layer("Activation", activation={"class_name": "LeakyReLU", "config": {"alpha": 0.1}}),
             layer("TFOpLambda", function="math.reduce_sum"),
             layer("SlicingOpLambda", function="__operators__.getitem"),
+            op_layer("Mean", constants={"1": [1, 2]}, keep_dims={"b": False}),
         )
     )
 
@@ -204,6 +232,8 @@ def test_sound_models_pass() -> None:
     newer = {"args": [tensor], "kwargs": {"mask": None}}
     nested = functional()
     nested["config"]["layers"].append(claimed_layer("Dense", "last", newer))
+    nested["config"]["layers"].append(op_layer("Mean"))
+    nested["config"]["output_layers"] = ["tf_op_layer_op", 0, 0]
     for config in (
         functional(),
         claimed_row(),
@@ -238,6 +268,7 @@ LAYERS = ("config", "layers")
         (put(*LAYERS, value={}), "model m: expected a list of layers, found {}"),
         (put(*LAYERS, 1, value="both"), "layer: expected class_name and config, found 'both'"),
         (put(*LAYERS, 2, "name", value="other"), "layer: expected one name, found 'other'"),
+        (put(*LAYERS, 2, value={**op_layer("Mean"), "name": "op"}), "layer: expected one name, found 'op'"),
         (put(*LAYERS, 2, "config", value=[]), "layer dense: expected a config by names, found []"),
         (put("build_config", value=[1]), "model m: expected a build_config by names, found [1]"),
         (put(*LAYERS, 2, "inbound_nodes", value=7), "layer dense: expected a list of inbound_nodes, found 7"),
