@@ -13,7 +13,7 @@ from typing import Any, Final
 
 MODELS: Final = frozenset({"Model", "Functional", "Sequential"})
 #: One op of TensorFlow, whose NodeDef is in the config. The layer's name has a prefix that its config lacks.
-#: Source: tf_keras v2.21.0 src/engine/base_layer.py TensorFlowOpLayer.get_config; tensorflow v1.15.0 likewise.
+#: Source: tf_keras v2.21.0 src/engine/base_layer.py TensorFlowOpLayer; tensorflow v1.15.0 likewise.
 OP_LAYER: Final = "TensorFlowOpLayer"
 _OP_PREFIX: Final = "tf_op_layer_"
 #: Where the config of a layer holds other layers.
