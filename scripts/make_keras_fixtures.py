@@ -75,6 +75,7 @@ MORE = {
     "tf_keras-2.21.0": cases_archive.CASES + cases_layers.SINCE_TF_1_13 + (
         cases_layers.stateful_lstm,
         cases_layers.adam,
+        cases_layers.op_layers,
         cases_layers.text_classifier,
         cases_wrappers.nested,
         cases_custom.lambda_harmless,

@@ -359,7 +359,10 @@ def _functional(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     for layer in layer_tree.layer_entries(entry):
         name = str(layer.get("name") or layer_tree.layer_name(layer))
         here = f"{path}/{name}".strip("/")
+        reasons = len(log.reasons)
         translated = translate_entry(layer, here, log)
+        if len(log.reasons) > reasons:
+            continue
         try:
             inbound = [calls.node(node, layer) for node in layer.get("inbound_nodes", [])]
         except (ValueError, TypeError, KeyError, IndexError) as cause:

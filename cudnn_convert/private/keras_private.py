@@ -78,8 +78,9 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def tf1_layers() -> dict[str, Any]:
-    """The layers of TensorFlow 1 by their class names, and a LayerNormalization in plain ops."""
+    """The layers of TensorFlow 1 by their class names, and those that change in its graphs."""
     import tf_keras
+    from tf_keras.src.layers.core import tf_op_layer
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
@@ -87,6 +88,16 @@ def tf1_layers() -> dict[str, Any]:
 
         def _fused_can_be_used(self, ndims: int) -> bool:
             return False
+
+    class TFOpLambda(tf_op_layer.TFOpLambda):  # type: ignore[misc]
+        """Is part of a model where its first argument is a number: version 1 looks at that one alone."""
+
+        def __call__(self, *args: Any, **named: Any) -> Any:
+            outputs = super().__call__(*args, **named)
+            given = any(_is_of_model(value) for value in tf.nest.flatten((args, named)))
+            if given and not any(map(_is_of_model, tf.nest.flatten(outputs))):
+                return self._set_connectivity_metadata(args, named, outputs)
+            return outputs
 
     return {
         "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
@@ -96,7 +107,13 @@ def tf1_layers() -> dict[str, Any]:
         "LSTMCell": lstm_v1.LSTMCell,
         "GRUCell": gru_v1.GRUCell,
         "LayerNormalization": LayerNormalization,
+        "TFOpLambda": TFOpLambda,
     }
+
+
+def _is_of_model(value: Any) -> bool:
+    """Whether a value is a tensor that a layer of a model returned."""
+    return hasattr(value, "_keras_history")
 
 
 def legacy_layer() -> Any:

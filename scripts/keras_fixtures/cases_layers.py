@@ -107,8 +107,8 @@ def deferred(keras):
 
 
 def op_layers(keras):
-    """Ops of TensorFlow on what layers return, each of which becomes a TensorFlowOpLayer: arithmetic, a slice,
-    a split in two, a size; and the last one is an output."""
+    """Ops of TensorFlow on what layers return, each of which becomes a layer (TensorFlowOpLayer, TFOpLambda):
+    arithmetic, a slice, a split in two, a size; and the last one is an output."""
     x = keras.Input((None, 4), name="x")
     steps = keras.lstm(5, return_sequences=True, name="first")(1.0 - 0.5 * x)
     halves = tf.split(keras.gru(6, return_sequences=True, name="second")(steps), 2, axis=-1)

@@ -121,6 +121,23 @@ def test_tf_keras_builds_for_inference_with_loops_of_tensorflow_1() -> None:
     assert tf.compat.v1.control_flow_v2_enabled()
 
 
+def test_an_op_of_a_number_and_a_tensor_is_part_of_a_model_of_tf_keras() -> None:
+    """TFOpLambda, as tf_keras writes `1.0 - y` of a layer's result."""
+    config = {"name": "op", "function": "math.subtract"}
+    with tf.Graph().as_default(), keras_private.build_for_inference():
+        tf_keras.layers.Dense(2)(tf_keras.Input([3]))  # gives layers their bases of version 1
+        op = keras_private.tf1_layers()["TFOpLambda"].from_config(config)
+        x = tf_keras.Input([3])
+        model = tf_keras.Model(x, op(1.0, y=x))
+        assert [layer.name for layer in model.layers[1:]] == ["op"]
+        with tf.compat.v1.Session() as session:
+            given = np.array([[1, 2, 4]], np.float32)
+            answer = session.run(model.output, {model.input: given})
+            again = session.run(model(tf.constant(given)))
+    np.testing.assert_array_equal(answer, [[0, -1, -3]])
+    np.testing.assert_array_equal(again, answer)
+
+
 def test_keras_traces_as_beside_a_gpu() -> None:
     layer = keras.layers.LSTM(4)
     layer.build((2, 5, 3))

@@ -177,9 +177,11 @@ def _is_size(value: Any) -> bool:
 _OPS: Final = frozenset({"TFOpLambda", "SlicingOpLambda"})
 #: Functions of TensorFlow that only compute.
 _ARITHMETIC: Final = re.compile(
-    r"(math|nn|linalg|__operators__)\.\w+|(compat\.v1\.)?(shape|gather|transpose|squeeze|expand_dims)|"
-    r"cast|clip_by_value|concat|identity|ones_like|one_hot|pad|repeat|reshape|reverse|slice|split|stack|"
-    r"strided_slice|tile|unstack|where|zeros_like"
+    r"(compat\.v1\.)?((math|nn|linalg|signal|__operators__)\.\w+|argsort|boolean_mask|broadcast_to|cast|"
+    r"clip_by_norm|clip_by_value|concat|cumsum|expand_dims|eye|fill|gather|gather_nd|identity|meshgrid|"
+    r"norm|one_hot|ones|ones_like|pad|range|rank|repeat|reshape|reverse|reverse_sequence|roll|"
+    r"sequence_mask|shape|size|slice|sort|split|squeeze|stack|stop_gradient|strided_slice|tensordot|tile|"
+    r"transpose|unstack|where|zeros|zeros_like)"
 )
 
 

@@ -34,6 +34,7 @@ RUNS = {
     "Lambda": layer("Lambda", function=["4wEA", None, None]),
     "TFOpLambda of io.gfile.rmtree": layer("TFOpLambda", function="io.gfile.rmtree"),
     "TFOpLambda of nn.softmax.__globals__": layer("TFOpLambda", function="nn.softmax.__globals__"),
+    "TFOpLambda of compat.v1.io.write_file": layer("TFOpLambda", function="compat.v1.io.write_file"),
     "ClassMethod": layer("ClassMethod", cls_symbol="io.gfile.GFile", method_name="x"),
     "TensorFlowOpLayer": layer("TensorFlowOpLayer", node_def="op: 'WriteFile'"),
 }
@@ -115,6 +116,8 @@ def test_what_keras_itself_brings() -> None:
             layer("Dense", activation="relu", kernel_initializer=layer("Mine"), dtype=layer("Policy")),
             layer("Activation", activation={"class_name": "LeakyReLU", "config": {"alpha": 0.1}}),
             layer("TFOpLambda", function="math.reduce_sum"),
+            layer("TFOpLambda", function="compat.v1.pad"),
+            layer("TFOpLambda", function="gather_nd"),
             layer("SlicingOpLambda", function="__operators__.getitem"),
             op_layer("Mean", constants={"1": [1, 2]}, keep_dims={"b": False}),
         )
