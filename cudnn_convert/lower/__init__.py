@@ -1,10 +1,12 @@
 """Lowerings: cuDNN recurrences become ops that run on a CPU.
 
-* block_lstm: Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
-* tflite    : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
-* search    : Traces a search over a model's steps, and adds it to a graph that has the model.
-* tensorflow: The lowering to TensorFlow ops that have CPU kernels in every build.
-* onnx      : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
+* block_lstm   : Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
+* tensor_lists : Replaces TensorLists of loops by TensorArrays, which the next step converts.
+* tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
+* tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
+* search       : Traces a search over a model's steps, and adds it to a graph that has the model.
+* tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.
+* onnx         : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
 May import: errors, private, decode, model, weights, graph, graph.passes, recurrences, lower.tensorflow.
 Entry: `tensorflow.lower.lower`, `onnx.convert.lower`, `tflite.lower_tflite`, each for a whole graph.

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, ops, session
-from cudnn_convert.graph.index import INPUT, split, tensor, unique
-from cudnn_convert.graph.passes import inference, tf1_ops
-from cudnn_convert.lower import block_lstm
+from cudnn_convert.graph import control_flow, node_defs, ops, session
+from cudnn_convert.graph.index import INPUT, claim, split, tensor, unique
+from cudnn_convert.graph.passes import inference, inlining, tf1_ops
+from cudnn_convert.lower import block_lstm, tensor_arrays, tensor_lists
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.unroll import State
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps, times
@@ -56,7 +57,10 @@ def lower_tflite(
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    lowered = _drop_checks(_single(node_defs.copy_graph(inference.drop_waits(lowered))))
+    lowered = tensor_lists.replace_lists(inference.drop_waits(_inline_lists(lowered, ends)), ends)
+    lowered = tensor_arrays.replace_arrays(lowered, ends)
+    lowered = _keep_ends(_keep_switches(_slice_squeezed(lowered)), ends)
+    lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -103,6 +107,88 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
             added.append(node_defs.identity(name, node.input[INPUT], dtype))
             inputs = [name, *node.input[INPUT + 1 :]]
             changes[node.name] = node_defs.copy_node(node, inputs=inputs)
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _inline_lists(graph: node_defs.Graph, ends: Sequence[str]) -> node_defs.Graph:
+    """Lay loops and branches flat that take lists: the converter knows lists of static shapes alone."""
+    bodies = (node for function in graph.library.function for node in function.node_def)
+    around = {node.op for node in bodies if node.op.startswith("TensorList")}
+    return inlining.inline_functions(graph, ends, around=around) if around else graph
+
+
+def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each Squeeze that leaves several open sizes by a StridedSlice.
+
+    The converter of v2.21.0 fails on such a Squeeze behind a Transpose ("failed to satisfy constraint").
+    """
+    changes, added, taken = {}, [], {node.name for node in graph.node}
+    for node in graph.node:
+        dims = node.attr["squeeze_dims"].list.i if node.op == "Squeeze" else ()
+        shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape if dims else None
+        if shape is None or shape.rank is None:
+            continue
+        squeezed = {dim % shape.rank for dim in dims}
+        kept = [k for k in range(shape.rank) if k not in squeezed]
+        if sum(shape[k] is None for k in kept) < 2:
+            continue
+        # An Identity, since a constant cannot wait for one output of a Switch.
+        source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
+        begin, end = np.zeros(shape.rank, np.int32), np.ones(shape.rank, np.int32)
+        names = [claim(f"{node.name}/{word}", taken) for word in ("begin", "end", "strides")]
+        added.append(source)
+        for name, value in zip(names, (begin, end, end), strict=True):
+            added.append(node_defs.constant(name, value, control=[f"^{source.name}"]))
+        whole = sum(1 << k for k in kept)
+        changes[node.name] = node_defs.node(
+            node.name,
+            "StridedSlice",
+            [source.name, *names],
+            T=tf.as_dtype(node.attr["T"].type),
+            Index=tf.int32,
+            begin_mask=whole,
+            end_mask=whole,
+            shrink_axis_mask=sum(1 << k for k in squeezed),
+        )
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:
+    """Add a Switch to each loop variable that only the loop's condition reads.
+
+    The converter expects one of each. Source: tensorflow v2.21.0 compiler/tf2xla/functionalize_while.cc.
+    """
+    index, taken = graph.index, {node.name for node in graph.node}
+    frames = control_flow.frames(index)
+    conditions = {frames[node.name]: node.name for node in graph.node if node.op == "LoopCond"}
+    changes, added = {}, []
+    for merge in graph.node:
+        later = [index.nodes[split(source)[0]] for source in index.data_inputs(merge)]
+        later = [node for node in later if node.op in ops.NEXT_ITERATIONS]
+        switched = any(reader.op in ops.SWITCHES for reader in index.consumers(merge.name, 0))
+        if merge.op not in ops.MERGES or not later or switched:
+            continue
+        switch, read = (claim(f"{merge.name}/{word}", taken) for word in ("switch", "read"))
+        kind = merge.attr["T"].type
+        inputs = [merge.name, conditions[frames[merge.name]]]
+        added.append(node_defs.node(switch, "Switch", inputs, T=tf.as_dtype(kind)))
+        added.append(node_defs.identity(read, f"{switch}:1", kind))
+        changes[later[0].name] = node_defs.copy_node(later[0], inputs=[*later[0].input, f"^{read}"])
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _keep_ends(graph: node_defs.Graph, ends: Sequence[str]) -> node_defs.Graph:
+    """Insert an Identity, of the old name, behind each end of a loop or branch that is in the signature.
+
+    The converter makes functions of loops and branches, whose nodes it does not find again.
+    """
+    changes, added = {}, []
+    for name in dict.fromkeys(split(end)[0] for end in ends):
+        node = graph.index.nodes[name]
+        if node.op in ops.EXITS | ops.MERGES:
+            renamed = node_defs.copy_node(node, name=unique(f"{name}/end", graph.index.nodes))
+            added.append(renamed)
+            changes[name] = node_defs.identity(name, renamed.name, node.attr["T"].type)
     return node_defs.replace_nodes(graph, changes, added)
 
 

@@ -191,7 +191,7 @@ def test_kernels_of_tensorflow_are_written_only_unproven(tmp_path: Path) -> None
         cudnn_convert.verify(source, out)
 
 
-def test_a_loop_over_tensor_arrays_is_refused_op_by_op(tmp_path: Path) -> None:
+def test_a_loop_over_fused_cells_is_refused_op_by_op(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError) as refused:
         cudnn_convert.convert(fixture("1.15.5-block_cell_loop").prefix, tmp_path / "out", format="tflite")
     cure = "found LSTMBlockCell; choose --format savedmodel or frozen"  # a cut would leave no recurrence

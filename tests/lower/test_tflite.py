@@ -14,6 +14,7 @@ from support.graphs import drawing, ops
 from support.tiers import combinations, some
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower import tflite
 from cudnn_convert.lower.tflite import FORM
@@ -138,6 +139,104 @@ def test_checks_of_shapes_stay_where_they_are_known_to_hold() -> None:
     with session(made, {}) as running:
         found = running.run(["known:0", "unknown:0"], {"a:0": np.ones((5, 2))})
     assert [value.shape for value in found] == [(5, 2), (5, 2)]
+
+
+# What the converter fails on, written in another way.
+
+
+def lite_answers(graph: Any, given: dict[str, Any], wanted: list[str]) -> list[Any]:
+    """What the file that the converter makes of a lowered graph answers, by the names of tensors."""
+    with node_defs.import_graph(graph).as_default() as imported, v1.Session() as running:
+        ends = [[imported.get_tensor_by_name(name) for name in names] for names in (given, wanted)]
+        content = v1.lite.TFLiteConverter.from_session(running, *ends).convert()
+    run = tf.lite.Interpreter(model_content=content)
+    for detail, value in zip(run.get_input_details(), given.values(), strict=True):
+        run.resize_tensor_input(detail["index"], np.shape(value))
+    run.allocate_tensors()
+    for detail, value in zip(run.get_input_details(), given.values(), strict=True):
+        run.set_tensor(detail["index"], value)
+    run.invoke()
+    return [run.get_tensor(detail["index"]) for detail in run.get_output_details()]
+
+
+@pytest.fixture
+def loops_of_tensorflow_1() -> Any:
+    v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("loops_of_tensorflow_1")
+def test_ends_of_loops_and_branches_are_outputs() -> None:
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", [None, 2], "a")
+        _, grown = v1.while_loop(lambda k, _: k < 3, lambda k, b: (k + 1, tf.tanh(b) + a), [0, a])
+        chosen = v1.cond(tf.reduce_sum(a) > 0, lambda: grown * 2, lambda: a)
+    assert [value.op.type for value in (grown, chosen)] == ["Exit", "Merge"]
+    ends = ["a:0", grown.name, chosen.name]
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=ends).graph
+    nodes = {node.name: node for node in made.node}
+    for value in (grown, chosen):
+        end = nodes[value.op.name]
+        assert (end.op, nodes[end.input[0]].op) == ("Identity", value.op.type)
+    given = {"a:0": np.array([[1, 2], [-1, 4]], np.float32)}
+    with v1.Session(graph=graph) as running:
+        expected = running.run(ends[1:], given)
+    for answer, value in zip(lite_answers(made, given, ends[1:]), expected, strict=True):
+        np.testing.assert_allclose(answer, value, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("loops_of_tensorflow_1")
+def test_a_variable_that_only_the_condition_reads_has_a_switch() -> None:
+    def body(k: Any, total: Any, _: Any) -> Any:
+        return k + 1, total + a, tf.reduce_sum(total) < 9
+
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", [None, 2], "a")
+        loop = v1.while_loop(lambda k, _, go: tf.logical_and(k < 9, go), body, [0, a, tf.constant(True)])
+        tf.identity(loop[1], "y")
+    source = node_defs.prune(node_defs.Graph(graph.as_graph_def()), ["y:0"])
+    made = tflite.lower_tflite(source, [], {}, ends=["a:0", "y:0"]).graph
+    index = node_defs.Graph.of(made).index
+    merges = [node for node in source.node if node.op == "Merge"]
+    assert len(merges) == 3
+    for merge in merges:
+        assert [node.op for node in index.consumers(merge.name)].count("Switch") == 1
+    added = {*index.nodes} - {*source.index.nodes}
+    assert sorted(index.nodes[name].op for name in added) == ["Identity", "Switch"]
+    given = {"a:0": np.array([[1, 2], [-1, 1]], np.float32)}
+    with v1.Session(graph=graph) as running:
+        expected = running.run("y:0", given)
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "is_sliced"),
+    [
+        ([None, None, 1], [2], True),
+        ([None, 1, None, 1], [-1, 1], True),
+        ([1, None, None, 3], [0], True),
+        ([None, 3, 1], [2], False),
+        ([None, None, 1], [], False),
+        (None, [1], False),
+    ],
+)
+def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: Any, is_sliced: bool) -> None:
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", shape, "a")
+        order = a if shape is None else tf.transpose(a, [*range(len(shape))][::-1])
+        axes = axes if shape is None else [len(shape) - 1 - axis % len(shape) for axis in axes]
+        tf.identity(tf.squeeze(order, axes or None, name="narrow"), "y")
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    assert ops(made)["narrow"] == ("StridedSlice" if is_sliced else "Squeeze")
+    if is_sliced:
+        sizes = [size or k + 2 for k, size in enumerate(shape)]
+        given = {"a:0": np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)}
+        with v1.Session(graph=graph) as running:
+            expected = running.run("y:0", given)
+        known = node_defs.Graph.of(made).shapes.get_tensor_by_name("y:0").shape
+        assert known.as_list() == graph.get_tensor_by_name("y:0").shape.as_list()
+        np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
 # The loop for TensorFlow Lite, run step by step in Python, against the float64 reference.

@@ -21,10 +21,13 @@ ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
 GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alone}
 
 
-#: Their steps lie in TensorArrays, or rows in several variables, or they print: ops TensorFlow Lite lacks.
+#: They have cells of fused ops, or rows in several variables, or they print: ops TensorFlow Lite lacks.
 FLEXIBLE = (
-    *("block_cell_bidirectional", "block_cell_clip", "block_cell_loop", "compatible_gru_loop"),
-    *("decode_attention", "decode_beam", "decoder_inputs", "partitioned", "printed_scatter"),
+    "block_cell_bidirectional",
+    "block_cell_clip",
+    "block_cell_loop",
+    "partitioned",
+    "printed_scatter",
 )
 #: The format that a case of every kind goes to: what stands right of `Model` never asks which reader ran.
 WITH_ALL = "onnx"

@@ -1,7 +1,6 @@
 """The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
 * convert          : Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
-* tensor_arrays    : Replaces TensorLists of loops by TensorArrays, which tf2onnx converts.
 * fused_nodes      : Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.
 * search           : A search over a model's steps: a Loop whose body is the model's own ONNX graph.
@@ -10,6 +9,6 @@
 * tf2onnx_private  : Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
 
 May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.block_lstm,
-lower.search.
+lower.search, lower.tensor_lists.
 Entry: `convert.lower` for a graph, `finish.lower` for one recurrence.
 """

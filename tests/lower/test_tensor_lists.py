@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.passes.inlining import inline_functions
-from cudnn_convert.lower.onnx.tensor_arrays import replace_lists
+from cudnn_convert.lower.tensor_lists import replace_lists
 
 v1 = tf.compat.v1
 RAW = tf.raw_ops
@@ -68,7 +68,21 @@ def as_many_as_there_are(x: Any) -> Any:
     return tf.while_loop(lambda step, _: step < kept.size(), body, [0, tf.zeros([2, 3])])[1]
 
 
-BUILDS = (each_item, several_types, one_loop_in_another, each_item_of_each, in_a_branch, as_many_as_there_are)
+def that_grows(x: Any) -> Any:
+    """As many items as the numbers decide."""
+
+    def body(step: Any, kept: Any, total: Any) -> Any:
+        return step + 1, kept.write(step, tf.tanh(x[step])), total + tf.reduce_sum(tf.abs(x[step]))
+
+    kept = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[2, 3])
+    loop = tf.while_loop(lambda step, _, total: total < 12.0, body, [0, kept, 0.0])
+    return loop[1].stack()
+
+
+BUILDS = (
+    *(each_item, several_types, one_loop_in_another, each_item_of_each, in_a_branch, as_many_as_there_are),
+    that_grows,
+)
 
 
 def flat(build: Any) -> node_defs.Graph:
@@ -98,6 +112,7 @@ def test_a_loop_answers_as_before(build: Any) -> None:
     assert not lists(after)
     np.testing.assert_array_equal(answer(after), answer(before))
     arrays = [node for node in after.node if node.op == "TensorArrayV3"]
+    assert {node.attr["dynamic_size"].b for node in arrays} == {build is that_grows}
     assert all(
         node.attr["identical_element_shapes"].b and not node.attr["clear_after_read"].b for node in arrays
     )

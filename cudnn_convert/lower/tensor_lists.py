@@ -1,4 +1,6 @@
-"""Replaces TensorLists of loops by TensorArrays, which tf2onnx converts.
+"""Replaces TensorLists of loops by TensorArrays, which the next step converts.
+
+That is tf2onnx for ONNX, and `tensor_arrays` for TensorFlow Lite.
 
 A loop of TensorFlow 2 carries a list from one iteration to the next. A TensorArray has a handle, and a flow
 of which each write makes the next:
@@ -58,8 +60,7 @@ def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
         for reader in graph.index.consumers(name):
             inputs = graph.index.data_inputs(reader)
             positions = [k for k, source in enumerate(inputs) if split(source)[0] == name]
-            resizes = _RESIZES in reader.attr and reader.attr[_RESIZES].b
-            is_written = reader.op == _WRITE and not resizes and begin.op != _FROM_TENSOR
+            is_written = reader.op == _WRITE and begin.op != _FROM_TENSOR
             is_item = reader.op in _READS or is_written
             if reader.op not in _CARRIERS and not (is_item and positions == [0]):
                 return None
@@ -85,6 +86,8 @@ class _Arrays:
         self._enters = {node.attr["frame_name"].s: node for node in graph.node if node.op in ops.ENTERS}
         #: The array of a list, by the node that begins it and the loops around.
         self._handles: dict[tuple[str, tuple[str, ...]], str] = {}
+        #: What begins lists that grow where an item is written behind their end.
+        self._growing: set[str] = set()
         self.moved: dict[str, str] = {}
         self.begins: dict[str, str] = {}
         lists = [(begin.name, _members(graph, begin)) for begin in begins]
@@ -98,7 +101,12 @@ class _Arrays:
                 and self._is_stacked_outside(begin, members, around)
             ):
                 self.begins |= dict.fromkeys(members, begin)
+                self._growing |= {begin} if any(map(self._resizes, members)) else set()
                 self._handles[begin, around] = self._name(f"{begin}/array")
+
+    def _resizes(self, name: str) -> bool:
+        attributes = self._index.nodes[name].attr
+        return _RESIZES in attributes and bool(attributes[_RESIZES].b)
 
     def _is_within(self, name: str, around: tuple[str, ...]) -> bool:
         return self._frames.get(name, ())[: len(around)] == around
@@ -135,7 +143,7 @@ class _Arrays:
                 size, shape = self._name(f"{name}/size"), self._shape(others[0])
                 yield node(size, "TensorArraySizeV3", [handle, flow])
                 every = yield from self._range(name, size)
-                is_filled = begin.op == _FROM_TENSOR
+                is_filled = begin.op == _FROM_TENSOR or begin.name in self._growing
                 stacked = name if is_filled else self._name(f"{name}/written")
                 yield node(
                     stacked, "TensorArrayGatherV3", [handle, every, flow], dtype=kind, element_shape=shape
@@ -156,6 +164,7 @@ class _Arrays:
             [size],
             dtype=kind,
             element_shape=shape,
+            dynamic_size=old.name in self._growing,
             clear_after_read=False,
             identical_element_shapes=True,
         )

@@ -1,0 +1,231 @@
+"""What arrays hold is in TensorFlow Lite what it was in TensorFlow; an array used in any other way stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.passes.inference import drop_waits
+from cudnn_convert.lower.tensor_arrays import replace_arrays
+
+v1 = tf.compat.v1
+X = np.random.default_rng(5).standard_normal((4, 3, 2)).astype(np.float32)
+OPEN = (None, None, None)
+STEPS = (None, 3, 2)
+FIXED = (4, 3, 2)
+LAST = (None, 3, None)
+
+
+def array(size: Any, dtype: tf.DType = tf.float32, **options: Any) -> Any:
+    return tf.TensorArray(dtype, size, **options)
+
+
+def loop(steps: Any, body: Callable[..., Any], *start: Any) -> Any:
+    return v1.while_loop(lambda step, *_: step < steps, body, [tf.constant(0), *start])[1:]
+
+
+def each_item(x: Any) -> Any:
+    return tf.map_fn(lambda row: tf.tanh(row) * 2, x)
+
+
+def several_types(x: Any) -> Any:
+    """Items of numbers of three types, of which one loop reads and writes."""
+    kinds = (tf.float32, tf.int32, tf.bool)
+
+    def rows(row: Any) -> Any:
+        return tf.tanh(row), tf.argmax(row, 1, output_type=tf.int32), row[:, 0] > 0
+
+    some, places, signs = tf.map_fn(rows, x, fn_output_signature=kinds)
+    more = tf.cast(places, tf.float32) - tf.cast(signs, tf.float32)
+    return some + tf.expand_dims(more, 2)
+
+
+def one_loop_in_another(x: Any) -> Any:
+    """The inner one has an array of its own for each item."""
+    return tf.map_fn(lambda rows: tf.map_fn(lambda row: tf.tanh(row) - rows[0], rows), x)
+
+
+def backwards(x: Any) -> Any:
+    """The last item is written first."""
+
+    def body(step: Any, kept: Any) -> Any:
+        return step + 1, kept.write(tf.shape(x)[0] - 1 - step, x[step] * 3)
+
+    [kept] = loop(tf.shape(x)[0], body, array(tf.shape(x)[0]))
+    return kept.stack()
+
+
+def more_and_more(x: Any) -> Any:
+    """An array that grows, which each step reads too, up to a number that the numbers decide."""
+
+    def body(step: Any, kept: Any, total: Any) -> Any:
+        kept = kept.write(step + 1, x[step] + total)
+        return step + 1, kept, total + kept.read(step)
+
+    start = array(0, dynamic_size=True, clear_after_read=False).write(0, x[1] - 1)
+    kept, total = loop(tf.shape(x)[0] - 1, body, start, tf.zeros_like(x[0]))
+    return tf.concat([kept.stack(), kept.gather([2, 0]), tf.expand_dims(total, 0)], 0) + tf.cast(
+        kept.size(), tf.float32
+    )
+
+
+def in_a_branch(x: Any) -> Any:
+    def body(step: Any, kept: Any) -> Any:
+        return step + 1, v1.cond(
+            tf.equal(step % 2, 0),
+            lambda: kept.write(step, tf.tanh(x[step])),
+            lambda: kept.write(step, x[step]),
+        )
+
+    [kept] = loop(4, body, array(4))
+    return kept.stack() + tf.cast(kept.size(), tf.float32)
+
+
+def some_items(x: Any) -> Any:
+    """Of items that are not written, the shape alone is known."""
+
+    def body(step: Any, kept: Any) -> Any:
+        return step + 1, kept.write(2 * step, x[step][0])
+
+    [kept] = loop(2, body, array(4, element_shape=[2]))
+    return kept.stack()
+
+
+def read_in_any_order(x: Any) -> Any:
+    kept = array(tf.shape(x)[0], clear_after_read=False).unstack(x)
+
+    def body(step: Any, total: Any) -> Any:
+        return step + 1, tf.tanh(total) + kept.read(kept.size() - 1 - step)
+
+    [total] = loop(kept.size(), body, tf.zeros_like(x[0]))
+    return tf.concat([kept.stack(), kept.gather([3, 1]), tf.expand_dims(total, 0)], 0)
+
+
+def numbers(x: Any) -> Any:
+    """Items without axes."""
+
+    def body(step: Any, kept: Any) -> Any:
+        return step + 1, kept.write(step, tf.reduce_sum(x[step]))
+
+    [kept] = loop(tf.shape(x)[0], body, array(tf.shape(x)[0]))
+    return kept.stack()
+
+
+BUILDS = (
+    *(each_item, several_types, one_loop_in_another, backwards, more_and_more, in_a_branch),
+    *(some_items, read_in_any_order, numbers),
+)
+
+
+@pytest.fixture(autouse=True)
+def loops_of_tensorflow_1() -> Any:
+    """Arrays have handles and flows in such loops alone."""
+    v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+def built(build: Callable[[Any], Any], shape: Any = STEPS) -> node_defs.Graph:
+    """The graph of a function of `x`, its nodes in no order that matters."""
+    with tf.Graph().as_default() as graph:
+        tf.identity(build(v1.placeholder(tf.float32, shape, "x")), name="y")
+    nodes = reversed(graph.as_graph_def().node)
+    return drop_waits(node_defs.Graph(graph.as_graph_def(), nodes))
+
+
+def arrays(graph: node_defs.Graph) -> list[str]:
+    return sorted(node.op for node in graph.node if node.op.startswith("TensorArray"))
+
+
+def answer(graph: node_defs.Graph) -> Any:
+    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+        return session.run("y:0", {"x:0": X})
+
+
+def lite_answer(graph: node_defs.Graph) -> Any:
+    with node_defs.import_graph(graph).as_default() as imported, v1.Session() as session:
+        ends = [[imported.get_tensor_by_name(name)] for name in ("x:0", "y:0")]
+        content = v1.lite.TFLiteConverter.from_session(session, *ends).convert()
+    run = tf.lite.Interpreter(model_content=content)
+    [given], [result] = run.get_input_details(), run.get_output_details()
+    run.resize_tensor_input(given["index"], X.shape)
+    run.allocate_tensors()
+    run.set_tensor(given["index"], X)
+    run.invoke()
+    return run.get_tensor(result["index"])
+
+
+@pytest.mark.parametrize("shape", [OPEN, STEPS, FIXED, LAST], ids=["open", "steps", "fixed", "last"])
+@pytest.mark.parametrize("build", BUILDS)
+def test_tensorflow_lite_answers_as_tensorflow_did(build: Any, shape: Any) -> None:
+    before = built(build, shape)
+    after = replace_arrays(before, ["y:0"])
+    assert arrays(before)
+    assert not arrays(after)
+    np.testing.assert_allclose(lite_answer(after), answer(before), rtol=1e-6, atol=1e-6)
+
+
+def test_a_graph_without_arrays_is_returned() -> None:
+    before = built(tf.tanh)
+    assert replace_arrays(before, ["y:0"]) is before
+
+
+def test_items_keep_the_sizes_that_are_known() -> None:
+    after = replace_arrays(built(backwards, (None, None, 2)), ["y:0"])
+    assert after.shapes.get_tensor_by_name("y:0").shape.as_list() == [None, None, 2]
+
+
+def test_no_zeros_are_added_to_a_row_of_known_length() -> None:
+    def grows(shape: Any) -> bool:
+        after = replace_arrays(built(backwards, shape), ["y:0"])
+        [write] = [node for node in after.node if node.op == "XlaDynamicUpdateSlice"]
+        return after.index.nodes[write.input[0]].op == "ConcatV2"
+
+    assert grows((None, None, 2))
+    assert not grows((None, 3, 2))
+
+
+def written_twice(x: Any) -> Any:
+    """Two writes after the same one: which comes first, the graph does not say."""
+    kept = array(4)
+    parts = [kept.write(k, x[k]).flow for k in (0, 1)]
+    both = tf.TensorArray(tf.float32, handle=kept.handle, flow=parts[0] + parts[1])
+    return both.gather([0, 1])
+
+
+def concatenated(x: Any) -> Any:
+    return array(4).write(0, x[0]).concat()
+
+
+def scattered(x: Any) -> Any:
+    return array(4).scatter([3, 1, 0, 2], x).stack()
+
+
+def filled_and_written(x: Any) -> Any:
+    return array(0, dynamic_size=True).unstack(x).write(4, x[0]).stack()
+
+
+def of_two(x: Any) -> Any:
+    """A branch decides which of two arrays is read."""
+    first, second = (array(4).unstack(x * k) for k in (1.0, 2.0))
+    flows = [v1.cond(x[0, 0, 0] > 0, lambda: first.flow, lambda: second.flow) for _ in "x"]
+    return tf.raw_ops.TensorArrayReadV3(handle=first.handle, index=0, flow_in=flows[0], dtype=tf.float32)
+
+
+def of_unknown_rank(x: Any) -> Any:
+    item = v1.placeholder_with_default(x[0], None)
+    return tf.ensure_shape(array(1).write(0, item).stack(), [1, 3, 2])
+
+
+@pytest.mark.parametrize(
+    "build", [written_twice, concatenated, scattered, filled_and_written, of_two, of_unknown_rank]
+)
+def test_any_other_array_stays(build: Any) -> None:
+    before = built(build)
+    after = replace_arrays(before, ["y:0"])
+    assert arrays(after) == arrays(before)
