@@ -145,7 +145,7 @@ def _is_range(index: Index, name: str) -> bool:
 
 
 class _Rewrite:
-    """Replaces the nodes of arrays; every output keeps its name but the first flow's."""
+    """Replaces the nodes of arrays; what is read keeps its name."""
 
     def __init__(self, graph: Graph, arrays: Iterable[_Array]) -> None:
         self._graph, self._index = graph, graph.index
@@ -161,15 +161,11 @@ class _Rewrite:
 
     def rewrite(self) -> Graph:
         """The graph without these arrays' ops; what creates them is left, unread."""
-        written = [name for name, array in self._arrays.items() if array.item is not None]
-        for name in written:
-            op = self._index.nodes[name].op
-            if op in _CARRIERS or op == _WRITE:
-                shape = claim(f"{name}/shape", self._taken)
-                self._shapes |= {f"{name}:{k}": f"{shape}:{k}" for k in (0, 1)}
-        for name in written:
-            if self._index.nodes[name].op == _ARRAY:
-                self._begin(self._arrays[name])
+        for name, own in self._arrays.items():
+            if self._index.nodes[name].op in _CARRIERS | {_WRITE, _FILL}:
+                self._rename(name, own)
+            elif name == own.begin.name and own.item is not None:
+                self._begin(own)
         for old in self._graph.node:
             array = self._arrays.get(old.name)
             if array is None or old.op == _ARRAY:
@@ -182,12 +178,23 @@ class _Rewrite:
                 self._use_row(old, array, array.item)
         return Graph(self._graph, (node_defs.redirect(new, self._moved) for new in self._nodes))
 
+    def _rename(self, name: str, array: _Array) -> None:
+        """Name the tensors that take a flow's place: no op of the source's graph returns them."""
+        items = claim(f"{name}/items", self._taken)
+        self._moved |= {f"{name}:{k}": f"{items}:{k}" for k in (0, 1)} | {f"{name}:-1": f"^{items}"}
+        if array.item is not None:
+            shape = claim(f"{name}/shape", self._taken)
+            self._shapes |= {f"{name}:{k}": f"{shape}:{k}" for k in (0, 1)}
+
+    def _items(self, name: str) -> str:
+        return split(self._moved[f"{name}:0"])[0]
+
     def _begin(self, array: _Array) -> None:
         """Zeros where their number is known, and the shape of all; sizes that are not static are 0."""
         name, size = array.begin.name, array.begin.input[0]
         assert array.item is not None
         count = self._op(f"{name}/count", "Pack", [size], T=tf.int32, N=1, axis=0)
-        axis, length = self._constant(f"{name}/axis", 0, count), self._constant(f"{name}/one", [1], count)
+        axis, length = self._constant(f"{name}/axis", 0, count), self._constant(f"{name}/first", [1], count)
         item = self._constant(f"{name}/item", [width or 0 for width in array.item], count)
         shape = self._op(f"{name}/shape", "ConcatV2", [count, item, axis], T=tf.int32, N=2)
         if array.grows:  # no constant, or the converter would take it for the length in every iteration
@@ -242,7 +249,7 @@ class _Rewrite:
         return None
 
     def _carry(self, old: NodeDef, array: _Array) -> None:
-        changed = copy_node(old)
+        changed = copy_node(old, name=self._items(old.name))
         changed.attr["T"].type = array.dtype.as_datatype_enum
         self._nodes.append(changed)
         if array.item is not None:
@@ -255,7 +262,8 @@ class _Rewrite:
         """Replace an op on an array that is filled from a tensor."""
         flow = old.input[_FLOW[old.op]]
         if old.op == _FILL:
-            self._nodes.append(node_defs.identity(old.name, old.input[2], array.dtype.as_datatype_enum))
+            items = self._items(old.name)
+            self._nodes.append(node_defs.identity(items, old.input[2], array.dtype.as_datatype_enum))
             return
         sizes = self._op(f"{old.name}/sizes", "Shape", [flow], T=array.dtype)
         axis = self._constant(f"{old.name}/axis", 0, sizes)
@@ -310,31 +318,31 @@ class _Rewrite:
         name, kind = old.name, array.dtype
         _, position, value, row = old.input[:4]
         item = self._op(f"{name}/item", "Shape", [value], T=kind)
-        axis, one = self._constant(f"{name}/axis", 0, item), self._constant(f"{name}/one", 1, item)
+        axis, first = self._constant(f"{name}/axis", 0, item), self._constant(f"{name}/first", 1, item)
         size = self._op(f"{name}/size", "Prod", [item, axis], T=tf.int32, Tidx=tf.int32)
         count = self._pick(f"{name}/count", shape, 0, axis, after=item)
         if array.begin.attr["dynamic_size"].b:
-            end = self._op(f"{name}/end", "AddV2", [position, one], T=tf.int32)
+            end = self._op(f"{name}/end", "AddV2", [position, first], T=tf.int32)
             count = self._op(f"{name}/more", "Maximum", [count, end], T=tf.int32)
-        whole = self._grow(old, count, size, item, axis) if array.grows else row
+        if array.grows:
+            wanted = self._op(f"{name}/wanted", "Mul", [count, size], T=tf.int32)
+            wanted = self._op(f"{name}/wanted_in_row", "AddV2", [wanted, first], T=tf.int32)
+            row = self._grow(old, wanted, item, axis)
         flat = self._constant(f"{name}/flat", [-1], item)
         part = self._op(f"{name}/part", "Reshape", [value, flat], T=kind, Tshape=tf.int32)
         start = self._op(f"{name}/start", "Mul", [position, size], T=tf.int32)
-        start = self._op(f"{name}/start_in_row", "AddV2", [start, one], T=tf.int32)
+        start = self._op(f"{name}/start_in_row", "AddV2", [start, first], T=tf.int32)
         start = self._op(f"{name}/starts", "ExpandDims", [start, axis], T=tf.int32)
         self._nodes.append(
-            node(name, "XlaDynamicUpdateSlice", [whole, part, start], T=kind, Tindices=tf.int32)
+            node(self._items(name), "XlaDynamicUpdateSlice", [row, part, start], T=kind, Tindices=tf.int32)
         )
         count = self._op(f"{name}/counts", "ExpandDims", [count, axis], T=tf.int32)
         sizes = split(self._shapes[f"{name}:0"])[0]
         self._nodes.append(node(sizes, "ConcatV2", [count, item, axis], T=tf.int32, N=2))
 
-    def _grow(self, old: NodeDef, count: str, size: str, item: str, axis: str) -> str:
-        """The row of a write with zeros up to `count * size` behind its first; returns its name."""
+    def _grow(self, old: NodeDef, wanted: str, item: str, axis: str) -> str:
+        """The row of a write with zeros up to the length `wanted`; returns its name."""
         name, row, kind = old.name, old.input[3], self._arrays[old.name].dtype
-        wanted = self._op(f"{name}/wanted", "Mul", [count, size], T=tf.int32)
-        first = self._constant(f"{name}/first", 1, item)
-        wanted = self._op(f"{name}/wanted_in_row", "AddV2", [wanted, first], T=tf.int32)
         wanted = self._op(f"{name}/wanted_length", "ExpandDims", [wanted, axis], T=tf.int32)
         length = self._op(f"{name}/length", "Shape", [row], T=kind)
         missing = self._op(f"{name}/missing", "Sub", [wanted, length], T=tf.int32)
