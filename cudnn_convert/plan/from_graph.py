@@ -188,7 +188,7 @@ def plan_graph(
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None
-    obstacles.check_runs_on_cpu(model.path, graph, outputs=[*cut_out.signature.outputs.values()], hint=hint)
+    obstacles.check_runs_on_cpu(model.path, graph, outputs=cut_out.signature.outputs, hint=hint)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}

@@ -8,6 +8,7 @@ that say it.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
@@ -24,29 +25,31 @@ from cudnn_convert.recurrences.parameter_source import parameters_only
 #: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
 _MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def check_runs_on_cpu(
-    path: Path, graph: node_defs.Graph, *, outputs: Iterable[str] = (), hint: str | None = None
+    path: Path, graph: node_defs.Graph, *, outputs: Mapping[str, str] = _NONE, hint: str | None = None
 ) -> None:
     """Check that `graph` runs on a CPU and is deterministic.
 
-    Raises UnsupportedModelError with one line for each kind of obstacle, and the `hint`.
+    `outputs` are tensors by their keys in the signature. Raises UnsupportedModelError with one line for each
+    kind of obstacle, and the `hint`.
     """
     whole = graph.index
-    hidden = parameters_only(whole, {split(name)[0] for name in outputs})
+    hidden = parameters_only(whole, {split(name)[0] for name in outputs.values()})
     index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
     reasons = [
-        *_random(index),
+        *_random(index, outputs),
         *_training(index, whole),
         *_without_kernel(graph, index),
-        *reserve_space_readers(index, outputs),
+        *reserve_space_readers(index, outputs.values()),
     ]
     if reasons:
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
 
-def _random(index: Index) -> Iterator[str]:
+def _random(index: Index, outputs: Mapping[str, str]) -> Iterator[str]:
     """Active dropout, with the `--set` that turns it off, and other random ops."""
     explained: set[str] = set()
     drawn = {node.name for node in index.nodes.values() if node.op in ops.RANDOM}
@@ -61,10 +64,22 @@ def _random(index: Index) -> Iterator[str]:
         yield Reason(f"{node.name}: expected no dropout at inference, found one that is on; {cure}", cure)
     for node in index.nodes.values():
         if node.op in ops.RANDOM and node.name not in explained:
-            yield (
+            others = _leave_out(index, node.name, outputs)
+            yield Reason(
                 f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
                 f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
+                f"{f', or {others}' if others else ''}",
+                others,
             )
+
+
+def _leave_out(index: Index, name: str, outputs: Mapping[str, str]) -> Remedy | None:
+    """The outputs that do not depend on a node, if there are some and they are not all."""
+    ends = {key: split(tensor)[0] for key, tensor in outputs.items()}
+    left = [key for key, end in ends.items() if name not in index.ancestors([end])]
+    named = (outputs[key] if key == ends[key].replace("/", "_") else f"{key}={outputs[key]}" for key in left)
+    is_some = 0 < len(left) < len(ends)
+    return Remedy({"outputs": (",".join(named),)}, "leave out what it decides with") if is_some else None
 
 
 def _cure(index: Index, rate: str, neutral: int) -> Remedy:

@@ -249,9 +249,9 @@ def test_what_only_parameters_need_may_lack_a_cpu_kernel() -> None:
         tf.identity(one, name="shown")
     kept = graph.as_graph_def()
     with pytest.raises(UnsupportedModelError, match="packing"):
-        obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs=["scores:0", "shown:0"])
+        obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs={"a": "scores:0", "b": "shown:0"})
     kept.node.remove(next(node for node in kept.node if node.name == "shown"))
-    obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs=["scores:0"])
+    obstacles.check_runs_on_cpu(PATH, Graph(kept), outputs={"a": "scores:0"})
     hidden = parameter_source.parameters_only(Index(kept), {"scores"})
     assert "packing" in hidden
     assert not hidden & {"x", "rnn", "rnn_zeros"}

@@ -271,6 +271,7 @@ FORMATS: Final = (
         asking_graphs.states_in_a_list,
         ["--format", "tflite"],
         r"choose (--format savedmodel)$",
+        patch=("cudnn_convert.lower.tflite.tensor_lists.replace_lists", lambda graph, _: graph),
     ),
     Advice(
         ["targets/tflite.py: unproven with"],

@@ -110,6 +110,12 @@ ASKED: Final = (
         {"VALUE": "0.5", "--inputs": "x,noise"},
     ),
     Advice(
+        ["plan/obstacles.py: --outputs {}"],
+        asking_graphs.policy,
+        ["--outputs", "values=out/scores,action"],
+        r"or leave out what it decides with (--outputs \S+)$",
+    ),
+    Advice(
         ["plan/obstacles.py: choose an output of the inference graph"],
         asking_graphs.batch_normalisation,
         [],

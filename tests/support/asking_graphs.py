@@ -77,6 +77,16 @@ def noise(folder: Path) -> Path:
     return behind(folder, add)
 
 
+def policy(folder: Path) -> Path:
+    """One of two outputs is drawn from the other."""
+
+    def add(y: Any) -> Any:
+        scores = tf.identity(y, "out/scores")
+        return tf.raw_ops.Multinomial(logits=scores[-1], num_samples=1, name="action")
+
+    return behind(folder, add)
+
+
 def dropout_of_two(folder: Path) -> Path:
     """Its rate is the product of two inputs."""
 
