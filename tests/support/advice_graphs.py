@@ -110,7 +110,7 @@ ASKED: Final = (
         {"VALUE": "0.5", "--inputs": "x,noise"},
     ),
     Advice(
-        ["plan/obstacles.py: --outputs {}"],
+        ["plan/obstacles.py: leave out what it decides with"],
         asking_graphs.policy,
         ["--outputs", "values=out/scores,action"],
         r"or leave out what it decides with (--outputs \S+)$",
