@@ -96,7 +96,8 @@ def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
         is_whole = _is_range(graph.index, fills[0].input[1]) and _only_fills(graph.index, begin)
         return _Array(begin, frozenset(members), None) if is_whole else None
     flows = {tensor(node.input[3]) for node in writes}
-    if fills or not writes or len(flows) < len(writes):
+    is_equal = begin.attr["identical_element_shapes"].b or any(node.op == _STACK for node in used)
+    if fills or not writes or len(flows) < len(writes) or not is_equal:
         return None
     shapes = [graph.first_iteration.get_tensor_by_name(tensor(node.input[2])).shape for node in writes]
     item = shapes[0]

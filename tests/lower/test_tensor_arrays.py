@@ -223,8 +223,28 @@ def of_unknown_rank(x: Any) -> Any:
     return tf.ensure_shape(array(1).write(0, item).stack(), [1, 3, 2])
 
 
+def of_several_sizes(x: Any) -> Any:
+    kept = array(2, infer_shape=False, clear_after_read=False).write(0, x[0]).write(1, x[1][:1])
+    return kept.read(0) + kept.read(1)
+
+
+def of_shapes_that_nothing_states(x: Any) -> Any:
+    kept = array(2, infer_shape=False).write(0, x[0]).write(1, x[1])
+    return kept.read(0) + kept.read(1)
+
+
 @pytest.mark.parametrize(
-    "build", [written_twice, concatenated, scattered, filled_and_written, of_two, of_unknown_rank]
+    "build",
+    [
+        of_several_sizes,
+        of_shapes_that_nothing_states,
+        written_twice,
+        concatenated,
+        scattered,
+        filled_and_written,
+        of_two,
+        of_unknown_rank,
+    ],
 )
 def test_any_other_array_stays(build: Any) -> None:
     before = built(build)
