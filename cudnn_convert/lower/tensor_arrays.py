@@ -194,7 +194,7 @@ class _Rewrite:
         """Zeros where their number is known, and the shape of all; sizes that are not static are 0."""
         name, size = array.begin.name, array.begin.input[0]
         assert array.item is not None
-        count = self._op(f"{name}/count", "Pack", [size], T=tf.int32, N=1, axis=0)
+        count = self._op(f"{name}/count", "Pack", [size], T=tf.int32, N=1)
         axis, length = self._constant(f"{name}/axis", 0, count), self._constant(f"{name}/first", [1], count)
         item = self._constant(f"{name}/item", [width or 0 for width in array.item], count)
         shape = self._op(f"{name}/shape", "ConcatV2", [count, item, axis], T=tf.int32, N=2)
@@ -229,12 +229,10 @@ class _Rewrite:
         axis = self._constant(f"{scope}/axis", 0, sizes)
         if value.shape.is_fully_defined():
             flat = self._constant(f"{scope}/flat", [-1], sizes)
-            row = self._op(f"{scope}/given", "Reshape", [name, flat], T=kind, Tshape=tf.int32)
-            number = self._op(
-                f"{scope}/place", "ArgMax", [row, axis], T=kind, Tidx=tf.int32, output_type=tf.int32
-            )
+            row = self._op(f"{scope}/given", "Reshape", [name, flat], T=kind)
+            number = self._op(f"{scope}/place", "ArgMax", [row, axis], T=kind, output_type=tf.int32)
         else:
-            number = self._op(f"{scope}/number", "Prod", [sizes, axis], T=tf.int32, Tidx=tf.int32)
+            number = self._op(f"{scope}/number", "Prod", [sizes, axis], T=tf.int32)
         return self._op(f"{scope}/numbers", "ExpandDims", [number, axis], T=tf.int32)
 
     def _square(self, scope: str, around: tuple[str, ...]) -> str | None:
@@ -246,7 +244,7 @@ class _Rewrite:
                 value = self._graph.first_iteration.get_tensor_by_name(f"{switch.name}:1")
                 if value.dtype == tf.int32 and value.shape.rank == 0:
                     number = self._op(f"{scope}/square", "Mul", [value.name, value.name], T=tf.int32)
-                    return self._op(f"{scope}/squares", "Pack", [number], T=tf.int32, N=1, axis=0)
+                    return self._op(f"{scope}/squares", "Pack", [number], T=tf.int32, N=1)
         return None
 
     def _carry(self, old: NodeDef, array: _Array) -> None:
@@ -298,11 +296,11 @@ class _Rewrite:
         flow = self._op(
             f"{name}/row", "StridedSlice", [flow, *ends], T=array.dtype, Index=tf.int32, end_mask=1
         )
-        target = self._op(f"{name}/target", "Pack", parts, T=tf.int32, N=len(parts), axis=0)
+        target = self._op(f"{name}/target", "Pack", parts, T=tf.int32, N=len(parts))
         if old.op == _STACK and self._is_every(old, array):
-            self._nodes.append(node(name, "Reshape", [flow, target], T=array.dtype, Tshape=tf.int32))
+            self._nodes.append(node(name, "Reshape", [flow, target], T=array.dtype))
         else:
-            items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype, Tshape=tf.int32)
+            items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype)
             self._nodes.append(_gather(name, items, old.input[1], axis, array.dtype))
 
     def _is_every(self, old: NodeDef, array: _Array) -> bool:
@@ -320,7 +318,7 @@ class _Rewrite:
         _, position, value, row = old.input[:4]
         item = self._op(f"{name}/item", "Shape", [value], T=kind)
         axis, first = self._constant(f"{name}/axis", 0, item), self._constant(f"{name}/first", 1, item)
-        size = self._op(f"{name}/size", "Prod", [item, axis], T=tf.int32, Tidx=tf.int32)
+        size = self._op(f"{name}/size", "Prod", [item, axis], T=tf.int32)
         count = self._pick(f"{name}/count", shape, 0, axis, after=item)
         if array.begin.attr["dynamic_size"].b:
             end = self._op(f"{name}/end", "AddV2", [position, first], T=tf.int32)
@@ -330,7 +328,7 @@ class _Rewrite:
             wanted = self._op(f"{name}/wanted_in_row", "AddV2", [wanted, first], T=tf.int32)
             row = self._grow(old, wanted, item, axis)
         flat = self._constant(f"{name}/flat", [-1], item)
-        part = self._op(f"{name}/part", "Reshape", [value, flat], T=kind, Tshape=tf.int32)
+        part = self._op(f"{name}/part", "Reshape", [value, flat], T=kind)
         start = self._op(f"{name}/start", "Mul", [position, size], T=tf.int32)
         start = self._op(f"{name}/start_in_row", "AddV2", [start, first], T=tf.int32)
         start = self._op(f"{name}/starts", "ExpandDims", [start, axis], T=tf.int32)

@@ -134,19 +134,18 @@ def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:
             continue
         # An Identity, since a constant cannot wait for one output of a Switch.
         source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
-        begin, end = np.zeros(shape.rank, np.int32), np.ones(shape.rank, np.int32)
-        names = [claim(f"{node.name}/{word}", taken) for word in ("begin", "end", "strides")]
         added.append(source)
-        for name, value in zip(names, (begin, end, end), strict=True):
-            added.append(node_defs.constant(name, value, control=[f"^{source.name}"]))
+        inputs, first = [source.name], np.zeros(shape.rank, np.int32)
+        for value in (first, first + 1, first + 1):  # begin, end, strides
+            inputs.append(claim(f"{node.name}/slice", taken))
+            added.append(node_defs.constant(inputs[-1], value, control=[f"^{source.name}"]))
         whole = sum(1 << k for k in kept)
         changes[node.name] = node_defs.node(
             node.name,
             "StridedSlice",
-            [source.name, *names],
+            inputs,
             T=tf.as_dtype(node.attr["T"].type),
             Index=tf.int32,
-            begin_mask=whole,
             end_mask=whole,
             shrink_axis_mask=sum(1 << k for k in squeezed),
         )
@@ -168,7 +167,7 @@ def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:
         switched = any(reader.op in ops.SWITCHES for reader in index.consumers(merge.name, 0))
         if merge.op not in ops.MERGES or not later or switched:
             continue
-        switch, read = (claim(f"{merge.name}/{word}", taken) for word in ("switch", "read"))
+        switch, read = claim(f"{merge.name}/switch", taken), claim(f"{merge.name}/read", taken)
         kind = merge.attr["T"].type
         inputs = [merge.name, conditions[frames[merge.name]]]
         added.append(node_defs.node(switch, "Switch", inputs, T=tf.as_dtype(kind)))

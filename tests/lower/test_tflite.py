@@ -204,6 +204,7 @@ def test_a_variable_that_only_the_condition_reads_has_a_switch() -> None:
         assert [node.op for node in index.consumers(merge.name)].count("Switch") == 1
     added = {*index.nodes} - {*source.index.nodes}
     assert sorted(index.nodes[name].op for name in added) == ["Identity", "Switch"]
+    assert added <= node_defs.prune(node_defs.Graph.of(made), ["y:0"]).index.nodes.keys()
     given = {"a:0": np.array([[1, 2], [-1, 1]], np.float32)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
@@ -237,6 +238,22 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         known = node_defs.Graph.of(made).shapes.get_tensor_by_name("y:0").shape
         assert known.as_list() == graph.get_tensor_by_name("y:0").shape.as_list()
         np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+
+
+@pytest.mark.usefixtures("loops_of_tensorflow_1")
+def test_a_squeeze_is_sliced_in_its_loop() -> None:
+    def body(k: Any, total: Any) -> Any:
+        return k + 1, total + tf.reduce_sum(tf.squeeze(tf.transpose(a, [1, 0, 2]), 2), 0)
+
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", [None, None, 1], "a")
+        tf.identity(v1.while_loop(lambda k, _: k < 3, body, [0, tf.zeros([4])])[1], "y")
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    assert "Squeeze" not in ops(made).values()
+    given = {"a:0": np.arange(12, dtype=np.float32).reshape(4, 3, 1)}
+    with v1.Session(graph=graph) as running:
+        expected = running.run("y:0", given)
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
 # The loop for TensorFlow Lite, run step by step in Python, against the float64 reference.
