@@ -20,6 +20,7 @@ lite/kernels/dynamic_update_slice.cc.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -100,9 +101,7 @@ def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
     if fills or not writes or len(flows) < len(writes) or not is_equal:
         return None
     shapes = [graph.first_iteration.get_tensor_by_name(tensor(node.input[2])).shape for node in writes]
-    item = shapes[0]
-    for shape in shapes[1:]:
-        item = item.most_specific_compatible_shape(shape)
+    item = reduce(tf.TensorShape.merge_with, shapes)
     return None if item.rank is None else _Array(begin, frozenset(members), item)
 
 
@@ -142,7 +141,7 @@ def _is_range(index: Index, name: str) -> bool:
     if source.op != "Range":
         return False
     ends = [node_defs.fold_constant(index, tensor(source.input[k])) for k in (0, 2)]
-    return all(end is not None and int(end) == wanted for end, wanted in zip(ends, (0, 1), strict=True))
+    return [None if end is None else int(end) for end in ends] == [0, 1]
 
 
 class _Rewrite:
@@ -158,14 +157,14 @@ class _Rewrite:
         #: The tensor with the shape of all items, by the tensor that has the items.
         self._shapes: dict[str, str] = {}
         for array in arrays:
-            self._arrays |= dict.fromkeys((array.begin.name, *array.members), array)
+            self._arrays |= dict.fromkeys((*sorted(array.members), array.begin.name), array)
 
     def rewrite(self) -> Graph:
         """The graph without these arrays' ops; what creates them is left, unread."""
         for name, own in self._arrays.items():
             if self._index.nodes[name].op in _CARRIERS | {_WRITE, _FILL}:
-                self._rename(name, own)
-            elif name == own.begin.name and own.item is not None:
+                self._rename(name)
+            if name == own.begin.name and own.item is not None:
                 self._begin(own)
         for old in self._graph.node:
             array = self._arrays.get(old.name)
@@ -179,13 +178,13 @@ class _Rewrite:
                 self._use_row(old, array, array.item)
         return Graph(self._graph, (node_defs.redirect(new, self._moved) for new in self._nodes))
 
-    def _rename(self, name: str, array: _Array) -> None:
+    def _rename(self, name: str) -> None:
         """Name the tensors that take a flow's place: no op of the source's graph returns them."""
-        items = claim(f"{name}/items", self._taken)
-        self._moved |= {f"{name}:{k}": f"{items}:{k}" for k in (0, 1)} | {f"{name}:-1": f"^{items}"}
-        if array.item is not None:
-            shape = claim(f"{name}/shape", self._taken)
-            self._shapes |= {f"{name}:{k}": f"{shape}:{k}" for k in (0, 1)}
+        items, shape = claim(f"{name}/items", self._taken), claim(f"{name}/shape", self._taken)
+        for k in range(2):
+            self._moved[f"{name}:{k}"] = f"{items}:{k}"
+            self._shapes[f"{name}:{k}"] = f"{shape}:{k}"
+        self._moved[f"{name}:-1"] = f"^{items}"
 
     def _items(self, name: str) -> str:
         return split(self._moved[f"{name}:0"])[0]
@@ -203,7 +202,7 @@ class _Rewrite:
             number = self._unknown(array.begin, count)
             items = self._op(f"{name}/items", "Minimum", [number, none], T=tf.int32)
         else:
-            width = self._constant(f"{name}/size", array.item.num_elements() or 0, count)
+            width = self._constant(f"{name}/size", int(np.prod(array.item)), count)
             items = self._op(f"{name}/items", "Mul", [count, width], T=tf.int32)
         length = self._op(f"{name}/length", "AddV2", [items, length], T=tf.int32)
         row = self._op(f"{name}/row", "Fill", [length, self._zero(name, array.dtype, count)], T=array.dtype)
@@ -212,24 +211,23 @@ class _Rewrite:
 
     def _unknown(self, begin: NodeDef, count: str) -> str:
         """A number `[1]` of at least 0 that the converter does not know."""
-        if node_defs.fold_constant(self._index, tensor(begin.input[0])) is None:
-            return count
         scope, around = begin.name, self._frames.get(begin.name, ())
         if around:
             return self._square(scope, around) or count
         ancestors = sorted(self._index.ancestors(self._arrays[begin.name].members))
         names = [name for name in ancestors if self._index.nodes[name].op in ops.PLACEHOLDERS]
         given = [self._graph.shapes.get_tensor_by_name(f"{name}:0") for name in names]
-        given = [value for value in given if value.dtype.is_floating or value.dtype == tf.int32]
-        if not given:
+        value = next((value for value in given if not value.shape.is_fully_defined()), None)
+        if value is None:
+            value = next((value for value in given if value.dtype.is_floating), None)
+        if value is None:
             return count
-        value = next((value for value in given if not value.shape.is_fully_defined()), given[0])
-        name, kind = value.op.name, value.dtype
-        sizes = self._op(f"{scope}/sizes", "Shape", [name], T=kind)
+        kind = value.dtype
+        sizes = self._op(f"{scope}/sizes", "Shape", [value.name], T=kind)
         axis = self._constant(f"{scope}/axis", 0, sizes)
         if value.shape.is_fully_defined():
             flat = self._constant(f"{scope}/flat", [-1], sizes)
-            row = self._op(f"{scope}/given", "Reshape", [name, flat], T=kind)
+            row = self._op(f"{scope}/given", "Reshape", [value.name, flat], T=kind)
             number = self._op(f"{scope}/place", "ArgMax", [row, axis], T=kind, output_type=tf.int32)
         else:
             number = self._op(f"{scope}/number", "Prod", [sizes, axis], T=tf.int32)
@@ -297,32 +295,18 @@ class _Rewrite:
             f"{name}/row", "StridedSlice", [flow, *ends], T=array.dtype, Index=tf.int32, end_mask=1
         )
         target = self._op(f"{name}/target", "Pack", parts, T=tf.int32, N=len(parts))
-        if old.op == _STACK and self._is_every(old, array):
-            self._nodes.append(node(name, "Reshape", [flow, target], T=array.dtype))
-        else:
-            items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype)
-            self._nodes.append(_gather(name, items, old.input[1], axis, array.dtype))
-
-    def _is_every(self, old: NodeDef, array: _Array) -> bool:
-        """Whether a node reads all items in order."""
-        indices = old.input[1]
-        if not _is_range(self._index, indices):
-            return False
-        limit = tensor(self._index.nodes[split(indices)[0]].input[1])
-        own = self._index.nodes[split(limit)[0]]
-        is_size = own.op == _SIZE and self._arrays.get(own.name) is array
-        return is_size or (limit == tensor(array.begin.input[0]) and not array.begin.attr["dynamic_size"].b)
+        items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype)
+        self._nodes.append(_gather(name, items, old.input[1], axis, array.dtype))
 
     def _write(self, old: NodeDef, array: _Array, shape: str) -> None:
         name, kind = old.name, array.dtype
-        _, position, value, row = old.input[:4]
+        _, position, value, row = self._index.data_inputs(old)
         item = self._op(f"{name}/item", "Shape", [value], T=kind)
         axis, first = self._constant(f"{name}/axis", 0, item), self._constant(f"{name}/first", 1, item)
         size = self._op(f"{name}/size", "Prod", [item, axis], T=tf.int32)
         count = self._pick(f"{name}/count", shape, 0, axis, after=item)
-        if array.begin.attr["dynamic_size"].b:
-            end = self._op(f"{name}/end", "AddV2", [position, first], T=tf.int32)
-            count = self._op(f"{name}/more", "Maximum", [count, end], T=tf.int32)
+        end = self._op(f"{name}/end", "AddV2", [position, first], T=tf.int32)
+        count = self._op(f"{name}/more", "Maximum", [count, end], T=tf.int32)
         if array.grows:
             wanted = self._op(f"{name}/wanted", "Mul", [count, size], T=tf.int32)
             wanted = self._op(f"{name}/wanted_in_row", "AddV2", [wanted, first], T=tf.int32)

@@ -39,7 +39,7 @@ KINDS: Final = {
     "savedmodel": ("stateful",),
     "frozen": ("stateful",),
     WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
-    "tflite": ("masked_last",),
+    "tflite": ("masked_last", "conv_beside"),
 }
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
@@ -48,12 +48,8 @@ BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat
 #: A step of training: it needs CudnnRNNBackpropV3, which nothing on a CPU stands for.
 TRAINING: Final = "train"
 _TABLE: Final = "table hash_table: expected none in the format"
-#: TensorFlow Lite has no loop over a list whose elements have a shape known at run time alone: Keras' own
-#: loops, and the one that `vectorized_map` makes for TimeDistributed. tf2onnx knows no slice in the latter.
-_LIST: Final = (
-    "TensorArrayV2(_1)?: expected a TensorListReserve that TensorFlow Lite's converter takes, found "
-)
-#: What a format refuses, by case, with the reason.
+#: What a format refuses, by case, with the reason. In the loop that `vectorized_map` makes for
+#: TimeDistributed, tf2onnx knows no slice, and TensorFlow no rank of what the slice gives.
 REFUSED: Final[dict[str, dict[str, str]]] = {
     "frozen": {"with_vocabulary": _TABLE},
     "onnx": {
@@ -62,8 +58,7 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     },
     "tflite": {
         "with_vocabulary": _TABLE,
-        **dict.fromkeys(["time_distributed", "conv_beside"], _LIST),
-        **dict.fromkeys(["portable", "portable_masked", "portable_saved"], _LIST),
+        "time_distributed": "expected an op that TensorFlow Lite has, found TensorArrayV3",
     },
 }
 
@@ -172,25 +167,16 @@ def share(
     return artifacts.within(found[valid], expected[valid], atol=bound, rtol=bound)
 
 
-#: Refused in the words of conv_beside, by the same step of TensorFlow Lite's converter.
-SAME_WORDS: Final = [
-    ("tflite", case) for case in ("time_distributed", "portable", "portable_masked", "portable_saved")
-]
 ALONE: Final = [form for form in FORMATS if form != "savedmodel"]
 
 
 @pytest.mark.parametrize(
     ("form", "case", "message"),
-    [
-        pytest.param(form, case, message, marks=pytest.mark.every if (form, case) in SAME_WORDS else ())
-        for form, cases in REFUSED.items()
-        for case, message in cases.items()
-    ],
+    [(form, case, message) for form, cases in REFUSED.items() for case, message in cases.items()],
 )
 def test_what_a_format_cannot_hold_is_refused(out: Path, form: str, case: str, message: str) -> None:
-    writer = "tf_keras-2.21.0" if case.startswith("portable") else NEWEST
     with pytest.raises(UnsupportedModelError, match=message):
-        cudnn_convert.convert(exported(f"{writer}-{case}").path, out, format=form)
+        cudnn_convert.convert(exported(f"{NEWEST}-{case}").path, out, format=form)
     assert not out.exists()
 
 

@@ -22,6 +22,11 @@ FIXED = (4, 3, 2)
 LAST = (None, 3, None)
 
 
+def size(kept: Any) -> Any:
+    """The count as the op says it; `TensorArray.size` repeats the number that it was given."""
+    return tf.cast(tf.raw_ops.TensorArraySizeV3(handle=kept.handle, flow_in=kept.flow), tf.float32)
+
+
 def array(size: Any, dtype: tf.DType = tf.float32, **options: Any) -> Any:
     return tf.TensorArray(dtype, size, **options)
 
@@ -84,7 +89,7 @@ def in_a_branch(x: Any) -> Any:
         )
 
     [kept] = loop(4, body, array(4))
-    return kept.stack() + tf.cast(kept.size(), tf.float32)
+    return kept.stack() + size(kept)
 
 
 def some_items(x: Any) -> Any:
@@ -104,7 +109,7 @@ def read_in_any_order(x: Any) -> Any:
         return step + 1, tf.tanh(total) + kept.read(kept.size() - 1 - step)
 
     [total] = loop(kept.size(), body, tf.zeros_like(x[0]))
-    return tf.concat([kept.stack(), kept.gather([3, 1]), tf.expand_dims(total, 0)], 0)
+    return tf.concat([kept.stack(), kept.gather([3, 1]), tf.expand_dims(total, 0)], 0) + size(kept)
 
 
 def numbers(x: Any) -> Any:
@@ -117,9 +122,16 @@ def numbers(x: Any) -> Any:
     return kept.stack()
 
 
+def read_alone(x: Any) -> Any:
+    """Two items, which nothing stacks; of the second TensorFlow does not know the rank."""
+    item = v1.placeholder_with_default(x[1], None)
+    kept = array(2, clear_after_read=False).write(0, x[0]).write(1, item)
+    return kept.read(1) - kept.read(0) * 2
+
+
 BUILDS = (
     *(each_item, several_types, one_loop_in_another, backwards, more_and_more, in_a_branch),
-    *(some_items, read_in_any_order, numbers),
+    *(some_items, read_in_any_order, numbers, read_alone),
 )
 
 
@@ -181,6 +193,20 @@ def test_items_keep_the_sizes_that_are_known() -> None:
     assert after.shapes.get_tensor_by_name("y:0").shape.as_list() == [None, None, 2]
 
 
+def test_items_have_the_sizes_that_their_array_states() -> None:
+    def build(x: Any) -> Any:
+        return array(2, element_shape=[3, None]).write(0, x[0]).write(1, x[1]).gather([0, 1])
+
+    after = replace_arrays(built(build, OPEN), ["y:0"])
+    assert after.shapes.get_tensor_by_name("y:0").shape.as_list() == [2, 3, None]
+
+
+@pytest.mark.parametrize("shape", [OPEN, FIXED])
+def test_the_first_length_is_of_an_open_size_if_there_is_one(shape: Any) -> None:
+    after = replace_arrays(built(more_and_more, shape), ["y:0"])
+    assert ("ArgMax" in {node.op for node in after.node}) == (shape == FIXED)
+
+
 def test_no_zeros_are_added_to_a_row_of_known_length() -> None:
     def grows(shape: Any) -> bool:
         after = replace_arrays(built(backwards, shape), ["y:0"])
@@ -205,6 +231,29 @@ def concatenated(x: Any) -> Any:
 
 def scattered(x: Any) -> Any:
     return array(4).scatter([3, 1, 0, 2], x).stack()
+
+
+def scattered_from_the_second_on(x: Any) -> Any:
+    return array(5).scatter(tf.range(1, 5), x).gather([1, 2])
+
+
+def scattered_over_each_second(x: Any) -> Any:
+    return array(8).scatter(tf.range(0, 8, 2), x).gather([2, 4])
+
+
+def scattered_from_anywhere_on(x: Any) -> Any:
+    return array(4).scatter(tf.range(tf.shape(x)[0] - 4, tf.shape(x)[0]), x).gather([2, 3])
+
+
+def read_after_another_flow(x: Any) -> Any:
+    """The handle is that of one array, the flow that of another."""
+    first, second = (array(4).unstack(x * k) for k in (1.0, 2.0))
+    return tf.raw_ops.TensorArrayReadV3(handle=first.handle, index=0, flow_in=second.flow, dtype=tf.float32)
+
+
+def with_a_flow_in_numbers(x: Any) -> Any:
+    kept = array(4).unstack(x)
+    return kept.stack() + kept.flow * 0
 
 
 def filled_and_written(x: Any) -> Any:
@@ -236,17 +285,18 @@ def of_shapes_that_nothing_states(x: Any) -> Any:
 @pytest.mark.parametrize(
     "build",
     [
-        of_several_sizes,
-        of_shapes_that_nothing_states,
-        written_twice,
-        concatenated,
-        scattered,
-        filled_and_written,
-        of_two,
-        of_unknown_rank,
+        *(
+            of_several_sizes,
+            of_shapes_that_nothing_states,
+            of_unknown_rank,
+            written_twice,
+            filled_and_written,
+        ),
+        *(scattered, scattered_from_the_second_on, scattered_over_each_second, scattered_from_anywhere_on),
+        *(concatenated, of_two, read_after_another_flow, with_a_flow_in_numbers),
     ],
 )
 def test_any_other_array_stays(build: Any) -> None:
-    before = built(build)
+    before = node_defs.prune(built(build), ["y:0"])
     after = replace_arrays(before, ["y:0"])
     assert arrays(after) == arrays(before)

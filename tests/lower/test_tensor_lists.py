@@ -79,9 +79,19 @@ def that_grows(x: Any) -> Any:
     return loop[1].stack()
 
 
+def fewer_than_there_is_room_for(x: Any) -> Any:
+    """Zeros stand behind the items that are written."""
+
+    def body(step: Any, kept: Any) -> Any:
+        return step + 1, kept.write(step, tf.tanh(x[step]))
+
+    kept = tf.TensorArray(tf.float32, 6, element_shape=[2, 3])
+    return tf.while_loop(lambda step, _: step < tf.shape(x)[0], body, [0, kept])[1].stack()
+
+
 BUILDS = (
     *(each_item, several_types, one_loop_in_another, each_item_of_each, in_a_branch, as_many_as_there_are),
-    that_grows,
+    *(that_grows, fewer_than_there_is_room_for),
 )
 
 

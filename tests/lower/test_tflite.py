@@ -240,6 +240,23 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
+def test_lists_of_functions_are_rows_of_numbers() -> None:
+    def inner(rows: Any) -> Any:
+        return tf.map_fn(lambda row: tf.tanh(row) + 1, rows)
+
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", [None, None, None], "a")
+        tf.identity(tf.map_fn(inner, a), "y")
+    source = graph.as_graph_def()
+    assert any(node.op.startswith("TensorList") for body in source.library.function for node in body.node_def)
+    made = tflite.lower_tflite(source, [], {}, ends=["a:0", "y:0"]).graph
+    assert not [op for op in ops(made).values() if op.startswith("Tensor")]
+    given = {"a:0": np.arange(12, dtype=np.float32).reshape(2, 3, 2) / 12}
+    with v1.Session(graph=graph) as running:
+        expected = running.run("y:0", given)
+    np.testing.assert_allclose(lite_answers(made, given, ["y:0"]), [expected], rtol=1e-6)
+
+
 @pytest.mark.usefixtures("loops_of_tensorflow_1")
 def test_a_squeeze_is_sliced_in_its_loop() -> None:
     def body(k: Any, total: Any) -> Any:
