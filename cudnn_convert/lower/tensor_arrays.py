@@ -157,14 +157,16 @@ class _Rewrite:
         #: The tensor with the shape of all items, by the tensor that has the items.
         self._shapes: dict[str, str] = {}
         for array in arrays:
-            self._arrays |= dict.fromkeys((*sorted(array.members), array.begin.name), array)
+            self._arrays |= dict.fromkeys(sorted(array.members), array)
+            self._arrays[array.begin.name] = array
 
     def rewrite(self) -> Graph:
         """The graph without these arrays' ops; what creates them is left, unread."""
         for name, own in self._arrays.items():
-            if self._index.nodes[name].op in _CARRIERS | {_WRITE, _FILL}:
+            op = self._index.nodes[name].op
+            if op in _CARRIERS | {_WRITE, _FILL}:
                 self._rename(name)
-            if name == own.begin.name and own.item is not None:
+            elif op == _ARRAY and own.item is not None:
                 self._begin(own)
         for old in self._graph.node:
             array = self._arrays.get(old.name)
@@ -180,7 +182,8 @@ class _Rewrite:
 
     def _rename(self, name: str) -> None:
         """Name the tensors that take a flow's place: no op of the source's graph returns them."""
-        items, shape = claim(f"{name}/items", self._taken), claim(f"{name}/shape", self._taken)
+        items = claim(f"{name}/items", self._taken)
+        shape = claim(f"{name}/shape", self._taken)
         for k in range(2):
             self._moved[f"{name}:{k}"] = f"{items}:{k}"
             self._shapes[f"{name}:{k}"] = f"{shape}:{k}"

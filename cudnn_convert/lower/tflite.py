@@ -167,7 +167,8 @@ def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:
         switched = any(reader.op in ops.SWITCHES for reader in index.consumers(merge.name, 0))
         if merge.op not in ops.MERGES or not later or switched:
             continue
-        switch, read = claim(f"{merge.name}/switch", taken), claim(f"{merge.name}/read", taken)
+        switch = claim(f"{merge.name}/switch", taken)
+        read = claim(f"{merge.name}/read", taken)
         kind = merge.attr["T"].type
         inputs = [merge.name, conditions[frames[merge.name]]]
         added.append(node_defs.node(switch, "Switch", inputs, T=tf.as_dtype(kind)))

@@ -207,6 +207,22 @@ def test_the_first_length_is_of_an_open_size_if_there_is_one(shape: Any) -> None
     assert ("ArgMax" in {node.op for node in after.node}) == (shape == FIXED)
 
 
+def test_the_first_length_comes_from_any_input() -> None:
+    """Of two inputs the open one decides; of numbers whose place TensorFlow Lite does not find, none does."""
+
+    def several(x: Any) -> Any:
+        return more_and_more(x * v1.placeholder(tf.float32, [], "a"))
+
+    def of_numbers(_: Any) -> Any:
+        return more_and_more(tf.cast(v1.placeholder(tf.int64, [4, 3, 2], "a"), tf.float32))
+
+    kinds = [
+        {node.op for node in replace_arrays(built(build), ["y:0"]).node} for build in (several, of_numbers)
+    ]
+    assert not {"ArgMax"} & {*kinds[0], *kinds[1]}
+    assert all("XlaDynamicUpdateSlice" in ops for ops in kinds)
+
+
 def test_no_zeros_are_added_to_a_row_of_known_length() -> None:
     def grows(shape: Any) -> bool:
         after = replace_arrays(built(backwards, shape), ["y:0"])

@@ -152,6 +152,15 @@ def test_items_of_a_list_that_begins_empty_have_the_shape_that_it_states() -> No
     assert tf.TensorShape(array.attr["element_shape"].shape).as_list() == [None, 3]
 
 
+def test_zeros_stand_for_items_that_no_iteration_writes() -> None:
+    """TensorFlow has them already; tf2onnx stacks what the loop wrote alone, as is said to it here."""
+    graph = replace_lists(flat(fewer_than_there_is_room_for), ["y:0"])
+    [written] = [node.name for node in graph.node if node.op == "TensorArrayGatherV3"]
+    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+        found = session.run("y:0", {"x:0": X, f"{written}:0": X})
+    np.testing.assert_array_equal(found, np.concatenate([X, np.zeros((2, 2, 3))]))
+
+
 def test_a_handle_enters_a_loop_once() -> None:
     graph = replace_lists(flat(one_loop_in_another), ["y:0"])
     entered = [
