@@ -18,7 +18,7 @@ Source: tensorflow v2.21.0 core/ops/data_flow_ops.cc, core/kernels/tensor_array_
 lite/kernels/dynamic_update_slice.cc.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
@@ -147,7 +147,7 @@ def _is_range(index: Index, name: str) -> bool:
 class _Rewrite:
     """Replaces the nodes of arrays; what is read keeps its name."""
 
-    def __init__(self, graph: Graph, arrays: Iterable[_Array]) -> None:
+    def __init__(self, graph: Graph, arrays: Sequence[_Array]) -> None:
         self._graph, self._index = graph, graph.index
         self._taken = {node.name for node in graph.node}
         self._frames = control_flow.frames(graph.index)
@@ -156,18 +156,18 @@ class _Rewrite:
         self._arrays: dict[str, _Array] = {}
         #: The tensor with the shape of all items, by the tensor that has the items.
         self._shapes: dict[str, str] = {}
+        self._written = [array for array in arrays if array.item is not None]
         for array in arrays:
             self._arrays |= dict.fromkeys(sorted(array.members), array)
             self._arrays[array.begin.name] = array
 
     def rewrite(self) -> Graph:
         """The graph without these arrays' ops; what creates them is left, unread."""
-        for name, own in self._arrays.items():
-            op = self._index.nodes[name].op
-            if op in _CARRIERS | {_WRITE, _FILL}:
+        for name in self._arrays:
+            if self._index.nodes[name].op in _CARRIERS | {_WRITE, _FILL}:
                 self._rename(name)
-            elif op == _ARRAY and own.item is not None:
-                self._begin(own)
+        for written in self._written:
+            self._begin(written)
         for old in self._graph.node:
             array = self._arrays.get(old.name)
             if array is None or old.op == _ARRAY:
