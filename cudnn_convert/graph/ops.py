@@ -32,6 +32,8 @@ MERGES: Final = frozenset({"Merge", "RefMerge"})
 ENTERS: Final = frozenset({"Enter", "RefEnter"})
 EXITS: Final = frozenset({"Exit", "RefExit"})
 NEXT_ITERATIONS: Final = frozenset({"NextIteration", "RefNextIteration"})
+#: What carries a tensor into branches and loops, within and out of them.
+CARRIERS: Final = SWITCHES | MERGES | ENTERS | EXITS | NEXT_ITERATIONS | {"Identity"}
 #: What carries a tensor into a branch or a loop.
 PASSAGES: Final = SWITCHES | ENTERS
 #: core/ops/functional_ops.cc: give the function in their attribute `f` their inputs, in order.

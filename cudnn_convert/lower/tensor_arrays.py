@@ -38,7 +38,6 @@ _STACK: Final = "TensorArrayGatherV3"
 _SIZE: Final = "TensorArraySizeV3"
 #: Position of the flow among an op's inputs; that of the handle is 0.
 _FLOW: Final = {_WRITE: 3, _FILL: 3, _READ: 2, _STACK: 2, _SIZE: 1}
-_CARRIERS: Final = ops.SWITCHES | ops.MERGES | ops.ENTERS | ops.EXITS | ops.NEXT_ITERATIONS | {"Identity"}
 
 
 def replace_arrays(graph: Graph, outputs: Iterable[str]) -> Graph:
@@ -98,7 +97,8 @@ def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
         return _Array(begin, frozenset(members), None) if is_whole else None
     flows = {tensor(node.input[3]) for node in writes}
     is_equal = begin.attr["identical_element_shapes"].b or any(node.op == _STACK for node in used)
-    if fills or not writes or len(flows) < len(writes) or not is_equal:
+    has_zeros = tf.as_dtype(begin.attr["dtype"].type) != tf.string
+    if fills or not writes or len(flows) < len(writes) or not is_equal or not has_zeros:
         return None
     shapes = [graph.first_iteration.get_tensor_by_name(tensor(node.input[2])).shape for node in writes]
     item = reduce(tf.TensorShape.merge_with, shapes)
@@ -119,12 +119,12 @@ def _follow(index: Index, begin: str, output: int, position: Callable[[NodeDef],
             elif reader.op in ops.MERGES:
                 is_known = True
             else:
-                is_known = reader.op in _CARRIERS and positions == [0]
+                is_known = reader.op in ops.CARRIERS and positions == [0]
             if not is_known:
                 return None
             if reader.name not in members:
                 members.add(reader.name)
-                goes_on = reader.op in _CARRIERS or (output == 1 and reader.op in (_WRITE, _FILL))
+                goes_on = reader.op in ops.CARRIERS or (output == 1 and reader.op in (_WRITE, _FILL))
                 todo += [(reader.name, None)] if goes_on else []
     merges = (index.nodes[name] for name in members if index.nodes[name].op in ops.MERGES)
     merged = {split(source)[0] for merge in merges for source in index.data_inputs(merge)}
@@ -164,7 +164,7 @@ class _Rewrite:
     def rewrite(self) -> Graph:
         """The graph without these arrays' ops; what creates them is left, unread."""
         for name in self._arrays:
-            if self._index.nodes[name].op in _CARRIERS | {_WRITE, _FILL}:
+            if self._index.nodes[name].op in ops.CARRIERS | {_WRITE, _FILL}:
                 self._rename(name)
         for written in self._written:
             self._begin(written)
@@ -172,7 +172,7 @@ class _Rewrite:
             array = self._arrays.get(old.name)
             if array is None or old.op == _ARRAY:
                 self._nodes.append(old)
-            elif old.op in _CARRIERS:
+            elif old.op in ops.CARRIERS:
                 self._carry(old, array)
             elif array.item is None:
                 self._use_tensor(old, array)
@@ -208,7 +208,8 @@ class _Rewrite:
             width = self._constant(f"{name}/size", int(np.prod(array.item)), count)
             items = self._op(f"{name}/items", "Mul", [count, width], T=tf.int32)
         length = self._op(f"{name}/length", "AddV2", [items, length], T=tf.int32)
-        row = self._op(f"{name}/row", "Fill", [length, self._zero(name, array.dtype, count)], T=array.dtype)
+        zero = self._constant(f"{name}/zero", 0, count, array.dtype)
+        row = self._op(f"{name}/row", "Fill", [length, zero], T=array.dtype)
         self._moved[f"{name}:1"] = f"{row}:0"
         self._shapes[f"{name}:1"] = f"{shape}:0"
 
@@ -332,7 +333,8 @@ class _Rewrite:
         wanted = self._op(f"{name}/wanted_length", "ExpandDims", [wanted, axis], T=tf.int32)
         length = self._op(f"{name}/length", "Shape", [row], T=kind)
         missing = self._op(f"{name}/missing", "Sub", [wanted, length], T=tf.int32)
-        zeros = self._op(f"{name}/zeros", "Fill", [missing, self._zero(name, kind, item)], T=kind)
+        zero = self._constant(f"{name}/zero", 0, item, kind)
+        zeros = self._op(f"{name}/zeros", "Fill", [missing, zero], T=kind)
         return self._op(f"{name}/whole", "ConcatV2", [row, zeros, axis], T=kind, N=2)
 
     def _op(self, wanted: str, op: str, inputs: Iterable[str], **attributes: Any) -> str:
@@ -341,15 +343,10 @@ class _Rewrite:
         self._nodes.append(node(name, op, inputs, **attributes))
         return name
 
-    def _constant(self, wanted: str, value: int | list[int], after: str) -> str:
-        """Add an int32 constant in the loops and branches of the op `after`; returns its name."""
+    def _constant(self, wanted: str, value: int | list[int], after: str, kind: tf.DType = tf.int32) -> str:
+        """Add a constant in the loops and branches of the op `after`; returns its name."""
         name = claim(wanted, self._taken)
-        self._nodes.append(constant(name, np.array(value, np.int32), control=[f"^{after}"]))
-        return name
-
-    def _zero(self, scope: str, kind: tf.DType, after: str) -> str:
-        name = claim(f"{scope}/zero", self._taken)
-        self._nodes.append(constant(name, np.zeros((), kind.as_numpy_dtype), control=[f"^{after}"]))
+        self._nodes.append(constant(name, np.array(value, kind.as_numpy_dtype), control=[f"^{after}"]))
         return name
 
     def _pick(self, wanted: str, values: str, position: int, axis: str, after: str | None = None) -> str:

@@ -26,7 +26,6 @@ from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
 from cudnn_convert.graph.passes import inference
 
-_CARRIERS: Final = ops.SWITCHES | ops.MERGES | ops.ENTERS | ops.EXITS | ops.NEXT_ITERATIONS | {"Identity"}
 _FROM_TENSOR: Final = "TensorListFromTensor"
 _BEGINS: Final = frozenset({"TensorListReserve", _FROM_TENSOR})
 _STACK: Final = "TensorListStack"
@@ -62,7 +61,7 @@ def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
             positions = [k for k, source in enumerate(inputs) if split(source)[0] == name]
             is_written = reader.op == _WRITE and begin.op != _FROM_TENSOR
             is_item = reader.op in _READS or is_written
-            if reader.op not in _CARRIERS and not (is_item and positions == [0]):
+            if reader.op not in ops.CARRIERS and not (is_item and positions == [0]):
                 return None
             if reader.name not in members:
                 members.add(reader.name)
@@ -124,7 +123,7 @@ class _Arrays:
         """The nodes that replace a node of a list; its output keeps its name, or is in `moved`."""
         begin = self._index.nodes[self.begins[old.name]]
         kind, name = tf.as_dtype(begin.attr["element_dtype"].type), old.name
-        if old.op in _CARRIERS:
+        if old.op in ops.CARRIERS:
             changed = copy_node(old)
             changed.attr["T"].type = tf.float32.as_datatype_enum
             yield changed

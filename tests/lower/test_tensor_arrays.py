@@ -288,6 +288,12 @@ def of_unknown_rank(x: Any) -> Any:
     return tf.ensure_shape(array(1).write(0, item).stack(), [1, 3, 2])
 
 
+def of_words(x: Any) -> Any:
+    """No zeros stand for words."""
+    kept = array(2, tf.string).write(0, tf.as_string(x[0])).write(1, tf.as_string(x[1]))
+    return tf.strings.to_number(kept.stack())
+
+
 def of_several_sizes(x: Any) -> Any:
     kept = array(2, infer_shape=False, clear_after_read=False).write(0, x[0]).write(1, x[1][:1])
     return kept.read(0) + kept.read(1)
@@ -309,7 +315,7 @@ def of_shapes_that_nothing_states(x: Any) -> Any:
             filled_and_written,
         ),
         *(scattered, scattered_from_the_second_on, scattered_over_each_second, scattered_from_anywhere_on),
-        *(concatenated, of_two, read_after_another_flow, with_a_flow_in_numbers),
+        *(concatenated, of_two, read_after_another_flow, with_a_flow_in_numbers, of_words),
     ],
 )
 def test_any_other_array_stays(build: Any) -> None:
