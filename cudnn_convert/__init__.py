@@ -41,7 +41,7 @@ from cudnn_convert.version import __version__ as __version__
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from cudnn_convert.artifacts.call import Answers
+    from cudnn_convert.artifacts.runners import Answers
     from cudnn_convert.benchmark.profile import Profile
     from cudnn_convert.context import Listener
     from cudnn_convert.inspection.result import Inspection
@@ -81,7 +81,7 @@ __all__ = [
 _ASIDE: Final = frozenset({"source", "out", "artifact", "report", "card", "progress"})
 #: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
-    "Answers": "cudnn_convert.artifacts.call",
+    "Answers": "cudnn_convert.artifacts.runners",
     "Inspection": "cudnn_convert.inspection.result",
     "Profile": "cudnn_convert.benchmark.profile",
     "Report": "cudnn_convert.report",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cudnn_convert import context, read, report, storage, targets
-from cudnn_convert.artifacts import call, origin, runners
-from cudnn_convert.artifacts.call import Answers
+from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts.runners import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
     ReadError,
@@ -26,7 +26,7 @@ from cudnn_convert.errors import (
 from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
-from cudnn_convert.plan import Plan, network, notes, prepare
+from cudnn_convert.plan import Plan, describe, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
 from cudnn_convert.storage import staging
@@ -55,7 +55,7 @@ def convert(
     """
     targets.check_options(options)
     read.require(source)
-    destination = storage.Target(out, origin.is_ours, apart(source, options), options.force)
+    destination = storage.Target(out, runners.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
     model = prepare.read_source(source, options, tag=options.tag)
     if prepare.is_portable(model, options) and not options.force_convert:
@@ -128,9 +128,9 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
     form = options.form
     if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
         return plan
-    from cudnn_convert.plan import axes
+    from cudnn_convert.plan import describe
 
-    return replace(plan, axes=axes.name_axes(plan))
+    return replace(plan, axes=describe.name_axes(plan))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
@@ -265,7 +265,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         verification=None,
         states=report.of_states(plan.streaming),
         axes=dict(plan.axes),
-        network=network.draw_network(plan),
+        network=describe.draw_network(plan),
         decoder=_search(plan),
     )
 
@@ -449,7 +449,7 @@ def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[s
     """
     with name_access(artifact):
         paths.refuse(artifact, trust=trust)
-        form, path, recorded = origin.identify(artifact)
+        form, path, recorded = runners.identify(artifact)
         paths.refuse(artifact, [path, *paths.prefix_files(path)], trust=trust)
     return form, path, recorded
 
@@ -515,7 +515,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
         calls = None if data is None else read_calls(data)
         with mute_output():
             context.report_progress("running")
-            answers = call.call_artifact(
+            answers = runners.call_artifact(
                 form,
                 path,
                 None if calls is None else calls.feeds,

@@ -31,7 +31,7 @@ from support.keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
 from support.samples import fixture  # noqa: E402
 
 import cudnn_convert  # noqa: E402
-from cudnn_convert.artifacts import origin  # noqa: E402
+from cudnn_convert.artifacts import runners  # noqa: E402
 
 BOUND = 1e-5
 #: One file of each, by the newest Keras that wrote one.
@@ -66,7 +66,7 @@ def converted(sample: KerasFixture, form: str, folder: Path) -> dict[str, Any]:
     name, case = sample.folder.name, sample.case
     out = folder / f"{sample.name}-{form}"
     cudnn_convert.convert(sample.path, out, format=form, verify=name != "custom_layer")
-    _, path, _ = origin.identify(out)
+    _, path, _ = runners.identify(out)
     job = {"name": sample.name, "artifact": str(path), "format": form}
     job |= {"golden": str(sample.folder / "golden.npz"), "answers": f"{out}.npz"}
     for kind in ("inputs", "outputs"):

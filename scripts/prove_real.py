@@ -30,7 +30,7 @@ import h5py
 import numpy as np
 
 from cudnn_convert import pipeline
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, first_line
 from cudnn_convert.options import Options
@@ -234,7 +234,7 @@ def proven(source: Path, form: str, seeds: int, folder: Path) -> Iterator[tuple[
 
 def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
     """Why an artifact is refused; None where it is proven."""
-    _, path, _ = origin.identify(artifact)
+    _, path, _ = runners.identify(artifact)
     try:
         pipeline.verify_plan(plan, path, options, is_copy=True)
     except CudnnConvertError as error:
@@ -244,7 +244,7 @@ def _refused(plan: Plan, artifact: Path, options: Options) -> str | None:
 
 def _seen(plan: Plan, artifact: Path, form: str) -> tuple[bool, str]:
     """Whether recurrences, asked by themselves alone, show other weights, and how."""
-    _, path, _ = origin.identify(artifact)
+    _, path, _ = runners.identify(artifact)
     answer = runners.open_artifact(form, path, plan.parts)
     reports = ask.reports(Artifact(form, path, plan, answer), stored="float32", seed=0)
     silent = [one.message for one in reports if not one.asked]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import pipeline
-from cudnn_convert.artifacts import origin, tflite_file
+from cudnn_convert.artifacts import runners, tflite
 from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
@@ -75,7 +75,7 @@ def converted(name: str, source: Path, given: dict[str, Any], form: str, folder:
     if not one.out.exists() and pipeline.convert(source, one.out, options).out is None:
         return None
     # A conversion that is not verified lets kernels of TensorFlow in, which no proof can run.
-    if kernels := {name for file in one.out.rglob("*.tflite") for name in tflite_file.flex_ops(file)}:
+    if kernels := {name for file in one.out.rglob("*.tflite") for name in tflite.flex_ops(file)}:
         raise UnsupportedModelError(
             "tflite", [f"ops of TensorFlow's own kernels: {', '.join(sorted(kernels))}"]
         )
@@ -86,7 +86,7 @@ def refusal(one: Converted, seed: int) -> str | None:
     """Why an artifact is refused with a seed; None where it is proven."""
     try:
         with silence():
-            _, artifact, _ = origin.identify(one.out)
+            _, artifact, _ = runners.identify(one.out)
             pipeline.verify_plan(one.plan, artifact, replace(one.options, seed=seed), is_copy=True)
     except CudnnConvertError as error:
         return f"{type(error).__name__}: {error}"

@@ -2,11 +2,8 @@
 
 What runs an artifact never imports what wrote it: neither `lower` nor `targets`.
 
-* origin     : Identifies an artifact on disk, and reads the provenance that it carries.
-* runners    : Opens an artifact of any format and runs it on arrays by name.
-* call       : Calls an artifact on inputs of the user's, or on random ones.
+* runners    : Identifies an artifact on disk, opens it in its runtime, and calls it.
 * safety     : Checks what an artifact's graph would run when it is loaded.
-* tflite_file: Checks the bytes and tensors of a TensorFlow Lite file before the interpreter maps it.
 
 One module for each format, named in its row of `formats.FORMATS`, with the functions of `runners.Opener`:
 
@@ -14,7 +11,7 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * checkpoint : Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do.
 * frozen     : Opens a frozen graph in a Session, by the tensor names of a signature.
 * onnx       : Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys.
-* tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature.
+* tflite     : Opens a TensorFlow Lite file in TensorFlow's interpreter, once its bytes are checked.
 * keras      : Opens a `.keras` archive through Keras 3, up to where the source could be traced.
 * h5         : Opens an HDF5 file through tf_keras, up to the first layer that is not allowed.
 * weights    : Opens decoded weights, and computes them in NumPy.

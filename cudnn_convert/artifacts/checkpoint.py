@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph.index import AnyGraph, all_nodes
 from cudnn_convert.model import SERVING, Array, Part, Signature
@@ -15,7 +15,7 @@ from cudnn_convert.storage import RECORD
 
 def provenance(path: Path) -> dict[str, Any] | None:
     """What the file beside it says of its origin."""
-    return origin.read_record(path.parent / RECORD)
+    return runners.read_record(path.parent / RECORD)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

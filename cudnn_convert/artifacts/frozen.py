@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.artifacts import checkpoint, origin, runners
+from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.formats import FROZEN_KEY
 from cudnn_convert.model import Array, Part
 
@@ -18,7 +18,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
     except (DecodeError, ValueError):  # what it is, the runtime will say
         return None
     text = next((node.attr[FROZEN_KEY].s for node in nodes if FROZEN_KEY in node.attr), None)
-    return None if text is None else origin.parse(path, text)
+    return None if text is None else runners.parse_provenance(path, text)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cudnn_convert.artifacts import keras, origin, runners
+from cudnn_convert.artifacts import keras, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Array, Part
@@ -17,7 +17,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
     with hdf5.Store(path).check().open() as file:
         text = file.attrs.get(KERAS_PROVENANCE)
-    return None if text is None else origin.parse(path, text)
+    return None if text is None else runners.parse_provenance(path, text)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

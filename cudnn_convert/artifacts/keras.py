@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Array, Part, Signature
@@ -24,7 +24,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
     content = keras_archive.member(path, keras_archive.METADATA)
     record = hdf5.parse_json(path, keras_archive.METADATA, content).get(KERAS_PROVENANCE)
-    return None if record is None else origin.parse(path, json.dumps(record))
+    return None if record is None else runners.parse_provenance(path, json.dumps(record))
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert import context
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array, Part, Signature
@@ -23,7 +23,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
     except DecodeError as cause:
         raise ReadError(path, "file", expected="an ONNX model", found="none") from cause
     text = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
-    return None if text is None else origin.parse(path, text)
+    return None if text is None else runners.parse_provenance(path, text)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from cudnn_convert.artifacts import checkpoint, origin, runners, safety
+from cudnn_convert.artifacts import checkpoint, runners, safety
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
@@ -21,7 +21,7 @@ from cudnn_convert.recurrences import saved_functions
 
 def provenance(path: Path) -> dict[str, Any] | None:
     """What `assets.extra` says of its origin."""
-    return origin.read_record(path / "assets.extra" / PROVENANCE)
+    return runners.read_record(path / "assets.extra" / PROVENANCE)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

@@ -1,27 +1,391 @@
-"""Opens a TensorFlow Lite file in TensorFlow's interpreter, by its signature."""
+"""Opens a TensorFlow Lite file in TensorFlow's interpreter, once its bytes are checked.
+
+The interpreter verifies no flatbuffer: a changed byte makes it read beside the file or crash. Here every
+offset must lead into the file, to what fits there. What a table holds is learnt from TensorFlow's own
+generated readers: each is called once on a stand-in that notes which slot it asks for and how it reads.
+Source: flatbuffers v25 include/flatbuffers/verifier.h, docs/source/internals.md; python/flatbuffers/table.py.
+
+The interpreter does check shapes, types and most numbers, but some only in builds for tests. So the numbers
+of buffers, tensors, ops and subgraphs are checked here too.
+Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs, lite/core/interpreter_builder.cc,
+lite/tools/verifier.cc, lite/string_util.h.
+"""
 
 import struct
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 import numpy as np
+from tensorflow.lite.python import schema_py_generated
+from tensorflow.lite.tools import flatbuffer_utils
 
 from cudnn_convert import context
-from cudnn_convert.artifacts import origin, runners, tflite_file
-from cudnn_convert.errors import ReadError
-from cudnn_convert.formats import part_file
+from cudnn_convert.artifacts import runners
+from cudnn_convert.errors import AGAIN, ReadError
+from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.model import SERVING, Array, Part, Signature
+
+#: The classes that are generated from TensorFlow Lite's schema, for reading and, ending in T, for changing.
+schema: Final[Any] = schema_py_generated
+#: Tables inside of tables, and tables in all, as flatbuffers' own verifier has them.
+_DEEPEST: Final = 64
+_MOST: Final = 1_000_000
+#: What generated readers have beside one function for each field.
+_OTHERS: Final = ("GetRootAs", "AsNumpy", "Length", "IsNone", "BufferHasIdentifier")
+_OFFSET: Final = 4
+
+
+def unpack_model(content: bytes) -> Any:
+    """Convert a file's bytes to a mutable ModelT.
+
+    Call `check_model` first where the bytes are untrusted.
+    """
+    return flatbuffer_utils.convert_bytearray_to_object(bytearray(content))
+
+
+def pack_model(model: Any) -> bytes:
+    """The bytes of a file for a ModelT."""
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+class FlatbufferError(ValueError):
+    """Bytes that do not hold what they claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How a flatbuffer field is read.
+
+    It has `width` bytes, or is an offset to a `table`, a string, a union or a vector. Of a vector, `width`
+    and `table` describe an element. All but plain numbers are offsets in the table itself.
+    """
+
+    width: int = _OFFSET
+    table: Any = None
+    is_string: bool = False
+    is_union: bool = False
+    is_vector: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in its table."""
+        return _OFFSET if self.is_vector else self.width
+
+
+class _StandIn:
+    """A fake table that records how a generated reader reads one field."""
+
+    Pos, Bytes = 0, b""
+
+    def __init__(self) -> None:
+        self.slot, self.is_vector, self.field = 0, False, _Field()
+
+    def Offset(self, slot: int) -> int:  # noqa: N802 - the names are flatbuffers' own
+        self.slot = slot
+        return 1
+
+    def Vector(self, _: int) -> int:  # noqa: N802
+        self.is_vector = True
+        return 0
+
+    def Get(self, flags: Any, _: int) -> Any:  # noqa: N802
+        self.field = _Field(width=flags.bytewidth, is_vector=self.is_vector)
+        return flags.py_type(0)
+
+    def Indirect(self, _: int) -> int:  # noqa: N802
+        self.field = _Field(table=True, is_vector=self.is_vector)
+        return 0
+
+    def String(self, _: int) -> bytes:  # noqa: N802
+        self.field = _Field(is_string=True, is_vector=self.is_vector)
+        return b""
+
+    def Union(self, *_: Any) -> None:  # noqa: N802
+        self.field = _Field(is_union=True)
+
+
+@cache
+def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
+    """The fields of a table by their slots, with their names."""
+    fields_by_slot = {}
+    for name, read in vars(reader).items():
+        if isinstance(read, FunctionType) and name != "Init" and not name.endswith(_OTHERS):
+            table, stand_in = reader(), _StandIn()
+            table._tab = stand_in
+            value = read(table, *[0] * (read.__code__.co_argcount - 1))
+            field = stand_in.field
+            if field.table:
+                field = _Field(table=type(value), is_vector=field.is_vector)
+            fields_by_slot[stand_in.slot] = (name, field)
+    return fields_by_slot
+
+
+def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, type]]) -> None:
+    """Raises FlatbufferError where `data` is no sound table `root`.
+
+    `unions` has, by the name of a field that is a union, the tables it may be by the number of their type.
+    """
+    reader_ = _Bytes(data, unions)
+    reader_.table(reader_.offset(0), root, 0)
+
+
+class _Bytes:
+    """The file, and the tables in it that were checked already."""
+
+    def __init__(self, data: bytes, unions: Mapping[str, Mapping[int, type]]) -> None:
+        self._data, self._unions = data, unions
+        self._seen: set[tuple[int, type]] = set()
+
+    def _number(self, form: str, at: int) -> int:
+        """Read a number, which must lie inside the file and be aligned to its size."""
+        size = struct.calcsize(form)
+        if at < 0 or at % size or at + size > len(self._data):
+            raise FlatbufferError(f"a number of {size} bytes at {at} of {len(self._data)}")
+        value: int = struct.unpack_from(form, self._data, at)[0]
+        return value
+
+    def offset(self, at: int) -> int:
+        """Where the offset at a place leads."""
+        length = self._number("<I", at)
+        if not length:
+            raise FlatbufferError(f"an offset at {at} that leads to itself")
+        return at + length
+
+    def table(self, at: int, reader: type, depth: int) -> None:
+        if (at, reader) in self._seen:
+            return
+        self._seen.add((at, reader))
+        if depth > _DEEPEST or len(self._seen) > _MOST:
+            raise FlatbufferError("tables without an end")
+        slots = at - self._number("<i", at)
+        size, length = self._number("<H", slots), self._number("<H", slots + 2)
+        if size < _OFFSET or size % 2 or slots + size > len(self._data) or at + length > len(self._data):
+            raise FlatbufferError(f"a table at {at} that does not fit into the file")
+        offsets = {slot: self._number("<H", slots + slot) for slot in range(_OFFSET, size, 2)}
+        for slot, (name, field) in _fields(reader).items():
+            if offset := offsets.get(slot, 0):
+                if offset < _OFFSET or offset + field.size > length:
+                    raise FlatbufferError(f"{reader.__name__}.{name} outside of its table")
+                kind = offsets.get(slot - 2, 0)
+                self._field(at + offset, name, field, at + kind if kind else None, depth)
+            elif field.is_union and (kind := offsets.get(slot - 2, 0)) and self._number("<B", at + kind):
+                raise FlatbufferError(f"{reader.__name__}.{name} of a type, without a value")
+
+    def _field(self, at: int, name: str, field: _Field, kind: int | None, depth: int) -> None:
+        if field.is_union:
+            number = 0 if kind is None else self._number("<B", kind)
+            if (reader := self._unions[name].get(number)) is None:
+                raise FlatbufferError(f"{name} of a type that TensorFlow does not know, {number}")
+            self.table(self.offset(at), reader, depth + 1)
+        elif field.is_vector:
+            self._vector(self.offset(at), field, depth)
+        elif field.table:
+            self.table(self.offset(at), field.table, depth + 1)
+        elif field.is_string:
+            self._string(self.offset(at))
+        elif at % field.width:
+            raise FlatbufferError(f"{name} at {at}, no multiple of its {field.width} bytes")
+
+    def _vector(self, at: int, field: _Field, depth: int) -> None:
+        count, first = self._number("<I", at), at + _OFFSET
+        if first % field.width or first + count * field.width > len(self._data):
+            raise FlatbufferError(f"{count} elements of {field.width} bytes at {at} of {len(self._data)}")
+        if field.table or field.is_string:
+            for offset in range(first, first + count * _OFFSET, _OFFSET):
+                target = self.offset(offset)
+                self.table(target, field.table, depth + 1) if field.table else self._string(target)
+
+    def _string(self, at: int) -> None:
+        end = at + _OFFSET + self._number("<I", at)
+        if end >= len(self._data) or self._data[end]:
+            raise FlatbufferError(f"a text at {at} without an end")
+
+
+_IDENTIFIER: Final = b"TFL3"
+#: A tensor that an op does without.
+_NONE: Final = -1
+_UNIONS: Final = {
+    "BuiltinOptions": schema.BuiltinOptions,
+    "BuiltinOptions2": schema.BuiltinOptions2,
+    "Details": schema.QuantizationDetails,
+    "ArraySegments": schema.SparseIndexVector,
+    "ArrayIndices": schema.SparseIndexVector,
+}
+
+
+def check_model(path: Path) -> None:
+    """Raises ReadError where a file is no sound model."""
+    data = path.read_bytes()
+    try:
+        if data[4:8] != _IDENTIFIER:
+            raise FlatbufferError(f"the identifier {data[4:8]!r}")
+        check_flatbuffer(data, schema.Model, _unions())
+        _require_numbers(schema.Model.GetRootAs(data, 0), data)
+    except FlatbufferError as cause:
+        expected = "a sound TensorFlow Lite model"
+        raise ReadError(path, "artifact", expected=expected, found=str(cause), advice=AGAIN) from cause
+
+
+@cache
+def _unions() -> Mapping[str, Mapping[int, type]]:
+    return {
+        name: {
+            number: getattr(schema, kind)
+            for kind, number in vars(numbers).items()
+            if isinstance(number, int) and hasattr(schema, kind)
+        }
+        for name, numbers in _UNIONS.items()
+    }
+
+
+def _require_numbers(model: Any, data: bytes) -> None:
+    """Check that every index of a buffer, tensor, op or subgraph is in range."""
+    buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
+    for buffer in buffers:
+        _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
+    if model.ExternalBuffersLength():
+        raise FlatbufferError("values in other files")
+    graphs = [model.Subgraphs(k) for k in range(model.SubgraphsLength())]
+    if not graphs:
+        raise FlatbufferError("no subgraph")
+    for k in range(model.MetadataLength()):
+        _require_one("a buffer of metadata", [model.Metadata(k).Buffer()], len(buffers))
+    for k in range(model.SignatureDefsLength()):
+        _require_signature(model.SignatureDefs(k), graphs)
+    called: list[set[int]] = []
+    for graph in graphs:
+        count = graph.TensorsLength()
+        _require_one("an input", _numbers(graph.InputsAsNumpy()), count)
+        _require_one("an output", _numbers(graph.OutputsAsNumpy()), count)
+        for k in range(count):
+            tensor = graph.Tensors(k)
+            _require_one("a buffer of a tensor", [tensor.Buffer()], len(buffers))
+            if tensor.Type() == schema.TensorType.STRING:
+                _require_texts(_content(buffers[tensor.Buffer()]))
+        called.append(set())
+        for k in range(graph.OperatorsLength()):
+            operator = graph.Operators(k)
+            _require_one("an op", [operator.OpcodeIndex()], model.OperatorCodesLength())
+            _require_within(
+                "options", operator.LargeCustomOptionsOffset(), operator.LargeCustomOptionsSize(), data
+            )
+            inputs = [number for number in _numbers(operator.InputsAsNumpy()) if number != _NONE]
+            inner = [number for number in _numbers(operator.IntermediatesAsNumpy()) if number != _NONE]
+            outputs = _numbers(operator.OutputsAsNumpy())
+            _require_one("a tensor of an op", [*inputs, *inner, *outputs], count)
+            subgraphs = [*_subgraphs(operator)]
+            _require_one("a subgraph of an op", subgraphs, len(graphs))
+            called[-1].update(subgraphs)
+    _require_end(called)
+
+
+def _numbers(numbers: Any) -> list[int]:
+    """A vector of numbers; where there is none the reader gives 0."""
+    return [] if isinstance(numbers, int) else [int(number) for number in numbers]
+
+
+def _require_one(what: str, numbers: Iterable[int], count: int) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            raise FlatbufferError(f"{what} of number {number} of {count}")
+
+
+def _require_within(what: str, offset: int, size: int, data: bytes) -> None:
+    """Of what stands behind the flatbuffer, in large files."""
+    if offset + size > len(data):
+        raise FlatbufferError(f"{what} of {size} bytes at {offset} of {len(data)}")
+
+
+def _require_signature(signature: Any, graphs: Collection[Any]) -> None:
+    if signature.SignatureKey() is None:
+        raise FlatbufferError("a signature without a name")
+    _require_one("a signature's subgraph", [signature.SubgraphIndex()], len(graphs))
+    count = [*graphs][signature.SubgraphIndex()].TensorsLength()
+    ends = [signature.Inputs(k) for k in range(signature.InputsLength())]
+    ends += [signature.Outputs(k) for k in range(signature.OutputsLength())]
+    if any(end.Name() is None for end in ends):
+        raise FlatbufferError("an input or output of a signature without a name")
+    _require_one("a tensor of a signature", [end.TensorIndex() for end in ends], count)
+
+
+def _content(buffer: Any) -> bytes:
+    content = buffer.DataAsNumpy()
+    return b"" if isinstance(content, int) else bytes(content)
+
+
+def _require_texts(content: bytes) -> None:
+    """Check the bytes of a string tensor: count, offsets in order, end inside the buffer."""
+    if not content:
+        return
+    try:
+        (count,) = struct.unpack_from("<i", content)
+        places = struct.unpack_from(f"<{max(count, 0) + 1}i", content, 4)
+    except struct.error as cause:
+        raise FlatbufferError("texts that end too soon") from cause
+    if count < 0 or [*places] != sorted(places) or places[0] != 4 * (count + 2) or places[-1] > len(content):
+        raise FlatbufferError("texts that do not lie in their buffer")
+
+
+def _subgraphs(operator: Any) -> Iterator[int]:
+    """The subgraphs that an op names in its options."""
+    for name, number, options in (
+        ("BuiltinOptions", operator.BuiltinOptionsType(), operator.BuiltinOptions()),
+        ("BuiltinOptions2", operator.BuiltinOptions2Type(), operator.BuiltinOptions2()),
+    ):
+        if options is not None and (reader := _unions()[name].get(number)) is not None:
+            operator_reader: Any = reader()
+            operator_reader.Init(options.Bytes, options.Pos)
+            for field in vars(reader):
+                if field.endswith("SubgraphIndex"):
+                    yield getattr(operator_reader, field)()
+
+
+def _require_end(called: list[set[int]]) -> None:
+    """No subgraph leads back to itself: the interpreter would follow it until its stack ends."""
+    left = {number: set(names) for number, names in enumerate(called)}
+    while ready := {number for number, names in left.items() if not names & left.keys()}:
+        for number in ready:
+            del left[number]
+    if left:
+        raise FlatbufferError(f"subgraphs that call themselves: {sorted(left)}")
+
+
+_FLEX: Final = b"Flex"
+
+
+def flex_ops(path: Path) -> tuple[str, ...]:
+    """The ops of a file that need TensorFlow's own kernels, by TensorFlow's names."""
+    model = schema.Model.GetRootAs(path.read_bytes(), 0)
+    codes = (model.OperatorCodes(k).CustomCode() or b"" for k in range(model.OperatorCodesLength()))
+    return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
+
+
+def tflite_provenance(path: Path) -> str | None:
+    """Read the provenance that `write` stored; None in a file of another tool.
+
+    Raises ValueError where the file is no model.
+    """
+    content = path.read_bytes()
+    if content[4:8] != _IDENTIFIER:
+        raise ValueError(f"{path}: expected the file identifier {_IDENTIFIER!r}, found {content[4:8]!r}")
+    model = schema.Model.GetRootAs(content, 0)
+    entries = [model.Metadata(k) for k in range(model.MetadataLength())]
+    metadata = next((entry for entry in entries if entry.Name() == TFLITE_KEY.encode()), None)
+    return None if metadata is None else model.Buffers(metadata.Buffer()).DataAsNumpy().tobytes().decode()
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
     """What its metadata say of its origin."""
     try:
-        text = tflite_file.tflite_provenance(path)
+        text = tflite_provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
         raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
-    return None if text is None else origin.parse(path, text)
+    return None if text is None else runners.parse_provenance(path, text)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
@@ -30,7 +394,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
     Raises ReadError where the interpreter would follow an offset out of the file.
     """
     for part in parts:
-        tflite_file.check_model(part_file(path, part.name, ".tflite"))
+        check_model(part_file(path, part.name, ".tflite"))
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
@@ -52,7 +416,7 @@ def open_interpreter(**model: Any) -> Any:
 
 
 def _open(file: Path, part: Part) -> runners.Runner:
-    if needed := tflite_file.flex_ops(file):
+    if needed := flex_ops(file):
         raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
     interpreter = open_interpreter(model_path=str(file))
     signatures = interpreter.get_signature_list()
@@ -101,7 +465,7 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
 
 
 def _interface(file: Path, name: str) -> runners.Interface:
-    tflite_file.check_model(file)
+    check_model(file)
     interpreter = open_interpreter(model_path=str(file))
     if interpreter.get_signature_list():
         signature = runners.choose_signature(file, SERVING, interpreter.get_signature_list())
@@ -122,7 +486,7 @@ def _interface(file: Path, name: str) -> runners.Interface:
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
     """The constants of float32 in its graphs."""
     for prefix, file in runners.files_of(path, ".tflite"):
-        model = tflite_file.unpack_model(file.read_bytes())
+        model = unpack_model(file.read_bytes())
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
             data = model.buffers[tensor.buffer].data
             if data is not None and len(data) and tensor.type == 0:  # FLOAT32 of schema.fbs TensorType

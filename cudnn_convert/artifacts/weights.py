@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import origin, runners
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import WAYS, Array, Part
 from cudnn_convert.recurrences import named_weights
@@ -27,7 +27,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
     except Exception as cause:  # NumPy's and safetensors' own, several of each
         expected = "weights as --format npz or safetensors writes them"
         raise ReadError(path, "file", expected=expected, found="a damaged or another file") from cause
-    return origin.parse(path, json.dumps(record)) if record else None
+    return runners.parse_provenance(path, json.dumps(record)) if record else None
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:

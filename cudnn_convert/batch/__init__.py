@@ -1,13 +1,11 @@
 """Converts many models: finds them, gives them to isolated workers, and keeps a line on each.
 
-* sources : Finds models: paths, patterns, folders searched by content, rows of a manifest.
-* manifest: Reads a manifest: a model a line, with flags of its own, in JSON Lines or CSV.
-* results : The results of a batch, a line of JSON each, whole at any moment.
-* jobs    : What is to be done with each model: convert it, or leave it as an earlier run left it.
-* pool    : Runs jobs in worker processes on this machine, with limits of time and memory for each.
+* sources    : Finds models: paths, patterns, folders searched by content, rows of a manifest.
+* results    : The results of a batch, a line of JSON each, whole at any moment, and their page.
+* jobs       : What is to be done with each model: convert it, or leave it as an earlier run left it.
+* pool       : Runs jobs in worker processes on this machine, with limits of time and memory for each.
 * ray_cluster: Runs jobs as tasks of Ray, on a cluster or on this machine.
-* worker  : The process of a worker: takes one request at a time and answers with an outcome.
-* page    : The page of a batch: a row a model, with a link to the model's own page.
+* worker     : The process of a worker: takes one request at a time and answers with an outcome.
 
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
 results, in processes of this machine or on a cluster.
@@ -28,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import process, storage
-from cudnn_convert.batch import jobs, manifest, page, results, sources
+from cudnn_convert.batch import jobs, results, sources
 from cudnn_convert.batch.jobs import Plan
 from cudnn_convert.batch.pool import Engine
 from cudnn_convert.batch.results import Result, Results
@@ -89,7 +87,7 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
         storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
     if batch.folder.exists() and not batch.folder.is_dir():
         raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
-    rows = [] if batch.manifest is None else manifest.read(batch.manifest, read_flags)
+    rows = [] if batch.manifest is None else sources.read_manifest(batch.manifest, read_flags)
     search = sources.find(batch.words, batch.manifest, rows, apart=batch.folder)
     if not search.sources:
         raise UsageError("expected models, found none; name files, folders, patterns or a manifest")
@@ -177,4 +175,4 @@ def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
         return
     target = storage.Target(batch.report, files.is_ours, force=True)
     with storage.atomic_output(target, folder=False) as fresh:
-        yield partial(page.write, fresh, batch.report)
+        yield partial(results.write, fresh, batch.report)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import read
-from cudnn_convert.batch import page, results, sources
+from cudnn_convert.batch import results, sources
 from cudnn_convert.batch.results import Result
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import AccessError, UsageError
@@ -107,7 +107,7 @@ def make_plan(search: sources.Search, folder: Path, options: Options, report: Pa
     made_of: list[Job] = []
     for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
         own = replace(options, **source.options) if source.options else options
-        own_page = None if report is None else page.model_page(report, out)
+        own_page = None if report is None else results.model_page(report, out)
         size = size_of(source.path) if source.size is None else source.size
         made_of.append(Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page))
     return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)

@@ -1,11 +1,9 @@
 """Measures models on this machine: how long a call takes, and where its time goes.
 
-* ratios : Medians, and how far to trust them: order statistics, which suppose nothing about the times.
 * answers: Feeds and answers of calls: in files between processes, paired by name, and compared.
 * models : Opens any model that runs, and draws its inputs in the sizes that are asked for.
 * worker : The process that measures one model with one number of threads, a request at a time.
-* rounds : The parent: rounds of all models in turns, and the results.
-* traces : What profilers write: spans of TensorFlow's trace and of ONNX Runtime's.
+* rounds : The parent: rounds of all models in turns, and the results as medians with bounds.
 * profile: `profile(callable, feeds)`: where the time of a pipeline goes, Python included, in a sentence.
 * page   : The page of a benchmark: its table, plots and profiles.
 

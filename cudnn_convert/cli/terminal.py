@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudnn_convert import report as reports
-from cudnn_convert.artifacts.call import Answers, measure
+from cudnn_convert.artifacts.runners import Answers, measure
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array

@@ -2,8 +2,7 @@
 
 * data    : What `--data` names: whole calls in arrays, or examples that are drawn and batched.
 * features: What `--features` says: which feature of an example becomes which input, and how.
-* records : TFRecord files: where each record begins, what is in it, and what is wrong with it.
-* tables  : Rows of CSV and Parquet files, as examples of the same form as records.
+* records : Examples of files: TFRecords, and rows of CSV and Parquet files.
 * pipeline: From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
 
 May import: errors, private, context, storage, model, options, weights, read.tensorbundle, storage.staging.

@@ -20,7 +20,7 @@ import numpy as np
 from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import features as feature_specs
-from cudnn_convert.feeds import records, tables
+from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import Feature
 from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
@@ -294,7 +294,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
         raise UsageError(
             f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
         )
-    reader = tables.READERS[kind]
+    reader = records.READERS[kind]
     columns = {key: feature for key, feature in features.items() if feature.length_of is None}
     rows = chain.from_iterable(reader(file, columns, flag=FLAG) for file in files)
     most = max(_KNOWN, data.limit or 0)

@@ -7,7 +7,6 @@ Sources are read, planned and refused by the functions of a conversion, so both 
 * inspect          : Inspects a source: reads and plans it, without running or writing.
 * graph_recurrences: Recurrences of a source with a graph: live, dead, and in uncalled functions.
 * weights_only     : Recurrences of weights without a graph, and which tensors hold them.
-* streams          : Which recurrences go on from chunk to chunk of the steps, and the command for it.
 * keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
 
 May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,

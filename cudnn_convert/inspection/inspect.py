@@ -14,7 +14,7 @@ from cudnn_convert import targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
-from cudnn_convert.inspection import alternatives, keras_model, streams, weights_only
+from cudnn_convert.inspection import alternatives, keras_model, weights_only
 from cudnn_convert.inspection.alternatives import Alternatives
 from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
@@ -50,7 +50,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
-    return alternatives.with_notes(streams.with_weights(inspection, source, options), notes)
+    return alternatives.with_notes(alternatives.with_weights(inspection, source, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
@@ -74,7 +74,7 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
         signatures=_signatures(seen, model, tried),
     )
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
-    return streams.with_streams(inspection, source, model, tried, options)
+    return alternatives.with_streams(inspection, source, model, tried, options)
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:

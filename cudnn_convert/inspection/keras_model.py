@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection import alternatives, streams
+from cudnn_convert.inspection import alternatives
 from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, Offered, WeightTensor
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
@@ -160,7 +160,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         reasons=reasons,
         options=kept,
     )
-    return streams.with_layers(inspection, source, architecture, kept or options)
+    return alternatives.with_layers(inspection, source, architecture, kept or options)
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ from cudnn_convert.graph.index import INPUT, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inference, inlining, tf1_ops
 from cudnn_convert.lower import block_lstm, tensor_arrays, tensor_lists
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
-from cudnn_convert.lower.tensorflow.unroll import State
-from cudnn_convert.lower.tensorflow.while_loop import CellSteps, times
+from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State, times
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts

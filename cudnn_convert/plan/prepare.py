@@ -30,7 +30,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.read import keras_hdf5, read
-from cudnn_convert.recurrences import graphless, keras_layers, weight_copies
+from cudnn_convert.recurrences import graphless, named_weights, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
 
@@ -152,13 +152,13 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
         raise UsageError(
             "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
         )
-    reasons = [keras_layers.explain_refusal(single.name, single.recurrence.sizes) for single in plan.singles]
+    reasons = [named_weights.explain_refusal(single.name, single.recurrence.sizes) for single in plan.singles]
     if any(reasons):
         lines = [f"{reason}; take another format" for reason in reasons if reason]
         raise UnsupportedModelError(plan.model.path, lines)
     singles, notes, taken = [], list(plan.notes), list[str]()
     for single in plan.singles:
-        taken.append(unique(keras_layers.name_model(single.name), taken))
+        taken.append(unique(named_weights.name_model(single.name), taken))
         singles.append(
             replace(
                 single,
@@ -226,7 +226,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
     if model.architecture is not None:
         model = _trace(model, model.architecture, options)
     if model.graph is None:
-        from cudnn_convert.recurrences.graph_from_weights import assemble_graph
+        from cudnn_convert.recurrences.graphless import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
     if described != Described() or replace(interface, states=False) != Interface():

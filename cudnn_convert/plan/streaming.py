@@ -14,8 +14,8 @@ from typing import Final
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
-from cudnn_convert.graph.passes import stream_states, subgraphs
-from cudnn_convert.graph.passes.stream_states import PLACES
+from cudnn_convert.graph.passes import state_io, subgraphs
+from cudnn_convert.graph.passes.state_io import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import Mode, Part, Recurrence, Signature, StreamState
 from cudnn_convert.plan import STREAM, Plan, Streaming, name_states
@@ -50,7 +50,7 @@ def plan_stream(plan: Plan, *, stateless: bool, flag: str = "--states") -> Plan:
         raise UnsupportedModelError(plan.model.path, reasons)
     states = _name_states(plan)
     ends = [*plan.signature.outputs.values(), *(state.end for state in states)]
-    graph = node_defs.prune(stream_states.stream_states(plan.graph, states, defaults=False), ends)
+    graph = node_defs.prune(state_io.stream_states(plan.graph, states, defaults=False), ends)
     starts = {state.start for state in states}
     inputs = {key: name for key, name in plan.signature.inputs.items() if split(name)[0] in graph.index.nodes}
     axes = dict.fromkeys(inputs.values(), ()) | dict.fromkeys(starts, (1,))
@@ -84,7 +84,7 @@ def _with_states(
         | {state.next_key: f"{state.node}:{PLACES[state.kind][1]}" for state in states},
     )
     if stateless:
-        graph = stream_states.stream_states(plan.graph, states, defaults=True)
+        graph = state_io.stream_states(plan.graph, states, defaults=True)
     begins = {key: name for key, name in plan.source.inputs.items() if key not in inputs}
     return replace(
         plan,

@@ -4,7 +4,7 @@
 * keras_private: Patches and private attributes of Keras 3 and tf_keras.
 
 Those of tf2onnx need the graph: `lower/onnx/tf2onnx_private.py`. The schema of TensorFlow Lite is imported by
-`artifacts/tflite_file.py` alone. No other file may import such a module: see `banned-api` in pyproject.toml.
+`artifacts/tflite.py` alone. No other file may import such a module: see `banned-api` in pyproject.toml.
 
 May import: nothing.
 Entry: the functions themselves; `tests/house/test_private.py` calls each.

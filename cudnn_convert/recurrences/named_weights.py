@@ -1,4 +1,4 @@
-"""Decoded weights by name: of `load`, of npz and safetensors, of PyTorch.
+"""Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
 
 Arrays follow cuDNN's convention, as in `model`: a matrix multiplies a column vector, gates are in the order
 of `Mode.gates`, and each gate has two separate biases.
@@ -6,10 +6,18 @@ of `Mode.gates`, and each gate has two separate biases.
 `to_state_dict` uses the names of PyTorch's `nn.LSTM`, `nn.GRU` and `nn.RNN`, whose equations are cuDNN's,
 both biases and the position of the GRU's reset gate included. Source: pytorch v2.8.0 torch/nn/modules/rnn.py
 (RNNBase.__init__ names and shapes, LSTM and GRU equations).
+
+`build_model` makes a functional model of Keras' `LSTM`, `GRU` or `SimpleRNN`. It has an input `inputs`
+`[batch, time, input_size]`, with `states` also `initial_h` (and an LSTM's `initial_c`)
+`[batch, layers*directions, units]`; its outputs are `outputs` `[batch, time, directions*units]`, `state_h`
+and an LSTM's `state_c`, of the shape of the initial ones. Layer n is named `layer_<n>`; one of two directions
+is a `Bidirectional`. Keras is batch-major throughout; lengths become the caller's mask.
+Source: keras v3.15.0 src/layers/rnn/lstm.py, gru.py (`reset_after`), simple_rnn.py, bidirectional.py.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +26,100 @@ import numpy as np
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
-from cudnn_convert.recurrences import keras_layers
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import layouts, npz_archive
+
+_ACTIVATIONS: Final = {Mode.RNN_TANH: "tanh", Mode.RNN_RELU: "relu"}
+
+
+def name_model(name: str) -> str:
+    """The name of a recurrence's model and file: its scope, in letters and digits."""
+    return re.sub(r"\W", "_", re.sub(r"/CudnnRNN(V[23])?(_\d+)?$", "", name)).strip("_") or "rnn"
+
+
+def name_layer(number: int) -> str:
+    """The name of a layer in its model."""
+    return f"layer_{number}"
+
+
+def explain_refusal(name: str, sizes: Sizes) -> str | None:
+    """Why Keras has no layer for such a recurrence, or None."""
+    if not sizes.projection:
+        return None
+    return (
+        f"{name}: expected no projection, which layers of Keras 3 have not, found {sizes.projection} values"
+    )
+
+
+def build_model(
+    name: str, sizes: Sizes, cells: Sequence[Sequence[Cell]], dtype: np.dtype[Any], *, states: bool = False
+) -> Any:
+    """The functional model of a recurrence; `cells` are `[layer][direction]`."""
+    import keras
+
+    kinds = "hc" if sizes.mode is Mode.LSTM else "h"
+    depth, kind = sizes.layers * sizes.directions, dtype.name
+    x = keras.Input([None, sizes.input_size], name="inputs", dtype=kind)
+    inputs = {"inputs": x}
+    if states:
+        inputs |= {
+            f"initial_{key}": keras.Input([depth, sizes.units], name=f"initial_{key}", dtype=kind)
+            for key in kinds
+        }
+    ends: list[list[Any]] = []
+    for number in range(sizes.layers):
+        rows = range(number * sizes.directions, (number + 1) * sizes.directions)
+        begin = [_take(inputs[f"initial_{key}"], row) for row in rows for key in kinds] if states else None
+        x, *after = _layer(number, sizes, kind)(x, initial_state=begin)
+        ends += [after[first : first + len(kinds)] for first in range(0, len(after), len(kinds))]
+    outputs = [keras.layers.Identity(name="outputs", dtype=kind)(x)]
+    for number, key in enumerate(kinds):
+        joined = _join([end[number] for end in ends])
+        outputs.append(keras.layers.Identity(name=f"state_{key}", dtype=kind)(joined))
+    model = keras.Model([*inputs.values()], outputs, name=name_model(name))
+    for number, layer in enumerate(cells):
+        model.get_layer(name_layer(number)).set_weights(
+            [value for cell in layer for value in layouts.pack_keras(cell).values()]
+        )
+    return model
+
+
+def _take(states: Any, row: int) -> Any:
+    """Row `row` of states `[batch, rows, units]`, by layers that every program with Keras knows."""
+    import keras
+
+    depth, units, dtype = states.shape[1], states.shape[2], states.dtype
+    cropped = keras.layers.Cropping1D((row, depth - row - 1), dtype=dtype)(states) if depth > 1 else states
+    return keras.layers.Reshape([units], dtype=dtype)(cropped)
+
+
+def _join(states: Sequence[Any]) -> Any:
+    """States `[batch, units]` as `[batch, rows, units]`."""
+    import keras
+
+    dtype = states[0].dtype
+    rows = [keras.layers.Reshape([1, state.shape[1]], dtype=dtype)(state) for state in states]
+    return keras.layers.Concatenate(axis=1, dtype=dtype)(rows) if len(rows) > 1 else rows[0]
+
+
+def _layer(number: int, sizes: Sizes, dtype: str) -> Any:
+    import keras
+
+    named: dict[str, Any] = {"return_sequences": True, "return_state": True, "dtype": dtype}
+    classes = {Mode.LSTM: keras.layers.LSTM, Mode.GRU: keras.layers.GRU}
+    kind = classes.get(sizes.mode, keras.layers.SimpleRNN)
+    if dtype.endswith("16"):  # JAX cannot draw an orthogonal matrix in half precision
+        named |= {"recurrent_initializer": "glorot_uniform"}
+    if sizes.mode is Mode.GRU:
+        named |= {"reset_after": True}
+    if sizes.mode in classes:
+        named |= {"activation": "tanh", "recurrent_activation": "sigmoid"}
+    else:
+        named |= {"activation": _ACTIVATIONS[sizes.mode]}
+    if sizes.directions == 1:
+        return kind(sizes.units, name=name_layer(number), **named)
+    return keras.layers.Bidirectional(kind(sizes.units, **named), name=name_layer(number), dtype=dtype)
+
 
 #: The metadata key of a file, with the provenance and `describe` of each recurrence.
 KEY: Final = "cudnn_convert"
@@ -76,10 +175,10 @@ class Weights:
             self.skip_input,
             self.projection,
         )
-        if reason := keras_layers.explain_refusal(self.name, sizes):
+        if reason := explain_refusal(self.name, sizes):
             raise UnsupportedModelError(self.name, [reason])
         dtype = next(iter(self.weights.values())).dtype
-        return keras_layers.build_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
+        return build_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
 
     def _cells(self, sizes: Sizes) -> Iterator[list[Cell]]:
         for number in range(self.layers):

@@ -4,17 +4,13 @@ This is the judge of every lowering, so it shares no code with `weights`, `read`
 blob's offsets independently, and evaluates canonical tensors by the equations of TensorFlow's CPU-compatible
 cells. Letters: x input, h state, c cell state, W input matrix, R recurrent matrix, b bias.
 
-* LSTM: i,f,o = sigmoid(Wx + Rh + bW + bR), g = tanh(...), c' = f*c + i*g, h' = o*tanh(c').
-* GRU: r,z = sigmoid(...), n = tanh(Wx + bW + r*(Rh + bR)), h' = (1-z)*n + z*h.
-* RNN: h' = act(Wx + Rh + bW + bR).
 * Skipped input: x replaces the Wx of every gate of layer 0. Projection Q: h' = Q(o*tanh(c')).
 
 Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
 python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurrent.py (CuDNNLSTM, CuDNNGRU).
 
-* steps  : One step of one layer and direction: cell type, activations, gates.
-* sources: Steps from each form of weights: cuDNN's blob, TensorFlow 1's cells, Keras.
+* steps  : One step of one layer and direction, from each form of weights.
 * search : What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
 
@@ -30,13 +26,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cudnn_convert.reference.sources import (
+from cudnn_convert.reference.steps import (
+    F64,
+    Gates,
+    Step,
+    Steps,
     steps_from_blob,
     steps_from_canonical,
     steps_from_keras,
     steps_from_regions,
 )
-from cudnn_convert.reference.steps import F64, Gates, Step, Steps
 
 __all__ = [
     "DIALECTS",

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert import context, storage
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError, ReadError, Reason, Remedy, UsageError
 from cudnn_convert.formats import PROVENANCE
@@ -341,4 +341,4 @@ def _is_ours(out: Path, listed: Mapping[str, remote.Object]) -> bool:
         for name in kept:
             file = f"{out.name}/{name}" if name else out.name
             remote.fetch(out, {file: listed[name]}, Path(folder), tell=lambda _: None)
-        return bool(kept) and origin.is_ours(local)
+        return bool(kept) and runners.is_ours(local)

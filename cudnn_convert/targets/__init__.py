@@ -5,10 +5,9 @@ Says what a format takes, leaves out and writes. The module of a format is named
 The accuracy gate of `--quantize` is here too: an artifact that is less exact than its source on purpose is
 judged by the user's bound, on the user's inputs. Where it exceeds the bound, nothing is written to OUT.
 
-* bundle     : Writes variable bundles, and the nodes that save and restore a graph's variables.
 * saved_model: Writes SavedModels: new ones, repaired ones, their assets.
 * frozen     : Writes a frozen graph: one binary GraphDef, tensor names as in the source.
-* checkpoint : Writes a TensorFlow 1 checkpoint with its MetaGraph; `--rename` changes keys.
+* checkpoint : Writes variable bundles, and TensorFlow 1 checkpoints with their MetaGraph.
 * onnx       : Writes an ONNX file; weights past 2 GiB go to a file beside it.
 * tflite     : Writes a TensorFlow Lite file with its provenance in the metadata.
 * keras      : Writes a `.keras` archive for Keras 3, the same bytes every time.
@@ -16,7 +15,7 @@ judged by the user's bound, on the user's inputs. Where it exceeds the bound, no
 * weights    : Writes decoded weights as `.npz` or safetensors.
 
 May import: errors, private, formats, context, model, options, weights, report, graph, graph.passes,
-recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite_file.
+recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite.
 Entry: `write_artifact`.
 """
 

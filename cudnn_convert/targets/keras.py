@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
-from cudnn_convert.keras import build_keras3, optimizer_state, translate
+from cudnn_convert.keras import build_keras3, translate
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.recurrences import keras_layers
+from cudnn_convert.recurrences import named_weights
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _DATE: Final = "1980-01-01@00:00:00"
@@ -34,7 +34,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     if options.recurrences_only:
         for single in plan.singles:
             recurrence = single.recurrence
-            model = keras_layers.build_model(
+            model = named_weights.build_model(
                 single.name, recurrence.sizes, recurrence.cells, recurrence.dtype, states=single.states
             )
             _save_model(model, part_file(path, single.name, ".keras"), provenance)
@@ -75,7 +75,7 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
     if is_whole:
         built = build_keras3.build_model(source, modern)
-        lost = optimizer_state.restore(built, model)
+        lost = build_keras3.restore_optimizer(built, model)
         _save_model(built, path, provenance)
         return lost
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -88,7 +88,7 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
         _rewrite(saved, path, provenance)
     if not model.optimizer:
         return ()
-    return (optimizer_state.describe_dropped(model.training, "layers of unknown classes are not built"),)
+    return (build_keras3.describe_dropped(model.training, "layers of unknown classes are not built"),)
 
 
 def _save_model(model: Any, path: Path, provenance: str) -> None:

@@ -35,7 +35,7 @@ from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tens
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.targets import bundle
+from cudnn_convert.targets import checkpoint
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def write(
     _rename_case_clashes(node_defs.strip_devices(graph, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:
-        bundle.add_variables(meta, ops, variables)
+        checkpoint.add_variables(meta, ops, variables)
     seen = node_defs.import_graph(meta.graph_def)
     for part in parts:
         describe(meta.signature_def[part.name], part.signature, seen, axes.get(part.name, {}))
@@ -132,7 +132,7 @@ def write(
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:
         (folder / "variables").mkdir()
-        bundle.write_bundle(
+        checkpoint.write_bundle(
             folder / "variables" / "variables",
             {session.checkpoint_key(node): variables[session.checkpoint_key(node)] for node in ops},
         )

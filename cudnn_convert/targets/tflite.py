@@ -16,7 +16,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert import report
-from cudnn_convert.artifacts.tflite_file import flex_ops, pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops

@@ -196,10 +196,10 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
 
     Raises UsageError where the path is missing or not recognised.
     """
-    from cudnn_convert.artifacts import origin
+    from cudnn_convert.artifacts import runners
 
     try:
-        form, artifact, provenance = origin.identify(path)
+        form, artifact, provenance = runners.identify(path)
     except ReadError as cause:
         if cause.path != str(path):
             raise

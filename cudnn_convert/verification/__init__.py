@@ -1,18 +1,16 @@
 """The proof: an artifact compared with its source, piece by piece and as a whole.
 
-* check           : Verifies an artifact against its source: from feeds to a `Verification`.
-* judges          : Judges of a source: the protocol, and a judge that computes each recurrence alone.
-* graph_judge     : Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
-* feeds           : Inputs to compare on: random, seeded, and such that the model accepts them.
-* compare         : Compares two sets of outputs, and joins the results of all statements.
-* error_statistics: Statistics of an output's errors for reports, and which axis is time.
-* end_to_end      : Compares whole models: rounding noise, dependence, the bound of each output.
-* shards          : Compares shards of a user's feeds in several processes, and joins what they found.
-* streaming       : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
-* decoding        : Judges a search in an artifact by one in NumPy, on the numbers of its own step.
-* recordings      : Feeds of the user, and recordings of the original that judge for the reference.
-* record          : Records the original model on this machine: its own graph, cuDNN nodes and all.
-* pieces          : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
+* check      : Verifies an artifact against its source: from feeds to a `Verification`.
+* judges     : Judges of a source: the protocol, and a judge that computes each recurrence alone.
+* graph_judge: Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
+* feeds      : Inputs to compare on: random, seeded, and such that the model accepts them.
+* compare    : Compares two sets of outputs, and joins the results of all statements.
+* end_to_end : Compares whole models: rounding noise, dependence, the bound of each output.
+* shards     : Compares shards of a user's feeds in several processes, and joins what they found.
+* streaming  : Judges an artifact in chunks of steps, and in a search over its steps.
+* recordings : Feeds of the user, and recordings of the original that judge for the reference.
+* record     : Records the original model on this machine: its own graph, cuDNN nodes and all.
+* pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 
 May import: errors, private, formats, context, model, options, weights, reference, report, graph,
 graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces.

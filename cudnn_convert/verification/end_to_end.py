@@ -23,7 +23,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport
-from cudnn_convert.verification import compare, error_statistics
+from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.verification.recordings import Golden
 from cudnn_convert.weights import lazy
@@ -372,7 +372,7 @@ class Comparison:
     def _axes_of_time(self) -> dict[str, int | None]:
         shapes = zip(*self.shapes, strict=True)
         return {
-            key: error_statistics.axis_of_time(of_output, self.trial.sizes)
+            key: compare.axis_of_time(of_output, self.trial.sizes)
             for key, of_output in zip(self.judging.plan.signature.outputs, shapes, strict=False)
         }
 

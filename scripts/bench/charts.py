@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from cudnn_convert.benchmark.ratios import Ratio
+from cudnn_convert.benchmark.rounds import Ratio
 
 _WIDTH: Final = 640
 _LEFT, _RIGHT, _TOP, _ROW, _BOTTOM = 44, 16, 14, 34, 34

@@ -16,7 +16,7 @@ from kept import Timing, two_over_one
 from roster import OURS, own
 from shapes import counted
 
-from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
+from cudnn_convert.benchmark.rounds import Ratio, ratio, summary
 
 #: How many times faster than TensorFlow 1's cells, by cell and shape.
 FASTER: Final = MappingProxyType(

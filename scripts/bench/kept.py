@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contender import SESSION
 
-from cudnn_convert.benchmark.ratios import Ratio, ratio, spread, summary
+from cudnn_convert.benchmark.rounds import Ratio, ratio, spread, summary
 
 #: A list without names or further lists: it stands on one line.
 _NUMBERS: Final = re.compile(r"\[\s+([^\[\]{}\"]*?)\s+\]")

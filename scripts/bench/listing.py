@@ -12,7 +12,7 @@ from kept import Timing, two_over_one
 from roster import FORM, OURS
 from shapes import QUICK, SHAPES, counted
 
-from cudnn_convert.benchmark.ratios import Ratio, ratio, summary
+from cudnn_convert.benchmark.rounds import Ratio, ratio, summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from listing import Cell, Table
 from roster import own, words
 from shapes import QUICK, SHAPES
 
-from cudnn_convert.benchmark.ratios import CONFIDENCE, ratio, summary
+from cudnn_convert.benchmark.rounds import CONFIDENCE, ratio, summary
 
 NAME: Final = "performance.md"
 _PLOTS: Final = MappingProxyType(

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import AccessError, ReadError, UsageError
 from cudnn_convert.options import READING, Options, from_provenance
 from cudnn_convert.verification import recordings
@@ -61,7 +61,7 @@ CARRIERS = [record, onnx_file, archive, hdf5, npz]
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_what_was_written_is_read(tmp_path: Path, carrier: Callable[[Path, str], Path]) -> None:
-    _, _, found = origin.identify(carrier(tmp_path, json.dumps(TOLD)))
+    _, _, found = runners.identify(carrier(tmp_path, json.dumps(TOLD)))
     assert found == TOLD
 
 
@@ -79,7 +79,7 @@ WRONG += [
 def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], Path], told: Any) -> None:
     path = carrier(tmp_path, json.dumps(told))
     with pytest.raises(ReadError) as caught:
-        origin.identify(path)
+        runners.identify(path)
     where = path / "conversion.json" if carrier is record else path
     found = "provenance: expected JSON as this tool writes it, found a damaged or another one"
     assert str(caught.value) == f"{where}: {found}"
@@ -91,7 +91,7 @@ def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], 
 def test_text_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
     for carrier in (record, onnx_file, hdf5):
         with pytest.raises(ReadError, match="provenance: expected JSON as this tool writes it"):
-            origin.identify(carrier(tmp_path, text))
+            runners.identify(carrier(tmp_path, text))
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_bytes(b"\xff\xff\xff")
         with pytest.raises(ReadError) as caught:
-            origin.identify(tmp_path / name)
+            runners.identify(tmp_path / name)
         assert str(caught.value).startswith(f"{tmp_path / name}: {told}")
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path, monkeypatch: pytes
     path = record(tmp_path, json.dumps(TOLD))
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(AccessError) as caught:
-        origin.identify(path)
+        runners.identify(path)
     assert str(caught.value) == f"{tmp_path / 'conversion.json'}: cannot read: Permission denied"
 
 
@@ -127,7 +127,7 @@ def test_a_buffer_without_bytes_is_no_provenance(tmp_path: Path) -> None:
     model.metadata = [schema.MetadataT(name="cudnn_convert", buffer=0)]
     (tmp_path / "m.tflite").write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
     with pytest.raises(ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found none"):
-        origin.identify(tmp_path / "m.tflite")
+        runners.identify(tmp_path / "m.tflite")
 
 
 def test_files_without_provenance_have_none(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_files_without_provenance_have_none(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "m.h5", "w"), zipfile.ZipFile(tmp_path / "m.keras", "w") as held:
         held.writestr("metadata.json", "{}")
     np.savez(tmp_path / "m.npz", a=np.zeros(2))
-    assert [origin.identify(tmp_path / f"m.{kind}")[2] for kind in ("onnx", "h5", "keras", "npz")] == [
+    assert [runners.identify(tmp_path / f"m.{kind}")[2] for kind in ("onnx", "h5", "keras", "npz")] == [
         None
     ] * 4
 

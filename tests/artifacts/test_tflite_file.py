@@ -17,7 +17,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
-from cudnn_convert.artifacts import tflite_file
+from cudnn_convert.artifacts import tflite
 from cudnn_convert.cli import child_process
 from cudnn_convert.errors import ReadError
 
@@ -30,7 +30,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A model with a loop, and so with several subgraphs."""
     path = tmp_path_factory.mktemp("sound") / "model.tflite"
     cudnn_convert.convert(SOURCE, path, format="tflite", verify=False)
-    tflite_file.check_model(path)
+    tflite.check_model(path)
     return path.read_bytes()
 
 
@@ -100,7 +100,7 @@ def test_numbers_name_what_is_there(
     path = tmp_path / "model.tflite"
     path.write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
     with pytest.raises(ReadError, match=told) as refusal:
-        tflite_file.check_model(path)
+        tflite.check_model(path)
     assert str(refusal.value).startswith(f"{path}: artifact: expected a sound TensorFlow Lite model, found ")
 
 
@@ -108,7 +108,7 @@ def test_numbers_name_what_is_there(
 def test_a_part_of_a_file_is_no_file(sound: bytes, tmp_path: Path, size: int) -> None:
     (tmp_path / "model.tflite").write_bytes(sound[:size])
     with pytest.raises(ReadError, match="expected a sound TensorFlow Lite model, found"):
-        tflite_file.check_model(tmp_path / "model.tflite")
+        tflite.check_model(tmp_path / "model.tflite")
 
 
 def test_what_the_fuzzer_makes_is_sound_or_refused(
@@ -128,7 +128,7 @@ def test_what_the_fuzzer_makes_is_sound_or_refused(
         written += 1
         path.write_bytes(changed)
         try:
-            tflite_file.check_model(path)
+            tflite.check_model(path)
         except ReadError:
             refused += 1
     assert 0 < refused < written
@@ -166,7 +166,7 @@ def test_a_changed_bit_never_reaches_beside_the_file(sound: bytes, tmp_path: Pat
         changed[place] ^= 1 << rng.randrange(8)
         path.write_bytes(changed)
         try:
-            tflite_file.check_model(path)
+            tflite.check_model(path)
         except ReadError:
             refused += 1
             crashed += crashed < 3 and ran(path) == b"crash"

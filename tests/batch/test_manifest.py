@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cudnn_convert.batch import manifest
+from cudnn_convert.batch import sources
 from cudnn_convert.batch.sources import Source
 from cudnn_convert.cli.batch import _read_flags
 from cudnn_convert.errors import AccessError, UsageError
@@ -28,7 +28,7 @@ c.pb,"--no-verify --set x=1 --set y=2"
 def read(folder: Path, text: str | bytes) -> list[Source]:
     path = folder / "models.list"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return manifest.read(path, _read_flags)
+    return sources.read_manifest(path, _read_flags)
 
 
 @pytest.mark.parametrize("text", [JSON_LINES, CSV, "\ufeff" + CSV], ids=["JSON Lines", "CSV", "CSV of Excel"])
@@ -75,4 +75,4 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, text: str | bytes, messa
 
 def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match=r"none\.csv: cannot read: No such file"):
-        manifest.read(tmp_path / "none.csv", _read_flags)
+        sources.read_manifest(tmp_path / "none.csv", _read_flags)

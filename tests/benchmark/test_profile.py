@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import cudnn_convert
+from cudnn_convert.benchmark import profile, rounds
 from cudnn_convert.benchmark import profile as room
-from cudnn_convert.benchmark import rounds, traces
+from cudnn_convert.benchmark.profile import Step, Work
 from cudnn_convert.benchmark.rounds import explain_threads
-from cudnn_convert.benchmark.traces import Step, Work
 from cudnn_convert.errors import UsageError
 
 ROWS = tf.ones([64, 128])
@@ -153,8 +153,8 @@ def space(*lines: list[tuple[str, float, float, int | None]]) -> Any:
 def test_a_trace_of_tensorflow() -> None:
     """Two calls of 100: one works from 10 to 70 in two threads, of which 20 are a recurrence."""
     python = [
-        (traces.STEP, 0, 100, None), ("FunctionRun", 10, 70, None),
-        (traces.STEP, 200, 100, None), ("FunctionRun", 210, 10, None), ("FunctionRun", 260, 30, None),
+        (profile.STEP, 0, 100, None), ("FunctionRun", 10, 70, None),
+        (profile.STEP, 200, 100, None), ("FunctionRun", 210, 10, None), ("FunctionRun", 260, 30, None),
     ]  # fmt: skip
     first = [
         ("ExecutorState::Process", 12, 40, 0), ("scope/lstm/BlockLSTM:BlockLSTM", 14, 20, None),
@@ -163,7 +163,7 @@ def test_a_trace_of_tensorflow() -> None:
         ("ExecutorState::Process", 150, 40, 0),
     ]  # fmt: skip
     second = [("ExecutorState::Process", 30, 34, 2)]
-    steps, work = traces.summarise_tensorflow(space(python, first, second))
+    steps, work = profile.summarise_tensorflow(space(python, first, second))
     assert steps == [Step(100, ((10, 80),)), Step(100, ((10, 20), (60, 90)))]
     assert dict(work.ops) == pytest.approx({"BlockLSTM": 20, "MatMul": 16})
     assert dict(work.recurrences) == pytest.approx({"scope/lstm/BlockLSTM": 20})
@@ -182,7 +182,7 @@ def test_a_profile_of_onnx_runtime() -> None:
         event("cell", "LSTM", 10, 50), event("decode", "Scan", 70, 100), event("inner", "Add", 80, 30),
         event("dense", "MatMul", 175, 20),
     ]  # fmt: skip
-    work = traces.summarise_onnx_runtime(events)
+    work = profile.summarise_onnx_runtime(events)
     assert dict(work.ops) == {"LSTM": 50, "Scan": 70, "Add": 30, "MatMul": 20}
     assert (dict(work.recurrences), dict(work.loops)) == ({"cell": 50}, {"decode": 100})
     assert work.busy == 170

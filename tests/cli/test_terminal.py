@@ -80,14 +80,14 @@ def test_lowering_is_heard_as_bytes_of_weights(tmp_path: Path, out: str) -> None
 
 
 def test_the_files_of_a_bundle_are_heard_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cudnn_convert.targets import bundle  # TensorFlow writes them
+    from cudnn_convert.targets import checkpoint  # TensorFlow writes them
 
-    monkeypatch.setattr(bundle, "_SHARD", 100)
+    monkeypatch.setattr(checkpoint, "_SHARD", 100)
     sizes = {"a": 30, "b": 35, "c": 40}
     tensors = {name: InMemory(np.zeros(size, np.float32)) for name, size in sizes.items()}
     heard: list[tuple[str, int, int]] = []
     with context.listen(lambda step, done=0, total=0: heard.append((step, done, total))):
-        bundle.write_bundle(tmp_path / "variables", tensors)
+        checkpoint.write_bundle(tmp_path / "variables", tensors)
     assert heard == [("writing", done, 420) for done in (0, 120, 260, 420)]
 
 

@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.options import Options
-from cudnn_convert.plan import axes, prepare
+from cudnn_convert.plan import describe, prepare
 
 #: The axes of some models, by key.
 AXES: dict[str, dict[str, list[Any]]] = {
@@ -144,11 +144,11 @@ def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", some(["1.15.5-v3_gru_lengths"], "1.15.5-lstm_bi_2l_states"))
 def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, name: str) -> None:
-    from cudnn_convert.artifacts import origin
+    from cudnn_convert.artifacts import runners
 
     out = tmp_path / "model.tflite"
     report = cudnn_convert.convert(source(name), out, verify=False)
-    _, _, recorded = origin.identify(out)
+    _, _, recorded = runners.identify(out)
     assert recorded is not None
     assert recorded["axes"] == {key: [*shape] for key, shape in report.axes.items()}
     assert "batch" in recorded["axes"]["x"]
@@ -159,7 +159,7 @@ def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, na
     [(1, [[0]]), (2, [[0, 1], [0, 0]]), (3, [[0, 1, 2], [0, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]])],
 )
 def test_times_are_tried_from_all_different_to_all_the_same(timed: int, groups: list[list[int]]) -> None:
-    found = [*axes._partitions(timed)]
+    found = [*describe._partitions(timed)]
     assert sorted(found) == sorted(groups)
 
 
@@ -171,5 +171,5 @@ def test_halves_that_are_doubled_have_no_name() -> None:
         tf.concat([half, half, y[:1]], axis=0, name="scores")
         tf.identity(y, name="steps")
     options = Options(outputs=["scores:0", "steps:0"])
-    named = axes.name_axes(prepare.make_plan(model(graph), options))
+    named = describe.name_axes(prepare.make_plan(model(graph), options))
     assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}

@@ -15,7 +15,7 @@ from support.tiers import some, tier
 
 import cudnn_convert
 from cudnn_convert import reference
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.model import SERVING, Part, Signature
 
@@ -56,7 +56,7 @@ def miopen(values: Values) -> Values:
 
 
 def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -> None:
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     run = open_artifact(form, path, [Part(SERVING, names)])
@@ -123,7 +123,7 @@ def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str
     source = saved(tmp_path, graph, {name: BLOB})
     report = cudnn_convert.convert(source, tmp_path / "out", format=form)
     assert [found.dtype for found in report.recurrences] == ["float16"]
-    _, path, recorded = origin.identify(tmp_path / "out")
+    _, path, recorded = runners.identify(tmp_path / "out")
     assert recorded is not None
     signature = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     given = np.random.default_rng(1).normal(size=(5, 3, INPUTS)).astype(np.float16)

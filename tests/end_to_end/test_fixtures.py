@@ -15,7 +15,7 @@ from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.model import SERVING, Part, Signature
 
@@ -75,7 +75,7 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     report = cudnn_convert.convert(sample.prefix, out, format=form, outputs=[f"side={name}"])
     assert report.recurrences == ()
     assert any("no cuDNN recurrence reaches the outputs" in note for note in report.notes)
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     names = Signature(recorded["tensors"]["inputs"], recorded["tensors"]["outputs"])
     run = open_artifact(form, path, [Part(SERVING, names)])

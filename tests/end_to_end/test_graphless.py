@@ -13,7 +13,7 @@ from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 
 STATES = {"h0:0": "initial_h", "c0:0": "initial_c", "h:0": "initial_h", "c:0": "initial_c"}
 ENDS = {"rnn_out:0": "outputs", "state_h:0": "state_h", "state_c:0": "state_c"}
@@ -89,7 +89,7 @@ def given(name: str, folder: Path) -> tuple[Path, list[dict[str, np.ndarray]], d
 
 def jobs_of(out: Path, form: str, golden: Path, answers: Path) -> list[dict]:
     """What a user runs: one job for each signature."""
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     parts = sorted({key.rpartition("/")[0] for key in recorded["inputs"]})
     jobs = []

@@ -17,7 +17,7 @@ from support.samples import WITH_ALL
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
 
 FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
@@ -98,7 +98,7 @@ def the_job(signature: Signature, form: str, out: Path) -> dict[str, Any]:
     feeds, answers = (out.with_name(f"{out.name}.{signature.name}.{end}.npz") for end in ("feeds", "answers"))
     arrays = [(n, *pair) for n, call in enumerate(signature.calls()) for pair in call.feeds.items()]
     np.savez(feeds, **{f"feed{n}/{key}": value for n, key, value in arrays})
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     tensors = recorded["tensors"]
     if form == "savedmodel":  # called by its keys alone

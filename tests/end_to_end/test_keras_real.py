@@ -13,7 +13,7 @@ import pytest
 from support.samples import REAL
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.model import SERVING, Part, Signature
@@ -108,7 +108,7 @@ def test_dot_res_as_a_graph_gives_what_its_authors_saw(
 ) -> None:
     source = REAL / "dot-res-lstm" / f"dot_res_lstm{name}.hdf5"
     report = cudnn_convert.convert(source, tmp_path / "out", format=form)
-    _, path, kept = origin.identify(tmp_path / "out")
+    _, path, kept = runners.identify(tmp_path / "out")
     assert kept is not None
     signature = Signature(kept["tensors"]["inputs"], kept["tensors"]["outputs"])
     with np.load(source.parent / "validation_210.npz") as data:

@@ -22,7 +22,7 @@ from support.samples import ROOT
 from support.tiers import some
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 
 MODELS = {path.parent.name: path.parent for path in sorted((ROOT / "models").glob("*/case.json"))}
 TRAINED = [name for name, folder in MODELS.items() if (folder / "train.py").exists()]
@@ -85,7 +85,7 @@ def converted(name: str, words: list[str], folder: Path) -> dict[str, Any]:
     shutil.copytree(MODELS[name], folder / "models" / name)
     ended = command(*words, "--quiet")
     assert (ended.code, ended.stderr) == (0, "")
-    written, path, recorded = origin.identify(folder / words[1])
+    written, path, recorded = runners.identify(folder / words[1])
     assert written == form(words)
     assert recorded is not None
     names = {

@@ -16,7 +16,7 @@ from support.samples import GRAPHLESS, ROOT
 
 import cudnn_convert
 from cudnn_convert import storage
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
 from cudnn_convert.report import page
 
@@ -145,7 +145,7 @@ def test_a_single_file_is_replaced_where_it_says_that_it_is_ours(
     out = tmp_path / ("out.pb" if form == "frozen" else f"out.{form}")
     words = (graphless, out, "--format", form, "--mode", "lstm", *FAST)
     assert command(*words).code == 0
-    assert origin.is_ours(out)
+    assert runners.is_ours(out)
     before = contents(tmp_path)
     [line] = refused(tmp_path, *words, code=2)
     assert line.endswith("found what this tool wrote before; choose another path, or replace it with --force")
@@ -166,7 +166,7 @@ def test_a_model_of_the_user_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "two" / "c.h5"
     for flags in ([], ["--force"]):
         assert command(words[0], out, "--format", "h5", *FAST, *flags).code == 0
-    assert origin.is_ours(out)
+    assert runners.is_ours(out)
 
 
 @pytest.mark.parametrize("name", ["in.npz", "golden.npz", "thesis.pb", "thesis.tflite", "thesis.keras"])

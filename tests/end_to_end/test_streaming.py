@@ -20,7 +20,7 @@ from support.samples import FIXTURES, ROOT, STATEFUL, Fixture, fixture
 from support.tiers import combinations, tier
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 
@@ -181,7 +181,7 @@ def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.Mon
     assert words is not None
     ended = command(*words[1:], "--quiet")
     assert (ended.code, ended.stderr) == (0, "")
-    form, path, recorded = origin.identify(tmp_path / words[2])
+    form, path, recorded = runners.identify(tmp_path / words[2])
     assert form == "savedmodel"
     assert recorded is not None
     golden = str(ROOT / "models" / name / "golden.npz")

@@ -22,7 +22,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 import cudnn_convert
 from cudnn_convert import reference
-from cudnn_convert.artifacts import origin, tflite_file
+from cudnn_convert.artifacts import runners, tflite
 from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import lazy
@@ -135,7 +135,7 @@ def test_loops_of_built_in_ops_with_the_weights_in_them(
     assert not found & {"CUSTOM", "SCATTER_ND"}
     # A product with weights that a loop carries would turn them at every step; a branch is given its own.
     assert name == "cond" or "BATCH_MATMUL" not in found
-    assert tflite_file.flex_ops(Path(report.out)) == ()
+    assert tflite.flex_ops(Path(report.out)) == ()
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ KERAS = (
 
 def converted(sample: KerasFixture, folder: Path) -> tuple[cudnn_convert.Report, dict[str, Any]]:
     report = cudnn_convert.convert(sample.path, folder / sample.name, format="tflite")
-    _, path, recorded = origin.identify(folder / sample.name)
+    _, path, recorded = runners.identify(folder / sample.name)
     assert recorded is not None
     names = {
         kind: {key: {"source": key, "artifact": key} for key in recorded["tensors"][kind]}
@@ -249,7 +249,7 @@ def test_an_older_artifact_is_replaced(tmp_path: Path) -> None:
     cudnn_convert.convert(source, out, format="tflite", verify=False, force=True)
     assert sorted(path.name for path in out.iterdir()) == ["conversion.json", "model.tflite"]
     shutil.copy(out / "model.tflite", tmp_path / "copy.tflite")
-    alone = origin.identify(tmp_path / "copy.tflite")[2]
+    alone = runners.identify(tmp_path / "copy.tflite")[2]
     assert alone is not None
     assert [one["layer"] for one in alone.pop("pieces")] == [0]  # which the file alone says
-    assert alone == origin.identify(out)[2]
+    assert alone == runners.identify(out)[2]

@@ -113,7 +113,7 @@ SLOW = {
         "cudnn_convert/plan/streaming.py",
         "cudnn_convert/verification/streaming.py",
     ),
-    "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/keras_layers.py"),
+    "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/named_weights.py"),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),

@@ -56,7 +56,7 @@ ALLOWED = {
     "storage.staging": "errors formats context storage options read artifacts",
     "feeds": "errors private context storage model options weights read.tensorbundle storage.staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
-    "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite_file",
+    "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
     "verification": "errors private formats context model options weights reference report graph "

@@ -17,7 +17,7 @@ FOREIGN: Final = {
     "errors.py": "any: its first line",
     "lower/onnx/tf2onnx_private.py": "tf2onnx",
     "private/keras_private.py": "Keras",
-    "targets/bundle.py": "TensorFlow",
+    "targets/checkpoint.py": "TensorFlow",
     "targets/tflite.py": "TensorFlow Lite",
     "targets/weights.py": "safetensors",
 }

@@ -14,7 +14,7 @@ import tf_keras
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
-from cudnn_convert.artifacts.tflite_file import pack_model, schema, unpack_model
+from cudnn_convert.artifacts.tflite import pack_model, schema, unpack_model
 from cudnn_convert.private import keras_private, tf_private
 
 

@@ -18,7 +18,7 @@ from cudnn_convert.inspection import graph_recurrences
 from cudnn_convert.inspection.result import End, InspectedRecurrence, WeightTensor
 from cudnn_convert.model import Convention, InMemory, Model
 from cudnn_convert.read import read
-from cudnn_convert.targets.bundle import write_bundle
+from cudnn_convert.targets.checkpoint import write_bundle
 
 STEM = "cudnn_lstm/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/cudnn_compatible_lstm_cell/{}"
 

@@ -15,7 +15,7 @@ from support.keras_samples import keras_fixture
 from support.tiers import some
 
 import cudnn_convert
-from cudnn_convert.keras import optimizer_state
+from cudnn_convert.keras import build_keras3
 
 #: What each writer's file lists: kinds one after the other, with arrays of one zero behind; side by side.
 TRAINED = (
@@ -136,34 +136,34 @@ def test_arrays_of_another_model_are_refused() -> None:
     shapes = [(2, 12), (3, 12), (12,)]
     arrays = [Array(*shape) for shape in [*shapes, *shapes[:2], (11,)]]
     with pytest.raises(ValueError, match="expected 2 arrays for each of 3 weights, found 6 or others"):
-        optimizer_state._by_kind(arrays, shapes, 2)  # type: ignore[arg-type]
+        build_keras3._by_kind(arrays, shapes, 2)  # type: ignore[arg-type]
 
 
 def test_losses_and_metrics_in_every_form_of_a_config() -> None:
     """Alone, in lists, in dicts of outputs; a class with its config, of which Keras 3 knows a part."""
     huber = {"class_name": "Huber", "config": {"delta": 0.5, "reduction": "auto", "fn": "huber"}}
-    loss = optimizer_state._loss({"a": "mse", "b": huber, "c": None})
+    loss = build_keras3._loss({"a": "mse", "b": huber, "c": None})
     assert (loss["a"], loss["c"]) == ("mse", None)
     np.testing.assert_allclose(
         loss["b"](np.zeros(3), np.array([0.25, 0.5, 2.5])), (0.03125 + 0.125 + 1.125) / 3
     )
-    assert optimizer_state._loss(["mse", None]) == ["mse", None]
+    assert build_keras3._loss(["mse", None]) == ["mse", None]
     wrapped = {"class_name": "MeanMetricWrapper", "config": {"fn": "mean_absolute_error"}}
-    assert optimizer_state._metrics({"a": ["mae", wrapped], "b": None}) == {
+    assert build_keras3._metrics({"a": ["mae", wrapped], "b": None}) == {
         "a": ["mae", "mean_absolute_error"], "b": None,
     }  # fmt: skip
     with pytest.raises(ValueError, match="expected a loss of Keras 3, found Mine"):
-        optimizer_state._loss([{"class_name": "Mine", "config": {}}])
+        build_keras3._loss([{"class_name": "Mine", "config": {}}])
 
 
 def test_a_learning_rate_decays_as_the_source_s() -> None:
     """Keras 2.2.4: lr / (1 + decay * iterations); a schedule is one of Keras 3."""
     training = {"optimizer_config": {"class_name": "sgd", "config": {"lr": 0.5, "decay": 0.25, "old": 1}}}
-    rate = optimizer_state._optimizer(training)._learning_rate
+    rate = build_keras3._optimizer(training)._learning_rate
     np.testing.assert_allclose([rate(0), rate(2), rate(4)], [0.5, 0.5 / 1.5, 0.25])
     schedule = {
         "class_name": "ExponentialDecay",
         "config": {"initial_learning_rate": 0.5, "decay_steps": 2, "decay_rate": 0.25},
     }
     training = {"optimizer_config": {"class_name": "Adam", "config": {"learning_rate": schedule}}}
-    np.testing.assert_allclose(optimizer_state._optimizer(training)._learning_rate(2), 0.125)
+    np.testing.assert_allclose(build_keras3._optimizer(training)._learning_rate(2), 0.125)

@@ -20,7 +20,7 @@ from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.session import session
@@ -232,7 +232,7 @@ def is_first(path: Path, form: str) -> bool:
 
 def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     assert report.out is not None
-    form, path, recorded = origin.identify(Path(report.out).parent)
+    form, path, recorded = runners.identify(Path(report.out).parent)
     assert recorded is not None
     tensors = recorded["tensors"]
     return open_artifact(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])(feeds)

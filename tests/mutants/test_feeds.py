@@ -18,7 +18,7 @@ import pytest
 from support.record_files import example, record
 
 from cudnn_convert import feeds
-from cudnn_convert.benchmark import answers, ratios
+from cudnn_convert.benchmark import answers, rounds
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import data, pipeline, records
 
@@ -203,19 +203,19 @@ def check_benchmark(compared: Any, times: Any, folder: Path) -> None:
 
 
 def test_a_benchmark_without_a_mistake(tmp_path: Path) -> None:
-    check_benchmark(answers, ratios, tmp_path)
+    check_benchmark(answers, rounds, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("module", "mistake"),
     [
         pytest.param(module, mistake, marks=pytest.mark.mutant(f"benchmark: {mistake}"), id=mistake)
-        for module, mistakes in ((answers, ANSWERS), (ratios, RATIOS))
+        for module, mistakes in ((answers, ANSWERS), (rounds, RATIOS))
         for mistake in mistakes
     ],
 )
 def test_a_mistake_in_a_benchmark(module: ModuleType, mistake: str, tmp_path: Path) -> None:
     mutant = change(module, ANSWERS | RATIOS, mistake)
-    compared, times = (mutant, ratios) if module is answers else (answers, mutant)
+    compared, times = (mutant, rounds) if module is answers else (answers, mutant)
     with pytest.raises(AssertionError):
         check_benchmark(compared, times, tmp_path)

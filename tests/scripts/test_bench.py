@@ -64,7 +64,7 @@ def verdicts(*runs: dict[str, Any], vectors: Sequence[str] = ("VNNI",)) -> dict[
 
 def test_a_ratio_is_of_rounds() -> None:
     """The medians' ratio would be 9/3; of fewer than six rounds the bounds are the ends."""
-    from cudnn_convert.benchmark.ratios import Ratio, ratio
+    from cudnn_convert.benchmark.rounds import Ratio, ratio
 
     assert ratio([2.0, 9.0, 16.0], [1.0, 3.0, 8.0]) == Ratio(2.0, 2.0, 3.0)
     assert str(Ratio(2.0, 1.254, 3.0)) == "2.00 [1.25, 3.00]"
@@ -73,7 +73,7 @@ def test_a_ratio_is_of_rounds() -> None:
 @pytest.mark.parametrize(("count", "low", "high"), [(5, 1, 5), (6, 1, 6), (9, 2, 8), (10, 2, 9), (21, 6, 16)])
 def test_bounds_are_the_order_statistics_of_tables(count: int, low: int, high: int) -> None:
     """David and Nagaraja, Order Statistics: of 9 values the second and the eighth hold it with 96 %."""
-    from cudnn_convert.benchmark.ratios import summary
+    from cudnn_convert.benchmark.rounds import summary
 
     values = [float(one) for one in range(1, count + 1)]
     random.Random(3).shuffle(values)
@@ -82,7 +82,7 @@ def test_bounds_are_the_order_statistics_of_tables(count: int, low: int, high: i
 
 
 def test_the_spread_is_that_of_the_quartiles() -> None:
-    from cudnn_convert.benchmark.ratios import spread
+    from cudnn_convert.benchmark.rounds import spread
 
     assert spread([5.0, 1.0, 3.0, 2.0, 4.0]) == pytest.approx(2 / 3)
     assert spread([5.0]) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from support import user_processes
 from support.samples import Fixture
 
@@ -27,7 +27,7 @@ def convert(
 
 def job(out: Path, form: str, golden: Path, answers: Path) -> dict[str, Any]:
     """The user's job for what was written to `out`: `golden` has the feeds, `answers` is written."""
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     names = {
         kind: {

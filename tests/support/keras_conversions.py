@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from support import artifacts
 from support.keras_samples import KerasFixture
 
@@ -22,7 +22,7 @@ def converted(
     out = folder / f"{sample.name}-{form}"
     given = {} if sample.architecture is None else {"architecture": sample.architecture}
     report = cudnn_convert.convert(sample.path, out, format=form, **given, **options)
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     tensors = recorded["tensors"]
     names = {

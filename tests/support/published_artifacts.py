@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 import cudnn_convert
-from cudnn_convert.artifacts import origin
+from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array, Mode
 from support import graphs
 from support.published_networks import OUTPUTS, Network
@@ -58,7 +58,7 @@ def convert_for_user(
     by_hand = form == "npz"
     fetched = ",".join(f"{name}=rnn:{k}" for k, name in enumerate(network.outputs))
     cudnn_convert.convert(source, out, format=form, verify=False, outputs=() if by_hand else fetched)
-    _, path, recorded = origin.identify(out)
+    _, path, recorded = runners.identify(out)
     assert recorded is not None
     given = [dict(feed) for feed in feeds]
     if network.mode is not Mode.LSTM:

@@ -13,7 +13,7 @@ from support.graphs import v1
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.python.convert_phase import ConverterError
 
-from cudnn_convert.artifacts import tflite_file
+from cudnn_convert.artifacts import tflite
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.model import SERVING, Part, Signature
@@ -71,7 +71,7 @@ def test_provenance_and_the_same_bytes(tmp_path: Path) -> None:
         written(tmp_path / name, {"a": "a:0"}, {"y": "y:0"})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tflite", "b.tflite"]
     assert (tmp_path / "a.tflite").read_bytes() == (tmp_path / "b.tflite").read_bytes()
-    assert tflite_file.tflite_provenance(tmp_path / "a.tflite") == NOTE
+    assert tflite.tflite_provenance(tmp_path / "a.tflite") == NOTE
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs((tmp_path / "a.tflite").read_bytes(), 0))
     kept = {entry.name.decode(): bytes(model.buffers[entry.buffer].data) for entry in model.metadata}
     assert kept["cudnn_convert"].decode() == NOTE
@@ -85,7 +85,7 @@ def test_a_file_of_another_tool(tmp_path: Path) -> None:
 
     made = tf.lite.TFLiteConverter.from_concrete_functions([double.get_concrete_function()]).convert()
     (tmp_path / "m.tflite").write_bytes(made)
-    assert tflite_file.tflite_provenance(tmp_path / "m.tflite") is None
+    assert tflite.tflite_provenance(tmp_path / "m.tflite") is None
 
 
 def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:
 def test_kernels_of_tensorflow_where_they_are_let_in(tmp_path: Path) -> None:
     ends = {"a": "a:0"}, {"p": "parted:0"}
     assert written(tmp_path / "m.tflite", *ends, built_in=False) == ("DynamicPartition",)
-    assert tflite_file.flex_ops(tmp_path / "m.tflite") == ("DynamicPartition",)
+    assert tflite.flex_ops(tmp_path / "m.tflite") == ("DynamicPartition",)
     assert written(tmp_path / "n.tflite", {"a": "a:0"}, {"y": "y:0"}, built_in=False) == ()
 
 

@@ -17,7 +17,7 @@ from cudnn_convert.decode import backtrack, beams, choices
 from cudnn_convert.model import Decoder, Signature, StreamState
 from cudnn_convert.reference import search
 from cudnn_convert.report import DecodingReport
-from cudnn_convert.verification import decoding
+from cudnn_convert.verification import streaming
 
 VOCABULARY, UNITS, ROWS = 6, 4, 3
 RNG = np.random.default_rng(5)
@@ -81,7 +81,7 @@ def searching(decoder: Decoder, by_beams: Any = beams, by_choices: Any = choices
 
 def judged(decoder: Decoder, decode: Any) -> DecodingReport:
     plan: Any = SimpleNamespace(decoder=decoder)
-    return decoding.judge_decoder(plan, step, decode, FEEDS, seed=3)
+    return streaming.judge_decoder(plan, step, decode, FEEDS, seed=3)
 
 
 @pytest.mark.parametrize("decoder", [BEAM, SAMPLE], ids=["beam", "sample"])
@@ -111,7 +111,7 @@ def test_a_step_that_takes_its_scale_from_all_rows_is_proven(
         return {"scores": np.stack(scores, 1), "h_next": h[None]}
 
     plan: Any = SimpleNamespace(decoder=decoder)
-    report = decoding.judge_decoder(plan, scaled_step, searching(decoder), FEEDS, seed=3)
+    report = streaming.judge_decoder(plan, scaled_step, searching(decoder), FEEDS, seed=3)
     assert report.passed, report.message
     assert report.judged
     assert report.ended
@@ -190,7 +190,7 @@ def compared(tokens: list[int], scores: list[float] | None = None) -> DecodingRe
         "lengths": np.ones((2, 1), int),
         "scores": np.array(scores or CHANCES[[0, 1], tokens]).reshape(2, 1),
     }
-    return decoding.compare_searches(
+    return streaming.compare_searches(
         *(PLAIN, expected, found),
         lambda: search.score_sequences(call, start, states, found["sequences"], found["lengths"]),
     )
@@ -229,7 +229,7 @@ def test_a_search_that_always_hangs_on_rounding_is_not_proven() -> None:
         return {"sequences": sequences, "lengths": np.full((n, 2), 3), "scores": scores}
 
     plan: Any = SimpleNamespace(decoder=decoder)
-    report = decoding.judge_decoder(plan, even, call, [{**FEEDS[0], "ids": FEEDS[0]["ids"] % 2}], seed=1)
+    report = streaming.judge_decoder(plan, even, call, [{**FEEDS[0], "ids": FEEDS[0]["ids"] % 2}], seed=1)
     assert not report.passed
     assert report.message.startswith("not proven: expected a search that does not hang on rounding")
 
@@ -241,10 +241,10 @@ def test_a_weight_of_another_model_is_seen() -> None:
         "decode.onnx: step/constant_1": own.copy(),
         "decode.onnx: x": own[:2],
     }
-    assert decoding.find_other_weight(arrays, BEAM) == ""
+    assert streaming.find_other_weight(arrays, BEAM) == ""
     arrays["decode.onnx: step/constant_1"][3] += 1e-6
     expected = "decode.onnx: step/constant_1: expected the values that stream.onnx has, found others"
-    assert decoding.find_other_weight(arrays, BEAM) == expected
+    assert streaming.find_other_weight(arrays, BEAM) == expected
 
 
 def test_what_no_rounding_explains_is_a_difference() -> None:
@@ -259,7 +259,7 @@ def test_what_no_rounding_explains_is_a_difference() -> None:
             "lengths": np.array([length]),
             "scores": np.array([score]),
         }
-        return decoding._differs_in_form(decoder, row, 2)
+        return streaming._differs_in_form(decoder, row, 2)
 
     assert differs(greedy, [1, 4], 2) == differs(greedy, [1] * 7, 7) == differs(greedy, [], 0, none) == ""
     assert differs(endless, [4, 1] * 3 + [5], 7) == differs(endless, [], 0, none) == ""

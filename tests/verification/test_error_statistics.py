@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from cudnn_convert.report import Element
-from cudnn_convert.verification import compare, error_statistics
-from cudnn_convert.verification.compare import Tolerance
-from cudnn_convert.verification.error_statistics import Figures, Merged, axis_of_time, ulps
+from cudnn_convert.verification import compare
+from cudnn_convert.verification.compare import Figures, Merged, Tolerance, axis_of_time, ulps
 
 BOUND = Tolerance(1e-3, 1e-2, "test")
 
@@ -23,7 +22,7 @@ def of(*feeds: tuple[Any, Any], axis: int | None = None, bound: Tolerance = BOUN
         arrays = {"y": np.asarray(one)}, {"y": np.asarray(other)}
         (difference,) = compare.outputs(*arrays, {"y": bound}, {}, axes={"y": axis})
         found.append(difference.figures)
-    return error_statistics.merge_figures(found)
+    return compare.merge_figures(found)
 
 
 def drawn(*shape: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -153,6 +152,4 @@ def test_the_axis_of_time_is_told_by_what_the_recurrences_saw(
 
 
 def test_nothing_compared_has_no_figures() -> None:
-    assert error_statistics.merge_figures([Figures(), Figures()]) == Merged(
-        None, None, None, None, None, None, None
-    )
+    assert compare.merge_figures([Figures(), Figures()]) == Merged(None, None, None, None, None, None, None)

@@ -2,8 +2,7 @@
 
 * lower      : Lowers every cuDNN node of a graph, or of functions that stay, to CPU ops.
 * layer_stack: Lowers a recurrence: its layers and directions, as BlockLSTM or as loops.
-* while_loop : Lowers one direction of a layer to a `while` loop over its steps.
-* unroll     : Repeats a step several times in a graph: traced once, then copied as nodes.
+* while_loop : Lowers one direction of a layer to a `while` loop over its steps, several an iteration.
 * tf1_cells  : Weights as variables of TensorFlow 1's CPU cells, with optimizer slots.
 
 May import: errors, private, model, weights, graph, graph.passes, recurrences.

@@ -28,8 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.lower.tensorflow import while_loop
-from cudnn_convert.lower.tensorflow.unroll import State
-from cudnn_convert.lower.tensorflow.while_loop import alive, at_end, backwards, times
+from cudnn_convert.lower.tensorflow.while_loop import State, alive, at_end, backwards, times
 from cudnn_convert.model import Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.weights import layouts, lazy
 

@@ -12,7 +12,6 @@ The glue is everything around recurrences, which runs with their outputs given.
 * onnx        : Fused nodes of an ONNX model, alone and with given outputs.
 * tflite      : Loops of a TensorFlow Lite file, each cut out as a model.
 * tflite_glue : A TensorFlow Lite file whose recurrences give what is given.
-* tflite_graph: A TensorFlow Lite file as an object, and parts of it as files.
 
 May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
 plan, artifacts, verification.

@@ -23,7 +23,7 @@ from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.private import tf_private
-from cudnn_convert.recurrences import keras_layers
+from cudnn_convert.recurrences import named_weights
 from cudnn_convert.verification.judges import Call, nearest
 from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
@@ -53,7 +53,7 @@ def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Itera
     for recurrence, (part, runner) in zip(recurrences, artifact.answer.runners, strict=True):
         assert isinstance(runner, Layers)
         for number in range(recurrence.sizes.layers):
-            layer = runner.model.get_layer(keras_layers.name_layer(number))
+            layer = runner.model.get_layer(named_weights.name_layer(number))
             name = f"{part.name}/{layer.name}"
             yield Piece(recurrence.node, (number,), name, _asking_both(layer, recurrence), lengths=False)
 

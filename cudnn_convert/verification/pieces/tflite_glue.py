@@ -15,14 +15,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.artifacts import runners, tflite_file
+from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts.tflite import schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification.judges import nearest
-from cudnn_convert.verification.pieces import glue, piece_inputs, tflite, tflite_graph
+from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
-from cudnn_convert.verification.pieces.tflite import LENGTHS, ROWS, C, Cut, H, UncutError, X, cut
-from cudnn_convert.verification.pieces.tflite_graph import OPS, Model
+from cudnn_convert.verification.pieces.tflite import LENGTHS, OPS, ROWS, C, Cut, H, Model, UncutError, X, cut
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
@@ -36,7 +36,7 @@ _PRODUCTS: Final = {
 #: The share of the largest value by which the passes of a loop that comes to rest may differ.
 _ALIKE: Final = 2e-2
 _ACTIVATION: Final = "fusedActivationFunction"
-_NONE: Final = tflite_file.schema.ActivationFunctionType.NONE
+_NONE: Final = schema.ActivationFunctionType.NONE
 
 
 def runner(artifact: piece_inputs.Artifact) -> Run:
@@ -48,7 +48,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             raise LookupError("the artifact is several files")
         (part,) = plan.parts
         file = part_file(artifact.path, part.name, ".tflite")
-        model = tflite_graph.read(file)
+        model = tflite.read(file)
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {layer.name: (layer.node, layer.layer) for layer in layers}
         inputs, outputs = _ends(model)
@@ -228,7 +228,7 @@ class _Running:
 
     def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
         """The operators that outputs and what enters recurrences depend on, without those."""
-        makers = tflite_graph.makers_of(graph)
+        makers = tflite.makers_of(graph)
         given = {index for layer in layers for index in layer.cut.gives.values()}
         loops = {id(layer.cut.operators[0]): layer.name for layer in layers}
         todo = [*graph.outputs, *(index for layer in layers for _, index in layer.cut.enters)]
@@ -256,7 +256,7 @@ class _Running:
 
     def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
         """Operators as a file that gives what is read later, and the model's products."""
-        alone = tflite_file.schema.SubGraphT()
+        alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*graph.tensors]
         alone.operators = [*operators]
         products: dict[str, int] = {}
@@ -268,11 +268,11 @@ class _Running:
         reads = self._reads(graph, (index for op in operators for index in op.inputs)) - makes
         alone.inputs = sorted(reads)
         alone.outputs = sorted((makes & read_later) | {*products.values()})
-        interpreter = cache(partial(tflite_graph.open_subgraph, self.model, alone))
+        interpreter = cache(partial(tflite.open_subgraph, self.model, alone))
 
         def run(values: _Values) -> None:
             given = [values[index] for index in alone.inputs]
-            values.update(zip(alone.outputs, tflite_graph.run_subgraph(interpreter(), given), strict=True))
+            values.update(zip(alone.outputs, tflite.run_subgraph(interpreter(), given), strict=True))
             self.products.update({name: values[index] for name, index in products.items()})
 
         return _Step(reads, frozenset(makes), run)
