@@ -17,6 +17,6 @@ One module for each format, named in its row of `formats.FORMATS`, with the func
 * weights    : Opens decoded weights, and computes them in NumPy.
 
 May import: errors, formats, context, storage, model, graph, recurrences, keras, keras.config, read.
-Entry: `origin.identify` says what an artifact is, `runners.open_artifact` loads it to be run,
-`call.call_artifact` runs it once.
+Entry: `runners.identify` says what an artifact is, `runners.open_artifact` loads it to be run,
+`runners.call_artifact` runs it once.
 """
