@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cudnn_convert.artifacts.runners import Answers
     from cudnn_convert.benchmark.profile import Profile
     from cudnn_convert.context import Listener
-    from cudnn_convert.inspection.result import Inspection
+    from cudnn_convert.inspection import Inspection
     from cudnn_convert.options import Options
     from cudnn_convert.recurrences.named_weights import Loaded
     from cudnn_convert.report import Report, Verification
@@ -82,7 +82,7 @@ _ASIDE: Final = frozenset({"source", "out", "artifact", "report", "card", "progr
 #: The public names that are imported when they are asked for, and where they are.
 _LATE: Final = {
     "Answers": "cudnn_convert.artifacts.runners",
-    "Inspection": "cudnn_convert.inspection.result",
+    "Inspection": "cudnn_convert.inspection",
     "Profile": "cudnn_convert.benchmark.profile",
     "Report": "cudnn_convert.report",
     "Verification": "cudnn_convert.report",

@@ -15,8 +15,6 @@ pipeline.
 Entry: `plan_batch`, then `run_plan`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

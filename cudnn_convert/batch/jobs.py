@@ -5,8 +5,6 @@ the same version, with the artifact as it was written. What depends on the machi
 or an interruption, never stands; other outcomes than an artifact are tried again with `--retry`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -10,8 +10,6 @@ Source: ray 2.60 python/ray/exceptions.py (what the loss of a worker or node rai
 doc/source/ray-core/user-spawn-processes.rst (a worker that is to end kills its processes first).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

@@ -12,8 +12,6 @@ The page has a row for each model, with a link to the model's own page in the fo
 a report it needs nothing else and loads nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -13,8 +13,6 @@ A manifest has a model a line, in JSON Lines or CSV:
 | `flags` | flags as on the command line, in one text or a list of words; each replaces the call's |
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

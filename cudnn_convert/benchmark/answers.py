@@ -1,7 +1,5 @@
 """Feeds and answers of calls: in files between processes, paired by name, and compared."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

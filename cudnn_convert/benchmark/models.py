@@ -4,8 +4,6 @@ An artifact says itself what it takes and gives. A frozen graph or a checkpoint 
 inputs and outputs are chosen as for a conversion, and `--inputs` and `--outputs` choose others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 As the page of a report it needs nothing else and loads nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath

@@ -12,8 +12,6 @@ ONNX Runtime's is a list of events in JSON, one for each call of a node; those o
 loop's (onnxruntime v1.29.0 core/framework/sequential_executor.cc).
 """
 
-from __future__ import annotations
-
 import cProfile
 import json
 import pstats

@@ -5,8 +5,6 @@ after another, so that what else happens on the machine happens to all; ratios a
 bounds of a median are order statistics, which suppose nothing about the times.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -24,7 +24,7 @@ from rich.text import Text
 from cudnn_convert import report as reports
 from cudnn_convert.artifacts.runners import Answers, measure
 from cudnn_convert.errors import command, visible
-from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, WeightTensor
+from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
 from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, Verification
 

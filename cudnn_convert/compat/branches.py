@@ -5,8 +5,6 @@ TensorFlow sees a GPU has cuDNN's op, outside of `tf.device("/cpu:0")`. Any othe
 on a GPU. `build_for` chooses by hand. Weights, scopes and checkpoints are the same for both.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ Source: tensorflow v1.15.0 contrib/rnn/python/ops/lstm_ops.py, contrib/rnn/pytho
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

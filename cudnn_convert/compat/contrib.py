@@ -1,7 +1,5 @@
 """What is at `tf.contrib` after `install`: two modules, and messages for the rest."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import sys

@@ -11,8 +11,6 @@ the blob from them, as TensorFlow 1.15 does. A recurrence is built for the GPU o
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Final
 
 import tensorflow as tf

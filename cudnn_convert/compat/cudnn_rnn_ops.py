@@ -5,8 +5,6 @@ layers too, as in TensorFlow 1.4 to 1.15. Messages are those of TensorFlow 1.15,
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 

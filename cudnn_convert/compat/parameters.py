@@ -10,8 +10,6 @@ Places in the blob come from `weights.lazy`, gate orders from `weights.layouts`.
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, CudnnParamsFormatConverter*.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final

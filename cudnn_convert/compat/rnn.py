@@ -5,8 +5,6 @@ whatever Keras TensorFlow uses.
 Source: tensorflow v1.15.0 contrib/rnn/__init__.py, contrib/rnn/python/ops/rnn.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -17,8 +17,6 @@ May import: nothing.
 Entry: `beam_search`, `greedy`, `sample`, `ctc_greedy`, `ctc_beam`, `viterbi`.
 """
 
-from __future__ import annotations
-
 from cudnn_convert.decode.beams import BeamSearch, History, beam_search
 from cudnn_convert.decode.choices import Decoded, greedy, sample
 from cudnn_convert.decode.labels import ctc_beam, ctc_greedy, viterbi

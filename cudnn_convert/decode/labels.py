@@ -4,8 +4,6 @@ A path of CTC has a class for each time step. Its label sequence is what remains
 become one and blanks go away (Graves et al. 2006, Connectionist Temporal Classification, section 3.1).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

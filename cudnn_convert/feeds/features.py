@@ -12,8 +12,6 @@ an object with `type` and `shape`, and perhaps `feature` (its name in the exampl
 `pad` (the value after the end, else 0) and `divisor`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

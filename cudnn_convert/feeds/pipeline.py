@@ -4,8 +4,6 @@ A batch is made before it is parsed: one call of `tf.io.parse_example` for many 
 one call for each. Where a batch is refused, its records are looked at one by one for the one that is wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -10,8 +10,6 @@ number, a string, bytes or a list. Floats are float32, as in every Example (tens
 feature.proto).
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import struct

@@ -26,7 +26,7 @@ import numpy as np
 
 from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
+from cudnn_convert.inspection import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, KerasFile, Model

@@ -18,8 +18,7 @@ from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, Invali
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.inspection import weights_only
-from cudnn_convert.inspection.result import End, InspectedRecurrence, WeightTensor
+from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, weights_only
 from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies

@@ -14,9 +14,16 @@ from cudnn_convert import targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
-from cudnn_convert.inspection import alternatives, keras_model, weights_only
+from cudnn_convert.inspection import (
+    Alternative,
+    InspectedRecurrence,
+    Inspection,
+    Offered,
+    alternatives,
+    keras_model,
+    weights_only,
+)
 from cudnn_convert.inspection.alternatives import Alternatives
-from cudnn_convert.inspection.result import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
 from cudnn_convert.plan import prepare

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.inspection import alternatives
-from cudnn_convert.inspection.result import End, InspectedRecurrence, Inspection, Offered, WeightTensor
+from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.keras.config.layer_tree import Entry

@@ -14,7 +14,7 @@ import numpy as np
 
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.graph import ops
-from cudnn_convert.inspection.result import End, InspectedRecurrence, Offered, WeightTensor
+from cudnn_convert.inspection import End, InspectedRecurrence, Offered, WeightTensor
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects

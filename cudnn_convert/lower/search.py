@@ -7,8 +7,6 @@ are, outside of it, so that the graph has them once.
     after:   the same, and decode/tokens, decode/NAME_h -> decode/sequences, decode/lengths, decode/scores
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ the vocabulary. What the graph leaves open is refused with the flag that names i
 fixed is opened where only its inputs and states fixed it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final

@@ -14,8 +14,6 @@ May import: errors. `staging` stands above most rooms: its row of `ALLOWED` says
 Entry: `atomic_output`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -10,8 +10,6 @@ Credentials are the store's own affair: variables, profiles, roles. An address t
 no message repeats them.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging

@@ -8,8 +8,6 @@ evaluations of the noise, where a verdict hangs on them, and the question which 
 recurrences, are answered here, on single feeds that are read when they are needed.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ and, where they are kept, each step's tokens, parents and scores. Where rounding
 answer is counted, and must still have the scores that its sequences have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

@@ -17,7 +17,7 @@ from support.samples import _ALL, ASKING, CHOSEN, FIXTURES, GRAPHLESS, STATEFUL,
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.inspection.result import InspectedRecurrence, Inspection
+from cudnn_convert.inspection import InspectedRecurrence, Inspection
 
 SIZES = ("mode", "layers", "directions", "units", "input_size")
 #: Samples whose command is run each time: of flags that no sample has whose command is run to the letter in

@@ -84,7 +84,7 @@ IMPORTS = "<!-- imports -->\n{}<!-- /imports -->"
 
 #: What the command line loads before anything else, and what such a module may not import.
 FIRST = """
-__init__ __main__ cli cli.commands errors formats inspection inspection.result model reference
+__init__ __main__ cli cli.commands errors formats inspection model reference
 report version
 """.split()
 HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}

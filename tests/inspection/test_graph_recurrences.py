@@ -14,8 +14,7 @@ from support.keras_samples import keras_fixture
 from support.samples import fixture
 
 import cudnn_convert
-from cudnn_convert.inspection import graph_recurrences
-from cudnn_convert.inspection.result import End, InspectedRecurrence, WeightTensor
+from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, graph_recurrences
 from cudnn_convert.model import Convention, InMemory, Model
 from cudnn_convert.read import read
 from cudnn_convert.targets.checkpoint import write_bundle

@@ -11,14 +11,7 @@ import pytest
 from support.command_line import command
 from support.samples import ROOT, fixture
 
-from cudnn_convert.inspection.result import (
-    Alternative,
-    End,
-    InspectedRecurrence,
-    Inspection,
-    Offered,
-    WeightTensor,
-)
+from cudnn_convert.inspection import Alternative, End, InspectedRecurrence, Inspection, Offered, WeightTensor
 
 TEXT = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
 #: The heading of each table's first column.

@@ -10,8 +10,6 @@ A call changes tf2onnx's tables and loggers while it runs, and restores them: on
 tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to float, inputs included.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
