@@ -26,7 +26,7 @@ from cudnn_convert.errors import (
 from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
-from cudnn_convert.plan import Plan, describe, notes, prepare
+from cudnn_convert.plan import Plan, network, notes, prepare
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
 from cudnn_convert.storage import staging
@@ -128,9 +128,9 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
     form = options.form
     if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
         return plan
-    from cudnn_convert.plan import describe
+    from cudnn_convert.plan import axes
 
-    return replace(plan, axes=describe.name_axes(plan))
+    return replace(plan, axes=axes.name_axes(plan))
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
@@ -265,7 +265,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         verification=None,
         states=report.of_states(plan.streaming),
         axes=dict(plan.axes),
-        network=describe.draw_network(plan),
+        network=network.draw_network(plan),
         decoder=_search(plan),
     )
 

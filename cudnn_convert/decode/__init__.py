@@ -11,15 +11,19 @@ called eagerly runs its loop in Python; inside a `tf.function` it becomes part o
 * beams    : Beam search over a model's steps.
 * choices  : Greedy search and sampling over a model's steps.
 * backtrack: Paths of a search, from each step's parents.
-* labels   : Label sequences of CTC outputs, and the best tag sequences of a linear-chain CRF.
+* ctc      : Label sequences of CTC outputs: the best path, and prefix beam search.
+* crf      : The best tag sequences of a linear-chain CRF.
 
 May import: nothing.
 Entry: `beam_search`, `greedy`, `sample`, `ctc_greedy`, `ctc_beam`, `viterbi`.
 """
 
+from __future__ import annotations
+
 from cudnn_convert.decode.beams import BeamSearch, History, beam_search
 from cudnn_convert.decode.choices import Decoded, greedy, sample
-from cudnn_convert.decode.labels import ctc_beam, ctc_greedy, viterbi
+from cudnn_convert.decode.crf import viterbi
+from cudnn_convert.decode.ctc import ctc_beam, ctc_greedy
 
 __all__ = [
     "BeamSearch",

@@ -5,6 +5,8 @@ copies all of them at every step: for 32 examples, 32 beams and 128 steps it too
 steps ten times.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import tensorflow as tf

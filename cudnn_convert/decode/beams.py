@@ -5,6 +5,8 @@ python/ops/nn_ops.py top_k), and so does ONNX's TopK (onnx, docs/Operators.md, T
 flattened to `[n, width * candidates]`, that of the lower beam, then the lower token.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple

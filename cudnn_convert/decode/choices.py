@@ -1,5 +1,7 @@
 """Greedy search and sampling over a model's steps."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -8,7 +8,8 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
-* describe      : Describes a plan: the network around its recurrences, and the names of axes.
+* network       : The network around the recurrences of a plan: what leads to each, and to what.
+* axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 

@@ -226,7 +226,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
     if model.architecture is not None:
         model = _trace(model, model.architecture, options)
     if model.graph is None:
-        from cudnn_convert.recurrences.graphless import assemble_graph
+        from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
     if described != Described() or replace(interface, states=False) != Interface():

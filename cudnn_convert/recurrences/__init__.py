@@ -1,11 +1,12 @@
 """From cuDNN nodes and stored weights to `Recurrence` values.
 
-* parameter_source: Finds where a cuDNN node's parameters come from, and computes those a graph packs.
-* resolve         : Makes a checked `Recurrence` of a cuDNN node or a block LSTM.
-* weight_copies   : Chooses a copy of a recurrence's weights, and checks that all copies agree.
-* graphless       : Recurrences of a source without a graph, and the graph that is made of them.
-* saved_functions : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
-* named_weights   : Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
+* parameter_source  : Finds where a cuDNN node's parameters come from, and computes those a graph packs.
+* resolve           : Makes a checked `Recurrence` of a cuDNN node or a block LSTM.
+* weight_copies     : Chooses a copy of a recurrence's weights, and checks that all copies agree.
+* graphless         : Recurrences of a source without a graph: from names, shapes and flags.
+* graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
+* saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
+* named_weights     : Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
 
 May import: errors, private, model, weights, graph, graph.passes.
 Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`

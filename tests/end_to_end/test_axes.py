@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.options import Options
-from cudnn_convert.plan import describe, prepare
+from cudnn_convert.plan import axes, prepare
 
 #: The axes of some models, by key.
 AXES: dict[str, dict[str, list[Any]]] = {
@@ -159,7 +159,7 @@ def test_a_tensorflow_lite_file_has_the_names_in_its_metadata(tmp_path: Path, na
     [(1, [[0]]), (2, [[0, 1], [0, 0]]), (3, [[0, 1, 2], [0, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]])],
 )
 def test_times_are_tried_from_all_different_to_all_the_same(timed: int, groups: list[list[int]]) -> None:
-    found = [*describe._partitions(timed)]
+    found = [*axes._partitions(timed)]
     assert sorted(found) == sorted(groups)
 
 
@@ -171,5 +171,5 @@ def test_halves_that_are_doubled_have_no_name() -> None:
         tf.concat([half, half, y[:1]], axis=0, name="scores")
         tf.identity(y, name="steps")
     options = Options(outputs=["scores:0", "steps:0"])
-    named = describe.name_axes(prepare.make_plan(model(graph), options))
+    named = axes.name_axes(prepare.make_plan(model(graph), options))
     assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}

@@ -17,7 +17,8 @@ from cudnn_convert.model import InMemory, Mode, Model, Sizes
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import dialects, read
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.recurrences.graphless import Described, Interface, assemble_graph
+from cudnn_convert.recurrences.graph_from_weights import Interface, assemble_graph
+from cudnn_convert.recurrences.graphless import Described
 from cudnn_convert.weights import lazy
 
 

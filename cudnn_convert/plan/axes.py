@@ -1,4 +1,4 @@
-"""Describes a plan: the network around its recurrences, and the names of axes.
+"""Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 
 TensorFlow's shape inference is asked with sizes that no others are: an axis of an output that has the size
 of the batch is the batch. Two inputs share a time where the graph refuses different ones, as an encoder and
@@ -6,7 +6,7 @@ a decoder do not. The graph that fits is asked twice, with other sizes. Names ar
 recurrence finds its steps, or its rows, in inputs; a name that is wrong would be worse than none.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -15,79 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, time_axis
-from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split
+from cudnn_convert.graph.index import split
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
-from cudnn_convert.model import Axis, Link, Network, Part
+from cudnn_convert.model import Axis
 from cudnn_convert.plan import Plan
-
-
-def draw_network(plan: Plan) -> Network | None:
-    """The links between inputs, recurrences and outputs; None where no graph has the recurrences."""
-    if plan.singles:
-        links = [
-            link
-            for part, recurrence in zip(plan.parts, plan.recurrences, strict=True)
-            for link in _link_single(part, recurrence.node)
-        ]
-        return Network(tuple(links), 0, 0)
-    nodes = {recurrence.node for recurrence in plan.recurrences}
-    if plan.graph is None or not nodes or not nodes <= plan.graph.index.nodes.keys():
-        return None
-    index = plan.graph.index
-    starts = {split(name)[0]: f"input {key}" for key, name in plan.signature.inputs.items()}
-    starts |= {node: node for node in nodes}
-    links = []
-    for node in sorted(nodes):
-        reads = index.data_inputs(index.nodes[node])
-        tensors = [*reads[:PARAMS], *reads[LENGTHS:]]
-        links += _lead(index, tensors, node, starts)
-    for key, name in plan.signature.outputs.items():
-        links += _lead(index, [name], f"output {key}", starts)
-    source = plan.model.graph
-    left_out = 0 if source is None else max(0, len(source.node) - len(plan.graph.node))
-    return Network(tuple(links), len(plan.graph.node), left_out)
-
-
-def _link_single(part: Part, node: str) -> Iterable[Link]:
-    yield from (Link(f"input {part.prefix}{key}", node, 0) for key in part.signature.inputs)
-    yield from (Link(node, f"output {part.prefix}{key}", 0) for key in part.signature.outputs)
-
-
-def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str, str]) -> list[Link]:
-    """The links that end at `target`: from where its `tensors` come, with the ops on the way."""
-    ends = [split(name)[0] for name in tensors]
-    leading: set[str] = set()
-    seen: set[str] = set()
-    todo = [*ends]
-    while todo:
-        op = todo.pop()
-        if op in seen or op not in index.nodes:
-            continue
-        seen.add(op)
-        if op in starts:
-            leading.add(starts[op])
-        else:
-            todo += [split(name)[0] for name in index.data_inputs(index.nodes[op])]
-    between = seen - starts.keys()
-    return [
-        Link(name, target, len(_on_the_way(index, between, start)))
-        for start, name in starts.items()
-        if name in leading
-    ]
-
-
-def _on_the_way(index: Index, between: Collection[str], start: str) -> set[str]:
-    """The ops of `between` that a start leads to."""
-    passed: set[str] = set()
-    todo = [start]
-    while todo:
-        for reader in index.consumers(todo.pop()):
-            if reader.name in between and reader.name not in passed:
-                passed.add(reader.name)
-                todo.append(reader.name)
-    return passed
-
 
 #: Two sizes for each role: no first one divides another, or is a usual size. The first times are primes, the
 #: second ones are multiples of 60: halves that are doubled again have one of two sizes alone.

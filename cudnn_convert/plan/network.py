@@ -1,0 +1,74 @@
+"""The network around the recurrences of a plan: what leads to each, and to what."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split
+from cudnn_convert.model import Link, Network, Part
+from cudnn_convert.plan import Plan
+
+
+def draw_network(plan: Plan) -> Network | None:
+    """The links between inputs, recurrences and outputs; None where no graph has the recurrences."""
+    if plan.singles:
+        links = [
+            link
+            for part, recurrence in zip(plan.parts, plan.recurrences, strict=True)
+            for link in _link_single(part, recurrence.node)
+        ]
+        return Network(tuple(links), 0, 0)
+    nodes = {recurrence.node for recurrence in plan.recurrences}
+    if plan.graph is None or not nodes or not nodes <= plan.graph.index.nodes.keys():
+        return None
+    index = plan.graph.index
+    starts = {split(name)[0]: f"input {key}" for key, name in plan.signature.inputs.items()}
+    starts |= {node: node for node in nodes}
+    links = []
+    for node in sorted(nodes):
+        reads = index.data_inputs(index.nodes[node])
+        tensors = [*reads[:PARAMS], *reads[LENGTHS:]]
+        links += _lead(index, tensors, node, starts)
+    for key, name in plan.signature.outputs.items():
+        links += _lead(index, [name], f"output {key}", starts)
+    source = plan.model.graph
+    left_out = 0 if source is None else max(0, len(source.node) - len(plan.graph.node))
+    return Network(tuple(links), len(plan.graph.node), left_out)
+
+
+def _link_single(part: Part, node: str) -> Iterable[Link]:
+    yield from (Link(f"input {part.prefix}{key}", node, 0) for key in part.signature.inputs)
+    yield from (Link(node, f"output {part.prefix}{key}", 0) for key in part.signature.outputs)
+
+
+def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str, str]) -> list[Link]:
+    """The links that end at `target`: from where its `tensors` come, with the ops on the way."""
+    ends = [split(name)[0] for name in tensors]
+    leading: set[str] = set()
+    seen: set[str] = set()
+    todo = [*ends]
+    while todo:
+        op = todo.pop()
+        if op in seen or op not in index.nodes:
+            continue
+        seen.add(op)
+        if op in starts:
+            leading.add(starts[op])
+        else:
+            todo += [split(name)[0] for name in index.data_inputs(index.nodes[op])]
+    between = seen - starts.keys()
+    return [
+        Link(name, target, len(_on_the_way(index, between, start)))
+        for start, name in starts.items()
+        if name in leading
+    ]
+
+
+def _on_the_way(index: Index, between: Collection[str], start: str) -> set[str]:
+    """The ops of `between` that a start leads to."""
+    passed: set[str] = set()
+    todo = [start]
+    while todo:
+        for reader in index.consumers(todo.pop()):
+            if reader.name in between and reader.name not in passed:
+                passed.add(reader.name)
+                todo.append(reader.name)
+    return passed
