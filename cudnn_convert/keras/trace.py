@@ -9,6 +9,7 @@ beside a GPU: each recurrence then is one op, which every target supports, inste
 TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 """
 
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -288,17 +289,39 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
         reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
     if reasons:
         raise UnsupportedModelError(path, reasons)
+    known = layer_tree.map_objects(config, _without_new_arguments)
     try:
         built = keras.saving.deserialize_keras_object(
-            config, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
+            known, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
         )
     except Exception as cause:
         reason = f"config: expected a model that Keras {keras.__version__} can build, found one it refuses"
-        raise UnsupportedModelError(path, [f"{reason}: {first_line(cause)}; {_EXPORT_3}"]) from cause
+        raise UnsupportedModelError(
+            path, [f"{reason}: {keras_private.innermost_line(cause)}; {_EXPORT_3}"]
+        ) from cause
     if not built.built or not built.inputs:
         reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
         raise UnsupportedModelError(path, [reason])
     return keras_private.functional_model(built)  # a Sequential model wraps it
+
+
+def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
+    """An initializer without arguments None that the installed Keras does not take, others as they are.
+
+    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. An initializer draws
+    nothing that stays: the weights of the file are assigned.
+    Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
+    """
+    import keras
+
+    if value.get("module") != "keras.initializers" or not isinstance(value.get("config"), Mapping):
+        return value
+    initializer = getattr(keras.initializers, str(value.get("class_name")), None)
+    if not isinstance(initializer, type):
+        return value
+    taken = inspect.signature(initializer).parameters
+    config = {name: item for name, item in value["config"].items() if item is not None or name in taken}
+    return {**value, "config": config}
 
 
 def _assign_weights(path: Path, described: Architecture, built: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-FOLDER = Path(__file__).parents[2] / "tests/data/keras3_exports/keras-3.15.1/archive"
+FOLDER = Path(__file__).parents[2] / "tests/data/keras3_exports/keras-3.12.4/archive"
 
 
 def holds() -> bool:

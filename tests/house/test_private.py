@@ -167,7 +167,8 @@ def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
     functional = keras_private.functional_model(model)
     assert isinstance(functional, keras.Model) and functional is not model
     assert keras_private.functional_model(functional) is functional
-    named = keras.Model({"a": (a := keras.Input([3])), "b": (b := keras.Input([2]))}, [a, b])
+    inputs = {"a": keras.Input([3]), "b": keras.Input([2])}
+    named = keras.Model(inputs, [keras.layers.Dense(1)(value) for value in inputs.values()])
     packed = keras_private.pack_inputs(named, [tf.zeros([1, 3]), tf.ones([1, 2])])
     assert {name: value.shape[-1] for name, value in packed.items()} == {"a": 3, "b": 2}
 
@@ -206,10 +207,10 @@ def _fresh() -> Iterator[None]:
 def test_what_a_layer_raised_is_found_in_what_keras_says() -> None:
     import keras
 
-    config = {"module": "keras.layers", "class_name": "Dense", "config": {"units": -3}}
+    config = {"module": "keras.layers", "class_name": "Dropout", "config": {"rate": 5}}
     with pytest.raises(Exception, match="Exception encountered") as caught:
         keras.saving.deserialize_keras_object(config)
-    assert keras_private.innermost_line(caught.value).startswith("Received an invalid value for `units`")
+    assert keras_private.innermost_line(caught.value).startswith("Invalid value received for argument `rate`")
     assert keras_private.innermost_line(ValueError()) == "ValueError"
 
 

@@ -270,6 +270,30 @@ def saved(folder: Path, *layers: Any, shape: tuple[int | None, ...], **named: An
     return model, path
 
 
+@pytest.mark.parametrize(("value", "is_read"), [(None, True), ([0], False)])
+def test_an_initializer_of_a_newer_keras(tmp_path: Path, value: Any, is_read: bool) -> None:
+    """Such as `input_axes`, which Keras 3.15 writes and Keras 3.12 does not take."""
+    model, path = saved(tmp_path, keras.layers.GRU(4, return_sequences=True), shape=(None, 3))
+
+    def change(config: Any) -> None:
+        if isinstance(config, dict):
+            if config.get("module") == "keras.initializers":
+                config["config"]["axes_of_later"] = value
+            config = [*config.values()]
+        for inner in config if isinstance(config, list) else ():
+            change(inner)
+
+    asking_keras.change_archive(path, change)
+    if not is_read:
+        with pytest.raises(UnsupportedModelError, match=r"that Keras .* can build.*'axes_of_later'"):
+            cudnn_convert.convert(path, tmp_path / "out", format="onnx")
+        return
+    report = cudnn_convert.convert(path, tmp_path / "out", format="onnx")
+    x = np.random.default_rng(6).normal(size=(2, 6, 3)).astype(np.float32)
+    (found,) = answered(report, {"x": x}).values()
+    np.testing.assert_allclose(found, model(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in FORMATS])
 def test_masked_steps_are_zero(tmp_path: Path, form: str) -> None:
     layers = keras.layers

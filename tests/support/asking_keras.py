@@ -127,15 +127,20 @@ def archive(folder: Path, **config: Any) -> Path:
     ]
     made, path = keras.Sequential(layers), folder / "model.keras"
     made.save(path)
+    change_archive(path, lambda stored: stored["config"]["layers"][-1]["config"].update(config))
+    return path
+
+
+def change_archive(path: Path, change: Callable[[Any], None]) -> None:
+    """Change the config of a model in an archive of Keras 3."""
     with zipfile.ZipFile(path) as stored:
         members = {name: stored.read(name) for name in stored.namelist()}
-    told = json.loads(members["config.json"])
-    told["config"]["layers"][-1]["config"] |= config
-    members["config.json"] = json.dumps(told).encode()
+    config = json.loads(members["config.json"])
+    change(config)
+    members["config.json"] = json.dumps(config).encode()
     with zipfile.ZipFile(path, "w") as stored:
         for name, content in members.items():
             stored.writestr(name, content)
-    return path
 
 
 def archive_with_code(folder: Path) -> Path:
