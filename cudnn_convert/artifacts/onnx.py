@@ -1,8 +1,8 @@
 """Opens an ONNX file in ONNX Runtime on the CPU, named by the signature's keys."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array, Part, Signature
+
+#: The location of what ONNX Runtime takes from its memory, at the address that stands beside it.
+_ADDRESS: Final = "*/_ORT_MEM_ADDR_/*"
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
@@ -27,7 +30,56 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """ONNX Runtime runs arithmetic alone, and checks a file itself."""
+    """Raises ReadError where weights lie outside of a file's folder; all else ONNX Runtime checks itself.
+
+    Its versions before 1.24, the last for Python 3.10, read any file that a tensor names, and an address in
+    memory (onnxruntime pull requests 26776 and 28709; core/framework/tensorprotoutils.h
+    kTensorProtoMemoryAddressTag).
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if trust:
+        return
+    for _, file in runners.files_of(path, ".onnx"):
+        try:
+            model = onnx.load(str(file), load_external_data=False)
+        except DecodeError:  # the runtime will say so
+            continue
+        folder = file.parent.resolve()
+        for location in _external_locations(model):
+            if location == _ADDRESS or not (folder / location).resolve().is_relative_to(folder):
+                expected, actual = f"weights in the folder of {file.name}", f"external data at {location}"
+                raise ReadError(path, "artifact", expected=expected, found=actual)
+
+
+def _external_locations(model: Any) -> set[str]:
+    """The files beside a model in which its tensors lie, as it names them."""
+    import onnx
+
+    def tensors(nodes: Iterable[Any], initializers: Iterable[Any], sparse: Iterable[Any]) -> Iterator[Any]:
+        yield from initializers
+        for stored in sparse:
+            yield from (stored.values, stored.indices)
+        for node in nodes:
+            for attribute in node.attribute:
+                yield from (attribute.t, *attribute.tensors)
+                for stored in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                    yield from (stored.values, stored.indices)
+            for graph in subgraphs_of(node):
+                yield from tensors(graph.node, graph.initializer, graph.sparse_initializer)
+
+    graph = model.graph
+    stored_tensors = [*tensors(graph.node, graph.initializer, graph.sparse_initializer)]
+    for function in model.functions:
+        stored_tensors += tensors(function.node, (), ())
+    return {
+        entry.value
+        for tensor in stored_tensors
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:

@@ -8,9 +8,8 @@ with the number of steps. Sequences come out in order: nothing is left to do in 
 called eagerly runs its loop in Python; inside a `tf.function` it becomes part of the graph.
 
 * arguments: Checks of what decoders are called with, and of what steps answer.
-* beams    : Beam search over a model's steps.
+* beams    : Beam search over a model's steps, and the paths of a search from each step's parents.
 * choices  : Greedy search and sampling over a model's steps.
-* backtrack: Paths of a search, from each step's parents.
 * ctc      : Label sequences of CTC outputs: the best path, and prefix beam search.
 * crf      : The best tag sequences of a linear-chain CRF.
 

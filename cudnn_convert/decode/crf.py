@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from cudnn_convert.decode import arguments
-from cudnn_convert.decode.backtrack import trace_paths
+from cudnn_convert.decode.beams import trace_paths
 from cudnn_convert.decode.choices import Decoded
 
 

@@ -7,7 +7,8 @@
 * compare    : Compares two sets of outputs, and joins the results of all statements.
 * end_to_end : Compares whole models: rounding noise, dependence, the bound of each output.
 * shards     : Compares shards of a user's feeds in several processes, and joins what they found.
-* streaming  : Judges an artifact in chunks of steps, and in a search over its steps.
+* streaming  : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
+* decoding   : Judges a search in an artifact by one in NumPy, on the numbers of its own step.
 * recordings : Feeds of the user, and recordings of the original that judge for the reference.
 * record     : Records the original model on this machine: its own graph, cuDNN nodes and all.
 * pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.

@@ -88,15 +88,15 @@ def judge_search(
     judging, plan = comparison.judging, comparison.judging.plan
     if plan.decoder is None or not isinstance(artifact, Path):
         return None
-    from cudnn_convert.verification import streaming  # few proofs need it, and what judges it
+    from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
 
     form, vouched = judging.options.format, prepare.user_code(judging.options)
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
-    report = streaming.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
     if report.passed and FORMATS[form].each:
-        difference = streaming.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
+        difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
         report = replace(report, passed=not difference, message=difference)
     return report
 

@@ -80,7 +80,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/decoding.py: expected no input with steps beside": "as in plan/streaming.py",
         "plan/decoding.py: {}; convert without --decode": "of a batch that is kept, as in plan/streaming.py",
         "plan/decoding.py: logits: {}; convert without": "of a table that lacks tokens, likewise",
-        "verification/streaming.py: not proven": "of ties alone; verification/test_decoding.py provokes it",
+        "verification/decoding.py: not proven": "of ties alone; verification/test_decoding.py provokes it",
         "artifacts/weights.py: weights as --format": "what another file is expected to be",
         "batch/ray_cluster.py: give it more memory": "of a lost worker, which test_ray.py provokes",
         "batch/ray_cluster.py: --engine ray: expected Ray": "the flag that was given",

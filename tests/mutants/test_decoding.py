@@ -157,7 +157,7 @@ def test_a_mistake_in_a_decoder(module: str, old: str, new: str) -> None:
     ],
 )
 def test_a_mistake_in_paths(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace_paths = changed("backtrack", old, new).trace_paths
+    trace_paths = changed("beams", old, new).trace_paths
     for module, (name, check) in CHECKS.items():
         if module == "ctc":
             continue

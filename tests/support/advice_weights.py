@@ -106,7 +106,7 @@ WEIGHTS: Final = (
         {"N": "6"},
     ),
     Advice(
-        ["recurrences/graphless.py: --format onnx"],
+        ["recurrences/graph_from_weights.py: --format onnx"],
         files.of_a_strange_name,
         ["--mode", "rnn_relu"],
         r"(--format (?:onnx|npz))",

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 from support.tiers import some
 
-from cudnn_convert.decode import backtrack, beams, choices
+from cudnn_convert.decode import beams, choices
 from cudnn_convert.model import Decoder, Signature, StreamState
 from cudnn_convert.reference import search
 from cudnn_convert.report import DecodingReport
-from cudnn_convert.verification import streaming
+from cudnn_convert.verification import decoding
 
 VOCABULARY, UNITS, ROWS = 6, 4, 3
 RNG = np.random.default_rng(5)
@@ -81,7 +81,7 @@ def searching(decoder: Decoder, by_beams: Any = beams, by_choices: Any = choices
 
 def judged(decoder: Decoder, decode: Any) -> DecodingReport:
     plan: Any = SimpleNamespace(decoder=decoder)
-    return streaming.judge_decoder(plan, step, decode, FEEDS, seed=3)
+    return decoding.judge_decoder(plan, step, decode, FEEDS, seed=3)
 
 
 @pytest.mark.parametrize("decoder", [BEAM, SAMPLE], ids=["beam", "sample"])
@@ -111,7 +111,7 @@ def test_a_step_that_takes_its_scale_from_all_rows_is_proven(
         return {"scores": np.stack(scores, 1), "h_next": h[None]}
 
     plan: Any = SimpleNamespace(decoder=decoder)
-    report = streaming.judge_decoder(plan, scaled_step, searching(decoder), FEEDS, seed=3)
+    report = decoding.judge_decoder(plan, scaled_step, searching(decoder), FEEDS, seed=3)
     assert report.passed, report.message
     assert report.judged
     assert report.ended
@@ -131,7 +131,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
                             "itself = tf.where(has_ended, scores, rows.never)",
                             "itself = scores + rows.never"),
     "no padding": (beams, "tf.where(numbers < 0, pad, tokens)", "tokens"),
-    "paths not followed": (backtrack, "before = tf.gather(arguments.take_rows(",
+    "paths not followed": (beams, "before = tf.gather(arguments.take_rows(",
                            "before = slots + 0 * tf.gather(arguments.take_rows("),
     "scores after the penalty": (beams, "scores = tf.gather(flat, best, batch_dims=1)",
                                  "scores = tf.gather(tf.reshape(ranks, shape), best, batch_dims=1)"),
@@ -162,9 +162,6 @@ def test_a_wrong_search_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> N
     made = mutated(monkeypatch, module, old, new)
     if module is choices:
         report = judged(SAMPLE, searching(SAMPLE, by_choices=made))
-    elif module is backtrack:
-        monkeypatch.setattr(beams, "trace_paths", made.trace_paths)
-        report = judged(BEAM, searching(BEAM))
     else:
         report = judged(BEAM, searching(BEAM, by_beams=made))
     assert not report.passed
@@ -190,7 +187,7 @@ def compared(tokens: list[int], scores: list[float] | None = None) -> DecodingRe
         "lengths": np.ones((2, 1), int),
         "scores": np.array(scores or CHANCES[[0, 1], tokens]).reshape(2, 1),
     }
-    return streaming.compare_searches(
+    return decoding.compare_searches(
         *(PLAIN, expected, found),
         lambda: search.score_sequences(call, start, states, found["sequences"], found["lengths"]),
     )
@@ -229,7 +226,7 @@ def test_a_search_that_always_hangs_on_rounding_is_not_proven() -> None:
         return {"sequences": sequences, "lengths": np.full((n, 2), 3), "scores": scores}
 
     plan: Any = SimpleNamespace(decoder=decoder)
-    report = streaming.judge_decoder(plan, even, call, [{**FEEDS[0], "ids": FEEDS[0]["ids"] % 2}], seed=1)
+    report = decoding.judge_decoder(plan, even, call, [{**FEEDS[0], "ids": FEEDS[0]["ids"] % 2}], seed=1)
     assert not report.passed
     assert report.message.startswith("not proven: expected a search that does not hang on rounding")
 
@@ -241,10 +238,10 @@ def test_a_weight_of_another_model_is_seen() -> None:
         "decode.onnx: step/constant_1": own.copy(),
         "decode.onnx: x": own[:2],
     }
-    assert streaming.find_other_weight(arrays, BEAM) == ""
+    assert decoding.find_other_weight(arrays, BEAM) == ""
     arrays["decode.onnx: step/constant_1"][3] += 1e-6
     expected = "decode.onnx: step/constant_1: expected the values that stream.onnx has, found others"
-    assert streaming.find_other_weight(arrays, BEAM) == expected
+    assert decoding.find_other_weight(arrays, BEAM) == expected
 
 
 def test_what_no_rounding_explains_is_a_difference() -> None:
@@ -259,7 +256,7 @@ def test_what_no_rounding_explains_is_a_difference() -> None:
             "lengths": np.array([length]),
             "scores": np.array([score]),
         }
-        return streaming._differs_in_form(decoder, row, 2)
+        return decoding._differs_in_form(decoder, row, 2)
 
     assert differs(greedy, [1, 4], 2) == differs(greedy, [1] * 7, 7) == differs(greedy, [], 0, none) == ""
     assert differs(endless, [4, 1] * 3 + [5], 7) == differs(endless, [], 0, none) == ""

@@ -1,0 +1,323 @@
+"""Judges a search in an artifact by one in NumPy, on the numbers of its own step.
+
+The step is proven by itself, as any model. Here the artifact's step signature is run step by step by
+`reference.search`, and what that finds must be what the artifact's `decode` answers: ids, lengths, scores
+and, where they are kept, each step's tokens, parents and scores. Where rounding may turn a choice, another
+answer is counted, and must still have the scores that its sequences have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert import context
+from cudnn_convert.artifacts import runners
+from cudnn_convert.model import Array, Decoder
+from cudnn_convert.plan import STREAM, Plan
+from cudnn_convert.reference import search
+from cudnn_convert.report import DecodingReport
+
+#: The tolerance of a score, relative and absolute; to it come its sum's rounding and the noise so many times.
+_BOUND: Final = 2e-6
+#: What an addition of scores in float32 may be wrong by, relative.
+_ROUNDING: Final = 2.0**-24
+_TIMES: Final = 10
+#: How often other tokens and states are tried, until a choice is clear and an end is found.
+_ROUNDS: Final = 4
+_SEQUENCES: Final = ("sequences", "lengths", "scores")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a search begins: tokens `[n]`, and the other inputs of the step by key.
+
+    `dtypes` are those of the step's inputs, by key; `noise [n, steps]` is that of samples.
+    """
+
+    tokens: Array
+    inputs: Mapping[str, Array]
+    dtypes: Mapping[str, Any]
+    noise: Array
+
+
+def judge_decoder(
+    plan: Plan,
+    step: runners.Runner,
+    decode: runners.Runner,
+    feeds: Sequence[Mapping[str, Array]],
+    *,
+    seed: int,
+) -> DecodingReport:
+    """Judge what `decode` answers by the artifact's `step`, both by key.
+
+    `feeds` are inputs of the step by key: a search goes on from the states behind them.
+    """
+    decoder = plan.decoder
+    assert decoder is not None
+    rng = np.random.default_rng(seed)
+    largest = sorted(feeds, key=lambda feed: -feed[decoder.token].size)
+    reports: list[DecodingReport] = []
+    for turn in range(_ROUNDS):
+        context.report_progress("verifying", turn, _ROUNDS)
+        start = _begin(decoder, step, largest[turn % len(largest)], rng)
+        reports.append(_judge(decoder, step, decode, start, seed))
+        total = _add(reports)
+        if not total.passed or (total.judged and (total.ended or decoder.end is None)):
+            break
+    total = _add(reports)
+    if total.passed and not total.judged:
+        what = "expected a search that does not hang on rounding, found none on these inputs"
+        return replace(total, passed=False, message=f"not proven: {what}; give others with --data")
+    return total
+
+
+def find_other_weight(arrays: Mapping[str, Array], decoder: Decoder) -> str:
+    """A line on a weight of the search's file that is not the step's own, bit for bit; else empty.
+
+    `arrays` are those of both files, after `FILE: `.
+    """
+    begin = f"{decoder.NAME}.onnx: {decoder.STEP}"
+    for name, value in arrays.items():
+        own = arrays.get(f"{STREAM}.onnx: {name.removeprefix(begin)}")
+        if name.startswith(begin) and (own is None or own.tobytes() != value.tobytes()):
+            return f"{name}: expected the values that {STREAM}.onnx has, found others"
+    return ""
+
+
+def _add(reports: Sequence[DecodingReport]) -> DecodingReport:
+    """The reports of several rounds as one."""
+    failed = next((report for report in reports if not report.passed), None)
+    return replace(
+        reports[0] if failed is None else failed,
+        **{
+            name: sum(getattr(report, name) for report in reports)
+            for name in ("examples", "judged", "ties", "ended", "compared")
+        },
+        worst=max(report.worst for report in reports),
+        needed=max(report.needed for report in reports),
+    )
+
+
+def _begin(
+    decoder: Decoder, step: runners.Runner, feed: Mapping[str, Array], rng: np.random.Generator
+) -> Start:
+    """Random tokens, and the states behind a feed; the first row begins anew."""
+    answers = step(feed)
+    tokens = feed[decoder.token]
+    rows = tokens.shape[1 - decoder.token_axis]
+    inputs = {key: feed[key] for key in decoder.beside}
+    for state in decoder.states:
+        last = np.array(answers[state.next_key])
+        last[:, 0] = 0
+        inputs[state.key] = last
+    readable = decoder.vocabulary - (decoder.end == decoder.vocabulary - 1)
+    return Start(
+        np.asarray(rng.integers(0, readable, rows), np.int32),
+        inputs,
+        {key: value.dtype for key, value in feed.items()},
+        rng.random((rows, decoder.steps)).astype(np.float32),
+    )
+
+
+def _judge(
+    decoder: Decoder, step: runners.Runner, decode: runners.Runner, start: Start, seed: int
+) -> DecodingReport:
+    """Judge one call of a search."""
+    asked = {"noise": start.noise, **start.inputs, "tokens": start.tokens}
+    answers = decode({key: asked[key] for key in decoder.signature.inputs})
+    rules = search.Rules(
+        width=decoder.width,
+        steps=decoder.steps,
+        end=decoder.end,
+        pad=decoder.pad,
+        penalty=decoder.length_penalty,
+        noise=start.noise.astype(np.float64) if decoder.kind == "sample" else None,
+        top_k=decoder.top_k,
+        temperature=decoder.temperature,
+    )
+    states = [np.moveaxis(start.inputs[state.key], 1, 0) for state in decoder.states]
+    call = _as_step(decoder, step, start)
+    expected = search.search(call, start.tokens, states, rules, seed=seed)
+    if decoder.kind != "beam":  # one path for each row
+        answers = {key: value[:, None] for key, value in answers.items()}
+    return compare_searches(decoder, expected, answers, lambda: _scores_of(call, start, states, answers))
+
+
+def _scores_of(
+    call: search.Step, start: Start, states: Sequence[Array], answers: Mapping[str, Array]
+) -> Array:
+    return search.score_sequences(call, start.tokens, states, answers["sequences"], answers["lengths"])
+
+
+def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Step:
+    """The artifact's step as the judge calls it: tokens and states with their rows first."""
+    n = len(start.tokens)
+
+    def call(tokens: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
+        ids = tokens.astype(start.dtypes[decoder.token])
+        feed: dict[str, Any] = {decoder.token: np.expand_dims(ids, decoder.token_axis)}
+        feed |= {key: np.ones(len(tokens), start.dtypes[key]) for key in decoder.lengths}
+        for key, axis in decoder.beside.items():
+            value = start.inputs[key]
+            feed[key] = value if axis is None else np.repeat(value, len(tokens) // n, axis)
+        pairs = zip(decoder.states, states, strict=True)
+        feed |= {state.key: np.moveaxis(value, 0, 1) for state, value in pairs}
+        answers = step(feed)
+        return _log_probs(decoder, answers[decoder.logits]), [
+            np.moveaxis(answers[state.next_key], 1, 0) for state in decoder.states
+        ]
+
+    return call
+
+
+def _log_probs(decoder: Decoder, values: Array) -> Array:
+    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64."""
+    values = values.astype(np.float64)
+    if decoder.logits_axis is not None:
+        values = values.take(0, decoder.logits_axis)
+    with np.errstate(divide="ignore"):
+        if decoder.scale == "probabilities":
+            return np.asarray(np.log(values))
+        above = values - values.max(-1, keepdims=True)
+        return np.asarray(above - np.log(np.exp(above).sum(-1, keepdims=True)))
+
+
+def compare_searches(
+    decoder: Decoder, expected: search.Result, answers: Mapping[str, Array], rescore: Callable[[], Array]
+) -> DecodingReport:
+    """Compare what a search answers with what it should.
+
+    `answers` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the
+    scores that its sequences have.
+    """
+    width, steps = decoder.width, decoder.steps
+    shape = (len(expected.examples), width)
+    wanted = {"sequences": (*shape, steps), "lengths": shape, "scores": shape}
+    wrong = [
+        f"expected {key} of the shape {list(size)}, found "
+        + (str([*answers[key].shape]) if key in answers else "none")
+        for key, size in wanted.items()
+        if key not in answers or answers[key].shape != size
+    ]
+    report = DecodingReport(
+        True, decoder.kind, shape[0], judged=0, ties=0, ended=0, compared=0, worst=0.0, needed=0.0
+    )
+    if wrong:
+        return replace(report, passed=False, message=wrong[0])
+    finite = [abs(p.score) for e in expected.examples for p in e.paths if p.score > -np.inf]
+    most = max(finite, default=0.0)
+    atol = _BOUND * (1 + most) + steps * _ROUNDING * most + _TIMES * expected.noise
+    sums: Array | None = None
+    judged, ties, message, worst = 0, 0, "", 0.0
+    for number, example in enumerate(expected.examples):
+        row = {key: value[number] for key, value in answers.items()}
+        # What is next to each other may be turned by the rounding of both.
+        is_close = min(example.kept, example.order, example.share) <= 2 * atol
+        is_open = min(example.kept, example.share) <= 2 * atol or (decoder.kind == "sample" and is_close)
+        message = message or _differs_in_form(decoder, row, number)
+        difference = _differs(decoder, example, row, atol)
+        if not difference:
+            judged += not is_close
+            worst = max(worst, _gap([path.score for path in example.paths], row["scores"]))
+            if not is_close:
+                message = message or _differs_in_history(decoder, example, row, number, atol)
+            continue
+        if not is_close or not (is_open or _is_reordered(example, row)):
+            message = message or f"row {number}: {difference}"
+            continue
+        ties += 1
+        sums = rescore() if sums is None else sums
+        exists = row["scores"] > -np.inf
+        gap = _gap(sums[number][exists], row["scores"][exists])
+        worst = max(worst, gap)
+        if gap > atol:
+            message = (
+                message or f"row {number}: expected the scores of its sequences, found others by {gap:.2e}"
+            )
+    ended = sum(path.ended for example in expected.examples for path in example.paths)
+    return replace(
+        report,
+        passed=not message,
+        judged=judged,
+        ties=ties,
+        ended=ended,
+        compared=int(answers["lengths"].sum()),
+        worst=worst,
+        needed=worst / atol,
+        message=message,
+    )
+
+
+def _gap(expected: Any, answers: Any) -> float:
+    """The largest difference of scores; infinite where only one of two is."""
+    expected, answers = np.asarray(expected, np.float64), np.asarray(answers, np.float64)
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(expected == answers, 0.0, np.abs(expected - answers))
+    return float(np.max(np.nan_to_num(gaps, nan=np.inf), initial=0.0))
+
+
+def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], number: int) -> str:
+    """What no answer may have, whatever rounding did; else empty."""
+    for beam, (sequence, length, score) in enumerate(zip(*(row[key] for key in _SEQUENCES), strict=True)):
+        where = f"row {number}, beam {beam}"
+        if not 0 <= length <= decoder.steps or (score == -np.inf) != (length == 0):
+            return f"{where}: expected a length that fits its score {score}, found {length}"
+        if (sequence[length:] != decoder.pad).any():
+            return f"{where}: expected {decoder.pad} after the length {length}, found {[*sequence[length:]]}"
+        taken = sequence[:length]
+        if decoder.end is not None and length:
+            ends = np.flatnonzero(taken == decoder.end)
+            if len(ends) and ends[0] != length - 1:
+                return f"{where}: expected nothing behind the end {decoder.end}, found {[*taken]}"
+            if not len(ends) and length != decoder.steps and decoder.kind != "sample":
+                return f"{where}: expected an end or {decoder.steps} tokens, found {length}"
+        elif length not in (0, decoder.steps):
+            return f"{where}: expected {decoder.steps} tokens, found {length}"
+    return ""
+
+
+def _differs(decoder: Decoder, example: search.Example, row: Mapping[str, Array], atol: float) -> str:
+    """The first difference between the paths of an example and what was found; else empty."""
+    for beam, path in enumerate(example.paths):
+        tokens = () if path.score == -np.inf else path.tokens
+        wanted = [*tokens, *[decoder.pad] * (decoder.steps - len(tokens))]
+        if wanted != row["sequences"][beam].tolist():
+            return f"beam {beam}: expected {wanted}, found {row['sequences'][beam].tolist()}"
+        if row["lengths"][beam] != len(tokens):
+            return f"beam {beam}: expected the length {len(tokens)}, found {row['lengths'][beam]}"
+        if _gap(path.score, row["scores"][beam]) > atol:
+            return f"beam {beam}: expected the score {path.score:.6g}, found {row['scores'][beam]:.6g}"
+    return ""
+
+
+def _is_reordered(example: search.Example, row: Mapping[str, Array]) -> bool:
+    """Whether the same sequences were found in another order."""
+    answers = [
+        tuple(sequence[:length].tolist())
+        for sequence, length in zip(row["sequences"], row["lengths"], strict=True)
+    ]
+    wanted = [() if path.score == -np.inf else path.tokens for path in example.paths]
+    return sorted(answers) == sorted(wanted)
+
+
+def _differs_in_history(
+    decoder: Decoder, example: search.Example, row: Mapping[str, Array], number: int, atol: float
+) -> str:
+    """The first difference of a step's tokens, parents or scores, where they are kept; else empty."""
+    if not decoder.history:
+        return ""
+    after = [(decoder.pad, beam, path.score) for beam, path in enumerate(example.paths)]
+    history = example.history + [after] * (decoder.steps - len(example.history))
+    for turn, beams in enumerate(history):
+        for beam, wanted in enumerate(beams):
+            names = ("history_tokens", "history_parents", "history_scores")
+            answer = tuple(row[name][turn, beam] for name in names)
+            if answer[:2] != wanted[:2] or _gap(wanted[2], answer[2]) > atol:
+                values = tuple(value.item() for value in answer)
+                where = f"row {number}, step {turn}, beam {beam}"
+                return f"{where}: expected token, parent and score {wanted}, found {values}"
+    return ""
