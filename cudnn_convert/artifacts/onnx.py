@@ -12,7 +12,7 @@ from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array, Part, Signature
 
-#: The location of what ONNX Runtime takes from its memory, at the address that stands beside it.
+#: A location by which ONNX Runtime reads its own memory, at an address that the file gives.
 _ADDRESS: Final = "*/_ORT_MEM_ADDR_/*"
 
 
@@ -30,11 +30,11 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises ReadError where weights lie outside of a file's folder; all else ONNX Runtime checks itself.
+    """Raises ReadError where weights lie outside of the file's folder, or in memory.
 
-    Its versions before 1.24, the last for Python 3.10, read any file that a tensor names, and an address in
-    memory (onnxruntime pull requests 26776 and 28709; core/framework/tensorprotoutils.h
-    kTensorProtoMemoryAddressTag).
+    ONNX Runtime checks all else itself, and since 1.24 the folder too; Python 3.10 has 1.23 at most.
+    Source: onnxruntime pull requests 26776 and 28709; core/framework/tensorprotoutils.h
+    kTensorProtoMemoryAddressTag.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -55,31 +55,29 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 def _external_locations(model: Any) -> set[str]:
     """The files beside a model in which its tensors lie, as it names them."""
-    import onnx
-
-    def tensors(nodes: Iterable[Any], initializers: Iterable[Any], sparse: Iterable[Any]) -> Iterator[Any]:
-        yield from initializers
-        for stored in sparse:
-            yield from (stored.values, stored.indices)
-        for node in nodes:
-            for attribute in node.attribute:
-                yield from (attribute.t, *attribute.tensors)
-                for stored in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                    yield from (stored.values, stored.indices)
-            for graph in subgraphs_of(node):
-                yield from tensors(graph.node, graph.initializer, graph.sparse_initializer)
+    from onnx import TensorProto
 
     graph = model.graph
-    stored_tensors = [*tensors(graph.node, graph.initializer, graph.sparse_initializer)]
+    tensors = [*_tensors(graph.node, graph.initializer, graph.sparse_initializer)]
     for function in model.functions:
-        stored_tensors += tensors(function.node, (), ())
-    return {
-        entry.value
-        for tensor in stored_tensors
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
+        tensors += _tensors(function.node)
+    external = [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
+    return {entry.value for tensor in external for entry in tensor.external_data if entry.key == "location"}
+
+
+def _tensors(
+    nodes: Iterable[Any], initializers: Iterable[Any] = (), sparse: Iterable[Any] = ()
+) -> Iterator[Any]:
+    """All tensors of a graph or a function, of nested graphs too, the parts of sparse ones among them."""
+    yield from initializers
+    for stored in sparse:
+        yield from (stored.values, stored.indices)
+    for node in nodes:
+        for attribute in node.attribute:
+            dense = (attribute.t, *attribute.tensors)
+            yield from _tensors((), dense, (attribute.sparse_tensor, *attribute.sparse_tensors))
+        for graph in subgraphs_of(node):
+            yield from _tensors(graph.node, graph.initializer, graph.sparse_initializer)
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:

@@ -173,4 +173,4 @@ def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
         return
     target = storage.Target(batch.report, files.is_ours, force=True)
     with storage.atomic_output(target, folder=False) as fresh:
-        yield partial(results.write, fresh, batch.report)
+        yield partial(results.write_page, fresh, batch.report)

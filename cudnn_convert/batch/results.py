@@ -251,16 +251,16 @@ def model_page(path: Path, out: str) -> Path:
     return path.with_suffix("") / f"{out}.html"
 
 
-def write(file: Path, path: Path, lines: Iterable[Result]) -> None:
+def write_page(file: Path, path: Path, lines: Iterable[Result]) -> None:
     """Write the page that will stand at `path` to a file. Raises WriteError."""
     ordered = sorted(lines, key=lambda result: (result.status in PASSED, result.out))
     try:
-        file.write_text(of(ordered, path) + "\n", encoding="utf-8")
+        file.write_text(_page(ordered, path) + "\n", encoding="utf-8")
     except OSError as cause:
         raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
 
 
-def of(lines: Iterable[Result], path: Path) -> str:
+def _page(lines: Iterable[Result], path: Path) -> str:
     """The page of results, those first that need somebody's look."""
     several = list(lines)
     counts = Counter(result.status for result in several)

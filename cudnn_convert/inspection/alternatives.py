@@ -310,7 +310,7 @@ def with_streams(
     return replace(inspection, decode_command=command(source, searching))
 
 
-def with_weights(inspection: Inspection, source: Path, options: Options) -> Inspection:
+def with_streams_of_weights(inspection: Inspection, source: Path, options: Options) -> Inspection:
     """The inspection of weights without a graph, each recurrence of which is a signature."""
     recurrences = tuple(
         replace(recurrence, streams=None if recurrence.directions is None else recurrence.directions == 1)
@@ -323,7 +323,9 @@ def with_weights(inspection: Inspection, source: Path, options: Options) -> Insp
     return replace(inspection, stream_command=words if options.states else (*words, "--states"))
 
 
-def with_layers(inspection: Inspection, source: Path, model: Architecture, options: Options) -> Inspection:
+def with_streams_of_layers(
+    inspection: Inspection, source: Path, model: Architecture, options: Options
+) -> Inspection:
     """The inspection of a Keras model, with which of its layers stream."""
     entries = [entry for _, entry in layer_tree.walk(model.config)]
     around = {layer_tree.layer_name(entry): entry for entry in entries}

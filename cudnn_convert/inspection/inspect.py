@@ -57,7 +57,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
-    return alternatives.with_notes(alternatives.with_weights(inspection, source, options), notes)
+    return alternatives.with_notes(alternatives.with_streams_of_weights(inspection, source, options), notes)
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:

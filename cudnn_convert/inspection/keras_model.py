@@ -159,7 +159,7 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         reasons=reasons,
         options=kept,
     )
-    return alternatives.with_layers(inspection, source, architecture, kept or options)
+    return alternatives.with_streams_of_layers(inspection, source, architecture, kept or options)
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:

@@ -420,8 +420,9 @@ def restore_optimizer(built: Any, model: Architecture) -> tuple[str, ...]:
     try:
         optimizer, loss = _optimizer(training), _loss(training.get("loss"))
         metrics = _metrics(training.get("metrics"))
-        if len(built.outputs) == 1 and isinstance(metrics, list) and [*map(type, metrics)] == [list]:
-            metrics = metrics[0]  # Keras 3.12 takes no list in a list for the one output
+        match metrics:
+            case [[*of_output]] if len(built.outputs) == 1:
+                metrics = of_output  # Keras 3.12 takes no list in a list for the one output
         _set_state(optimizer, built, model)
         built.compile(optimizer, loss, loss_weights=training.get("loss_weights"), metrics=metrics)
     except Exception as cause:  # noqa: BLE001 - whatever Keras says to values that are not its own

@@ -306,10 +306,10 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
 
 
 def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """An initializer without arguments None that the installed Keras does not take, others as they are.
+    """Leave out an initializer's arguments that are None and unknown to the installed Keras.
 
-    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. An initializer draws
-    nothing that stays: the weights of the file are assigned.
+    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. What an initializer
+    draws is not kept: the weights of the file are assigned. Other objects are returned unchanged.
     Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
     """
     import keras

@@ -152,13 +152,15 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
         raise UsageError(
             "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
         )
-    reasons = [named_weights.explain_refusal(single.name, single.recurrence.sizes) for single in plan.singles]
+    reasons = [
+        named_weights.explain_keras_refusal(single.name, single.recurrence.sizes) for single in plan.singles
+    ]
     if any(reasons):
         lines = [f"{reason}; take another format" for reason in reasons if reason]
         raise UnsupportedModelError(plan.model.path, lines)
     singles, notes, taken = [], list(plan.notes), list[str]()
     for single in plan.singles:
-        taken.append(unique(named_weights.name_model(single.name), taken))
+        taken.append(unique(named_weights.name_keras_model(single.name), taken))
         singles.append(
             replace(
                 single,

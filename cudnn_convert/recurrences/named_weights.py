@@ -7,7 +7,7 @@ of `Mode.gates`, and each gate has two separate biases.
 both biases and the position of the GRU's reset gate included. Source: pytorch v2.8.0 torch/nn/modules/rnn.py
 (RNNBase.__init__ names and shapes, LSTM and GRU equations).
 
-`build_model` makes a functional model of Keras' `LSTM`, `GRU` or `SimpleRNN`. It has an input `inputs`
+`build_keras_model` makes a functional model of Keras' `LSTM`, `GRU` or `SimpleRNN`. It has an input `inputs`
 `[batch, time, input_size]`, with `states` also `initial_h` (and an LSTM's `initial_c`)
 `[batch, layers*directions, units]`; its outputs are `outputs` `[batch, time, directions*units]`, `state_h`
 and an LSTM's `state_c`, of the shape of the initial ones. Layer n is named `layer_<n>`; one of two directions
@@ -32,17 +32,17 @@ from cudnn_convert.weights import layouts, npz_archive
 _ACTIVATIONS: Final = {Mode.RNN_TANH: "tanh", Mode.RNN_RELU: "relu"}
 
 
-def name_model(name: str) -> str:
+def name_keras_model(name: str) -> str:
     """The name of a recurrence's model and file: its scope, in letters and digits."""
     return re.sub(r"\W", "_", re.sub(r"/CudnnRNN(V[23])?(_\d+)?$", "", name)).strip("_") or "rnn"
 
 
-def name_layer(number: int) -> str:
+def name_keras_layer(number: int) -> str:
     """The name of a layer in its model."""
     return f"layer_{number}"
 
 
-def explain_refusal(name: str, sizes: Sizes) -> str | None:
+def explain_keras_refusal(name: str, sizes: Sizes) -> str | None:
     """Why Keras has no layer for such a recurrence, or None."""
     if not sizes.projection:
         return None
@@ -51,7 +51,7 @@ def explain_refusal(name: str, sizes: Sizes) -> str | None:
     )
 
 
-def build_model(
+def build_keras_model(
     name: str, sizes: Sizes, cells: Sequence[Sequence[Cell]], dtype: np.dtype[Any], *, states: bool = False
 ) -> Any:
     """The functional model of a recurrence; `cells` are `[layer][direction]`."""
@@ -76,9 +76,9 @@ def build_model(
     for number, key in enumerate(kinds):
         joined = _join([end[number] for end in ends])
         outputs.append(keras.layers.Identity(name=f"state_{key}", dtype=kind)(joined))
-    model = keras.Model([*inputs.values()], outputs, name=name_model(name))
+    model = keras.Model([*inputs.values()], outputs, name=name_keras_model(name))
     for number, layer in enumerate(cells):
-        model.get_layer(name_layer(number)).set_weights(
+        model.get_layer(name_keras_layer(number)).set_weights(
             [value for cell in layer for value in layouts.pack_keras(cell).values()]
         )
     return model
@@ -117,8 +117,8 @@ def _layer(number: int, sizes: Sizes, dtype: str) -> Any:
     else:
         named |= {"activation": _ACTIVATIONS[sizes.mode]}
     if sizes.directions == 1:
-        return kind(sizes.units, name=name_layer(number), **named)
-    return keras.layers.Bidirectional(kind(sizes.units, **named), name=name_layer(number), dtype=dtype)
+        return kind(sizes.units, name=name_keras_layer(number), **named)
+    return keras.layers.Bidirectional(kind(sizes.units, **named), name=name_keras_layer(number), dtype=dtype)
 
 
 #: The metadata key of a file, with the provenance and `describe` of each recurrence.
@@ -175,10 +175,10 @@ class Weights:
             self.skip_input,
             self.projection,
         )
-        if reason := explain_refusal(self.name, sizes):
+        if reason := explain_keras_refusal(self.name, sizes):
             raise UnsupportedModelError(self.name, [reason])
         dtype = next(iter(self.weights.values())).dtype
-        return build_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
+        return build_keras_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
 
     def _cells(self, sizes: Sizes) -> Iterator[list[Cell]]:
         for number in range(self.layers):

@@ -34,7 +34,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     if options.recurrences_only:
         for single in plan.singles:
             recurrence = single.recurrence
-            model = named_weights.build_model(
+            model = named_weights.build_keras_model(
                 single.name, recurrence.sizes, recurrence.cells, recurrence.dtype, states=single.states
             )
             _save_model(model, part_file(path, single.name, ".keras"), provenance)

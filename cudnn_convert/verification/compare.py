@@ -20,11 +20,11 @@ from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import Distribution, Element, GlueReport, OutputReport, OverTime, PieceReport
 
 #: log10 of the share of the tolerance: the lowest bin's edge, the width of a bin, the number of bins.
-FIRST: Final = -8.0
-WIDTH: Final = 0.5
-BINS: Final = 28
+_FIRST_BIN: Final = -8.0
+_BIN_WIDTH: Final = 0.5
+_BINS: Final = 28
 #: The most points of an error over time.
-MOST: Final = 512
+_MOST_STEPS: Final = 512
 _WHOLE: Final = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -73,7 +73,7 @@ def of_floats(
     axis of time or None.
     """
     if not expected.size:
-        return Figures(max_abs=0.0, axis=axis, counts=(0,) * BINS)
+        return Figures(max_abs=0.0, axis=axis, counts=(0,) * _BINS)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     wide_expected, other = expected.astype(wide), actual.astype(wide)
     finite = np.isfinite(wide_expected) & np.isfinite(other)
@@ -136,8 +136,8 @@ def ulps(actual: Array, expected: Array) -> Array:
 
 
 def _counts(share: Array) -> tuple[int, ...]:
-    places = np.floor((np.log10(share) - FIRST) / WIDTH)
-    counts = np.bincount(np.clip(places, 0, BINS - 1).astype(int), minlength=BINS)
+    places = np.floor((np.log10(share) - _FIRST_BIN) / _BIN_WIDTH)
+    counts = np.bincount(np.clip(places, 0, _BINS - 1).astype(int), minlength=_BINS)
     return tuple(counts.tolist())
 
 
@@ -170,7 +170,7 @@ def _over_time(group: Sequence[Figures]) -> OverTime | None:
     if axis is None or others or not steps:
         return None
     errors = [max(figures.by_step[k] for figures in group if k < len(figures.by_step)) for k in range(steps)]
-    size = -(-steps // MOST)
+    size = -(-steps // _MOST_STEPS)
     return OverTime(axis, size, tuple(max(errors[k : k + size]) for k in range(0, steps, size)))
 
 
@@ -180,7 +180,7 @@ def _distribution(group: Sequence[Figures]) -> Distribution | None:
     ]
     if not counts:
         return None
-    return Distribution(sum(figures.exact for figures in group), FIRST, WIDTH, tuple(counts))
+    return Distribution(sum(figures.exact for figures in group), _FIRST_BIN, _BIN_WIDTH, tuple(counts))
 
 
 def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[int, int]]]) -> int | None:

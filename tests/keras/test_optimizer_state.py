@@ -90,6 +90,7 @@ def test_an_optimizer_goes_on(tmp_path: Path, name: str) -> None:
     report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "m.keras", **options)
     assert not [note for note in report.notes if "dropped" in note], report.notes
     model = keras.models.load_model(tmp_path / "m.keras")
+    assert model.get_compile_config()["metrics"] == ["mean_absolute_error"]
     expected = answers_after(source)
     # Keras 3 adds an epsilon of 1e-7 at another place of some roots.
     np.testing.assert_allclose(answers_after(model), expected, atol=1e-5)

@@ -290,8 +290,8 @@ def test_an_initializer_of_a_newer_keras(tmp_path: Path, value: Any, is_read: bo
         return
     report = cudnn_convert.convert(path, tmp_path / "out", format="onnx")
     x = np.random.default_rng(6).normal(size=(2, 6, 3)).astype(np.float32)
-    (found,) = answered(report, {"x": x}).values()
-    np.testing.assert_allclose(found, model(x).numpy(), rtol=1e-5, atol=1e-5)
+    (answer,) = answered(report, {"x": x}).values()
+    np.testing.assert_allclose(answer, model(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in FORMATS])

@@ -64,7 +64,7 @@ CRF = {
     "a last tag that is the first": ("trace_paths(parents, last)", "trace_paths(parents, 0 * last)"),
     "rows that go on past their length": ("(number + 1 < lengths)", "(number < lengths)"),
 }
-BACKTRACK = {
+PATHS = {
     "parents of the step before": ("last - done", "tf.maximum(last - 1 - done, 0)"),
     "paths in the order of the walk": ("tf.reverse(rows.stack(), [0])", "rows.stack()"),
 }
@@ -152,8 +152,8 @@ def test_a_mistake_in_a_decoder(module: str, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        pytest.param(*texts, id=name, marks=pytest.mark.mutant(f"decode: backtrack, {name}"))
-        for name, texts in BACKTRACK.items()
+        pytest.param(*texts, id=name, marks=pytest.mark.mutant(f"decode: paths, {name}"))
+        for name, texts in PATHS.items()
     ],
 )
 def test_a_mistake_in_paths(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:

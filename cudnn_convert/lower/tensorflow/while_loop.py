@@ -49,12 +49,12 @@ Steps = Callable[[Iterable[Sequence[Any]], State], list[State]]
 _SCOPE: Final = "steps"
 
 
-def several(step: Step, rows: Sequence[Any], state: Sequence[Any]) -> Steps:
+def unroll_traced(step: Step, rows: Sequence[Any], state: Sequence[Any]) -> Steps:
     """The function that repeats `step`; `rows` and `state` are the TensorSpecs of what it takes."""
-    return in_python(step) if tf.executing_eagerly() else _Traced.of(step, rows, state)
+    return unroll_in_python(step) if tf.executing_eagerly() else _Traced.of(step, rows, state)
 
 
-def in_python(step: Step) -> Steps:
+def unroll_in_python(step: Step) -> Steps:
     """The function that calls `step` again and again."""
 
     def repeat(rows: Iterable[Sequence[Any]], state: State) -> list[State]:
@@ -418,12 +418,12 @@ def _walk(
     beside each other.
     """
     if tuple(together) == PLAIN:
-        plain = in_python(step)
+        plain = unroll_in_python(step)
         return _loop(sums, plain, state, backward=backward, together=together)
     shape = tf.shape(x)
     rows = [tf.TensorSpec([None, part.shape[2]], part.dtype) for part in sums]
     specs = [tf.TensorSpec([None, part.shape[1]], part.dtype) for part in state]
-    steps = several(_on_cpu(step), rows, specs)
+    steps = unroll_traced(_on_cpu(step), rows, specs)
 
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)
@@ -436,7 +436,7 @@ def _walk(
         return tf.cond(tf.equal(shape[0], 1), take_one, loops) if single else loops()
 
     def plain_loop() -> tuple[Any, Any, Any]:
-        return _loop(sums, in_python(step), state, backward=backward, together=PLAIN)
+        return _loop(sums, unroll_in_python(step), state, backward=backward, together=PLAIN)
 
     if many is None:
         y, h, c = loops_or_single()

@@ -53,7 +53,7 @@ def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Itera
     for recurrence, (part, runner) in zip(recurrences, artifact.answer.runners, strict=True):
         assert isinstance(runner, Layers)
         for number in range(recurrence.sizes.layers):
-            layer = runner.model.get_layer(named_weights.name_layer(number))
+            layer = runner.model.get_layer(named_weights.name_keras_layer(number))
             name = f"{part.name}/{layer.name}"
             yield Piece(recurrence.node, (number,), name, _asking_both(layer, recurrence), lengths=False)
 

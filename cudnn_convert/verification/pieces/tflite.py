@@ -36,7 +36,7 @@ _TYPES: Final = {
 }
 
 
-def read(file: Path) -> Model:
+def read_model(file: Path) -> Model:
     """The model in a file."""
     return Model(unpack_model(file.read_bytes()))
 
@@ -220,7 +220,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     cuts: list[Piece] = []
     reasons = dict.fromkeys(known, "the file does not say which of its loops computes it")
     for file in dict.fromkeys(part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.parts):
-        model = read(file)
+        model = read_model(file)
         loops = model.loops()
         for (node, layer), names in model.read_recorded().items():
             if node not in known or not all(name in loops for name in names):

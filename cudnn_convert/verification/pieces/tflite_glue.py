@@ -48,7 +48,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             raise LookupError("the artifact is several files")
         (part,) = plan.parts
         file = part_file(artifact.path, part.name, ".tflite")
-        model = tflite.read(file)
+        model = tflite.read_model(file)
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {layer.name: (layer.node, layer.layer) for layer in layers}
         inputs, outputs = _ends(model)
