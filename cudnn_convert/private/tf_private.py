@@ -5,6 +5,7 @@ Source: tensorflow v2.21.0, the modules that are imported here. `tests/house/tes
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Final
 
 from tensorflow.core.framework import attr_value_pb2
@@ -18,7 +19,13 @@ from tensorflow.python.training.saving import saveable_object
 SaveableObject: Any = saveable_object.SaveableObject
 SaveSpec: Any = saveable_object.SaveSpec
 
-_LOOPS: Final = frozenset({"While", "StatelessWhile"})
+#: Loops and branches of TensorFlow 2, and the attributes of what `run_on_one_thread` binds.
+_BOUND: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
+        **dict.fromkeys(("If", "StatelessIf"), ("then_branch",)),
+    }
+)
 
 
 def find_op(name: str) -> Any:
@@ -94,20 +101,23 @@ def parse_xspace(content: bytes) -> Any:
     return xplane_pb2.XSpace.FromString(content)
 
 
-def run_body_on_one_thread(op: Any) -> None:
-    """Have the functions of a `while` loop run step after step on one thread; `op` is the loop or reads it.
+def run_on_one_thread(op: Any) -> None:
+    """Have both functions of a loop, or the first of a branch, run op after op on one thread.
 
-    The loop stays an op when the graph runs: by default TensorFlow makes Switch and Merge nodes of it, and
-    its scheduler handles each node of each iteration. Nothing happens where the loop is none of TensorFlow 2.
-    The functions must hold no loop, branch or call: with a pool of one thread those would wait for ever.
-    Source: tensorflow v2.21.0 core/common_runtime/function.cc (`_executor`), single_threaded_executor.cc.
+    `op` is the loop or branch, or reads it; nothing happens where it is none of TensorFlow 2. It stays an op
+    when the graph runs: by default TensorFlow makes Switch and Merge nodes of it, and its scheduler handles
+    each node of each iteration. A loop in such a branch runs whole on the caller's thread; elsewhere each
+    iteration may go on with another. The functions must hold no branch or call: with a pool of one thread
+    those would wait for ever.
+    Source: tensorflow v2.21.0 core/common_runtime/function.cc (`_executor`), single_threaded_executor.cc,
+    core/kernels/functional_ops.cc (WhileOp::Compute).
     """
-    while op.type not in _LOOPS:
+    while op.type not in _BOUND:
         if op.type != "Identity":
             return
         op = op.inputs[0].op
     op._clear_attr("_lower_using_switch_merge")
-    for name in ("cond", "body"):
+    for name in _BOUND[op.type]:
         value = attr_value_pb2.AttrValue()
         value.CopyFrom(op.node_def.attr[name])
         value.func.attr["_executor"].s = b"SINGLE_THREADED_EXECUTOR"

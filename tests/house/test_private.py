@@ -218,11 +218,32 @@ def test_the_functions_of_a_loop_run_on_one_thread() -> None:
     """By an attribute of each; the loop stays an op."""
     with tf.Graph().as_default() as graph:
         done = tf.while_loop(lambda k: k < 3, lambda k: (k + 1,), (tf.constant(0),))
-        tf_private.run_body_on_one_thread(done[0].op)
-        tf_private.run_body_on_one_thread(tf.constant(1).op)  # no loop: nothing happens
+        tf_private.run_on_one_thread(done[0].op)
+        tf_private.run_on_one_thread(tf.constant(1).op)  # no loop: nothing happens
     (loop,) = (node for node in graph.as_graph_def().node if node.op == "StatelessWhile")
     for name in ("cond", "body"):
         assert loop.attr[name].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
     assert "_lower_using_switch_merge" not in loop.attr
     with tf.compat.v1.Session(graph=graph) as session:
         assert session.run(done[0]) == 3
+
+
+def test_the_first_branch_runs_on_one_thread() -> None:
+    """With the loop in it; the other branch runs as TensorFlow runs it."""
+    with tf.Graph().as_default() as graph:
+        rows = tf.compat.v1.placeholder(tf.int32, [])
+
+        def count() -> Any:
+            (done,) = tf.while_loop(lambda k: k < rows, lambda k: (k + 1,), (tf.constant(0),))
+            tf_private.run_on_one_thread(done.op)
+            return done
+
+        counted = tf.cond(rows > 0, count, lambda: tf.constant(-1))
+        tf_private.run_on_one_thread(counted.op)
+    (branch,) = (node for node in graph.as_graph_def().node if node.op in {"If", "StatelessIf"})
+    assert branch.attr["then_branch"].func.attr["_executor"].s == b"SINGLE_THREADED_EXECUTOR"
+    assert "_executor" not in branch.attr["else_branch"].func.attr
+    assert "_lower_using_switch_merge" not in branch.attr
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=1)
+    with tf.compat.v1.Session(graph=graph, config=config) as session:
+        assert [int(session.run(counted, {rows: n})) for n in (3, 0)] == [3, -1]

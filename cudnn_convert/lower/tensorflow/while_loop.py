@@ -5,9 +5,9 @@ input's product. Sequences are `[time, batch, columns]`; rows may have lengths, 
 rows.
 
 To share TensorFlow's cost of an iteration among several steps, a first loop takes `together[0]` steps an
-iteration, the next loops fewer, the last one step. Their bodies run op after op on one thread, without
-TensorFlow's scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an
-iteration, as TensorFlow Lite's converter takes it.
+iteration, the next loops fewer, the last one step. They run op after op on one thread, without TensorFlow's
+scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an iteration, as
+TensorFlow Lite's converter takes it.
 
 Each tensor that a loop carries or reads costs three ops an iteration, so it carries no second counter.
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc (what is read goes round with what is
@@ -428,12 +428,24 @@ def _walk(
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)
 
+    def take_none() -> tuple[Any, Any, Any]:
+        none = tf.zeros(tf.stack([0, shape[1], state[0].shape[1]]), state[0].dtype)
+        return none, tf.identity(state[0]), tf.identity(state[-1])
+
+    def loops_on_one_thread() -> tuple[Any, Any, Any]:
+        y, h, c = tf.cond(shape[0] > 0, loops, take_none)
+        if not tf.executing_eagerly():
+            tf_private.run_on_one_thread(y.op)
+        return y, h, c
+
     def take_one() -> tuple[Any, Any, Any]:
         (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
     def loops_or_single() -> Any:
-        return tf.cond(tf.equal(shape[0], 1), take_one, loops) if single else loops()
+        if not single:
+            return loops_on_one_thread()
+        return tf.cond(tf.equal(shape[0], 1), take_one, loops_on_one_thread)
 
     def plain_loop() -> tuple[Any, Any, Any]:
         return _loop(sums, unroll_in_python(step), state, backward=backward, together=PLAIN)
@@ -486,7 +498,7 @@ def _loop(
         carried = [tf.constant(0), items.handle, *state]
         ends = tf.while_loop(items.has, partial(body, items, done), carried, shape_invariants=[*known])
         if len(together) > 1 and not tf.executing_eagerly():
-            tf_private.run_body_on_one_thread(ends[0].op)
+            tf_private.run_on_one_thread(ends[0].op)
         _, handle, *state = ends
         parts.append(items.join(handle))
     y = parts[0] if len(parts) == 1 else tf.concat(_order(parts, backward), 0)

@@ -43,6 +43,10 @@ def write(case: Case, folder: Path, *, many: bool) -> None:
     attributes = [dict(node.attr["body"].func.attr) for node in loops]  # asking a proto's map adds to it
     executors = {found["_executor"].s if "_executor" in found else b"" for found in attributes}
     assert executors == {b"SINGLE_THREADED_EXECUTOR"} | ({b""} if many else set())
+    nodes = [*lowered.graph.node, *bodies]
+    branches = [dict(node.attr["then_branch"].func.attr) for node in nodes if node.op in {"If", "StatelessIf"}]
+    kept = sum("_executor" in found for found in branches)
+    assert kept == case.layers * case.directions, "each direction's loops run on one thread"
     parts = (Part(SERVING, signature),)
     write_saved_model.write(folder, lowered.graph, parts, lowered.variables, provenance="{}")
 
