@@ -380,7 +380,7 @@ def layer(
     """Compute one pseudo-layer: `y [time, batch, width]` and the final states.
 
     `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
-    loop is run in their place. `single`: whether there may be one step, which is taken without a loop.
+    loop is run in their place. `single`: whether there may then be one step, which is taken without a loop.
     """
     sums, step = cell_steps(mode, x, arrays, layout, plain=tuple(together) == PLAIN)
     walk = partial(_walk, x, backward=backward, together=together, many=many, single=single)
@@ -415,7 +415,8 @@ def _walk(
     """Run the steps.
 
     Branches ask for the shape of the input `x`: its products need not be ready, so those of a single step run
-    beside each other.
+    beside each other. With the plain loop, TensorFlow makes Switch nodes of all branches but the one that
+    runs on one thread, which therefore does not have the single step in it.
     """
     if tuple(together) == PLAIN:
         plain = unroll_in_python(step)
@@ -428,12 +429,8 @@ def _walk(
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)
 
-    def take_none() -> tuple[Any, Any, Any]:
-        none = tf.zeros(tf.stack([0, shape[1], state[0].shape[1]]), state[0].dtype)
-        return none, tf.identity(state[0]), tf.identity(state[-1])
-
-    def loops_on_one_thread() -> tuple[Any, Any, Any]:
-        y, h, c = tf.cond(shape[0] > 0, loops, take_none)
+    def loops_if(taken: Any, other: Callable[[], Any]) -> Any:
+        y, h, c = tf.cond(taken, loops, other)
         if not tf.executing_eagerly():
             tf_private.run_on_one_thread(y.op)
         return y, h, c
@@ -442,18 +439,21 @@ def _walk(
         (new,) = steps([[rows[0] for rows in sums]], state)
         return new[0][None], new[0], new[-1]
 
-    def loops_or_single() -> Any:
-        if not single:
-            return loops_on_one_thread()
-        return tf.cond(tf.equal(shape[0], 1), take_one, loops_on_one_thread)
+    def take_none() -> tuple[Any, Any, Any]:
+        none = tf.zeros(tf.stack([0, shape[1], state[0].shape[1]]), state[0].dtype)
+        return none, tf.identity(state[0]), tf.identity(state[-1])
+
+    def few_rows() -> Any:
+        loops_or_none = partial(loops_if, shape[0] > 0, take_none)
+        return tf.cond(tf.equal(shape[0], 1), take_one, loops_or_none) if single else loops_or_none()
 
     def plain_loop() -> tuple[Any, Any, Any]:
         return _loop(sums, unroll_in_python(step), state, backward=backward, together=PLAIN)
 
     if many is None:
-        y, h, c = loops_or_single()
+        y, h, c = loops_if(tf.not_equal(shape[0], 1), take_one)
     else:
-        y, h, c = tf.cond(shape[1] < many, loops_or_single, plain_loop)
+        y, h, c = tf.cond(shape[1] < many, few_rows, plain_loop)
     return tf.ensure_shape(y, [None, None, state[0].shape[1]]), h, c
 
 
