@@ -30,7 +30,7 @@ import listing
 import machine
 import performance_page
 import rounds
-from roster import FORM, PEERS
+from roster import FORM, OURS, PEERS
 from shapes import CELLS, QUICK, SHAPES
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -50,16 +50,23 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
     shapes = given.shapes or [shape.name for shape in (QUICK if given.quick else SHAPES)]
     processes = 1 if given.quick else _PROCESSES
     until = {"rounds": 3, "seconds": 0} if given.quick else {"rounds": given.rounds, "seconds": given.seconds}
-    asked = {"cells": given.cells, "shapes": shapes, "only": given.only, **until}
-    processes_measured = [
-        part
+    asked = {"cells": given.cells, "shapes": shapes, **until}
+    each = [{"threads": threads, "only": given.only} for threads in given.threads]
+    cores, ours = [*given.threads], [name for name in OURS if not given.only or name in given.only]
+    if 1 in cores and max(cores) > 1 and ours:
+        each.append({"threads": 1, "only": ours})
+        cores.append(max(cores))
+    measured = [
+        children.measured_in_turn("speed", cores, each, seed=given.seed + number, **asked)
         for number in range(processes)
-        for part in children.measured_in_turn("speed", given.threads, seed=given.seed + number, **asked)
     ]
-    runs = kept.pooled(run for part in processes_measured for run in part["runs"])
-    absent = processes_measured[0]["absent"]
+    many = len(given.threads)
+    bound, unbound = (
+        kept.pooled(run for parts in measured for part in parts[chosen] for run in part["runs"])
+        for chosen in (slice(many), slice(many, None))
+    )
     settings = {"processes": processes, "round": rounds.TOLD, "seed": given.seed, **until}
-    return {"runs": runs, "absent": absent, **settings}
+    return {"runs": bound, "unbound": unbound, "absent": measured[0][0]["absent"], **settings}
 
 
 def decoding_section(*, quick: bool) -> dict[str, Any]:
@@ -97,6 +104,8 @@ def show(found: Mapping[str, Any]) -> bool:
     """Prints tables and goals; whether all goals that were measured are met."""
     if section := found.get("speed"):
         for table in listing.speed(kept.timings(section)):
+            print(f"\n{table.plain()}")
+        if table := listing.threads(kept.timings(section), kept.unbound(section)):
             print(f"\n{table.plain()}")
         for name in section["absent"]:
             print(f"\nnot installed, left out: {name}")

@@ -1,6 +1,6 @@
-"""A process that measures: bound to as many cores as it has threads before anything is imported.
+"""A process that measures: bound to its cores before anything is imported.
 
-    python scripts/bench/child.py '{"module": "speed", "threads": 1, "given": {...}, "out": FILE}'
+    python scripts/bench/child.py '{"module": "speed", "cores": 1, "given": {...}, "out": FILE}'
 
 Started by `children.py`; writes what the module's `measured` gives as JSON.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    cores = sorted(os.sched_getaffinity(0))[: job["threads"]]
+    cores = sorted(os.sched_getaffinity(0))[: job["cores"]]
     os.sched_setaffinity(0, cores)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     found = importlib.import_module(job["module"]).measured(**job["given"])

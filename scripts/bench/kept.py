@@ -48,17 +48,22 @@ def timings(section: Mapping[str, Any]) -> list[Timing]:
     return [Timing(**run) for run in section["runs"]]
 
 
-def two_over_one(timings: Sequence[Timing], name: str) -> dict[tuple[str, str], Ratio]:
-    """The time of `name` with two threads over that with one, by cell and shape.
+def unbound(section: Mapping[str, Any]) -> list[Timing]:
+    """Ours with one thread, of processes that have a second core too."""
+    return [Timing(**run) for run in section.get("unbound", [])]
 
-    These are of different processes that did their rounds in turn: each round has a ratio.
+
+def across(upper: Sequence[Timing], lower: Sequence[Timing], name: str) -> dict[tuple[str, str], Ratio]:
+    """The time of `name` in some processes over that in others, by cell and shape.
+
+    They did their rounds in turn: each round has a ratio.
     """
-    alone = {(timing.cell, timing.shape): timing for timing in timings if timing.threads == 1}
+    below = {(timing.cell, timing.shape): timing for timing in lower}
     ratios = {}
-    for two in (timing for timing in timings if timing.threads == 2):
-        single = alone.get((two.cell, two.shape))
-        if single and name in single.micros and name in two.micros:
-            ratios[two.cell, two.shape] = ratio(two.micros[name], single.micros[name])
+    for timing in upper:
+        other = below.get((timing.cell, timing.shape))
+        if other and name in other.micros and name in timing.micros:
+            ratios[timing.cell, timing.shape] = ratio(timing.micros[name], other.micros[name])
     return ratios
 
 

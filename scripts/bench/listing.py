@@ -8,7 +8,7 @@ from typing import Any
 
 import roster
 from contender import ONNX, SESSION
-from kept import Timing, two_over_one
+from kept import Timing, across
 from roster import FORM, OURS
 from shapes import QUICK, SHAPES, counted
 
@@ -71,18 +71,20 @@ def speed(timings: Sequence[Timing], *, forms: bool | None = None) -> Iterator[T
         yield Table(f"{cell.upper()}, {many}", heads, rows)
 
 
-def threads(timings: Sequence[Timing]) -> Table | None:
-    """Ours with two threads over the same with one, of processes that took turns."""
+def threads(timings: Sequence[Timing], unbound: Sequence[Timing]) -> Table | None:
+    """Ours with two threads over the same with one, of processes with two cores that took turns."""
     two = ordered([timing for timing in timings if timing.threads == 2])
     shapes = [*dict.fromkeys(timing.shape for timing in two)]
-    ratios = {name: two_over_one(timings, name) for name in OURS}
+    ratios = {name: across(two, unbound, name) for name in OURS}
+    if not any(ratios.values()):
+        return None
     rows = []
-    for cell in dict.fromkeys(timing.cell for timing in timings if timing.threads == 2):
+    for cell in dict.fromkeys(timing.cell for timing in two):
         for name in OURS:
             values = [ratios[name].get((cell, shape)) for shape in shapes]
             cells = [Cell("-") if over is None else _over(over) for over in values]
             rows.append([Cell(f"{cell.upper()}, {roster.words(name)}"), *cells])
-    return Table("Two threads over one", ["", *shapes], rows) if rows else None
+    return Table("Two threads over one, two cores", ["", *shapes], rows)
 
 
 def device(timings: Sequence[Timing], recording: Mapping[str, Any]) -> Table | None:

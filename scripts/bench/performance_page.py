@@ -12,7 +12,7 @@ import listing
 from charts import chart
 from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION
 from goals import Verdict
-from kept import Timing, timings
+from kept import Timing, across, timings, unbound
 from listing import Cell, Table
 from roster import own, words
 from shapes import QUICK, SHAPES
@@ -41,14 +41,14 @@ the medians of a hundred places some stray: what is to hold at all of them is mi
 median are beyond the goal. VNNI are a processor's instructions for products of bytes: of one without them it
 is said how fast int8 is, and not judged."""
 _METHOD: Final = """\
-All implementations of a column are in one process that is bound to as many cores as it has threads. They run
-in turn, in an order drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then
-calls for about {block} ms, at least one, of which {counts} counts. A process with one
-thread and one with two do their rounds in turn, since a shared machine is faster in one minute than in the
-next. {processes} such pairs follow one another, for where memory lies differs from one to the next, each for
-{rounds} rounds and {seconds} s of each process at least. Each round gives one ratio. A table shows their
-median, and below it the bounds that hold the median with {confidence:.0%} (order statistics); below our own
-times stands how far apart the quartiles are.
+All implementations of a column are in one process that is bound to as many cores as it has threads; ours are
+also in one with one thread and two cores, with which two threads are compared. They run in turn, in an order
+drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then calls for about
+{block} ms, at least one, of which {counts} counts. The processes do their rounds in turn, since a shared
+machine is faster in one minute than in the next. {processes} such sets of processes follow one another, for
+where memory lies differs from one to the next, each for {rounds} rounds and {seconds} s of each process at
+least. Each round gives one ratio. A table shows their median, and below it the bounds that hold the median
+with {confidence:.0%} (order statistics); below our own times stands how far apart the quartiles are.
 
 Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
 a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
@@ -100,8 +100,9 @@ _ANSWERS: Final = (
         "(`tf.config.threading.set_intra_op_parallelism_threads`) TensorFlow does not fuse the products of a "
         "loop's steps, and shares each of more than 16,384 multiplications among threads, as a GRU wider "
         "than 128 units has at every step; a Session fuses them. "
-        "For large batches and matrices, as many as there are cores. The table has the time with two "
-        "threads over that with one.",
+        "For large batches and matrices, as many as there are cores. A process that may use one core alone "
+        "(`taskset`, `os.sched_setaffinity`) wakes no second core at each call. The table has the time with "
+        "two threads over that with one, both on two cores.",
         (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),
     ),
     (
@@ -201,7 +202,8 @@ def _answers(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> Itera
                 yield f"### {question}"
                 yield advice
                 yield "\n".join(f"- {line}." for line in lines)
-            if question == _THREADS and (table := listing.threads(measured)):
+            if question == _THREADS and (table := listing.threads(measured, unbound(speed))):
+                yield _one_core(speed)
                 yield table.markdown()
         if table := listing.device(measured, recording):
             yield "### What did the GPU take?"
@@ -215,6 +217,19 @@ def _answers(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> Itera
         yield "\n".join(_unrolled(loops["rows"]))
 
 
+def _one_core(section: Mapping[str, Any]) -> str:
+    """What one thread of ours takes where it may use two cores, over one core."""
+    bound = [timing for timing in timings(section) if timing.threads == 1]
+    lines = []
+    for name in (SESSION, FUNCTION, ONNX):
+        over = across(unbound(section), bound, name)
+        ratios = [(value.median, f"{cell.upper()} {shape}") for (cell, shape), value in over.items()]
+        if ratios:
+            whose = words(name).replace("our", "Our", 1)
+            lines.append(f"- {whose}, one thread, two cores over one: {_least_and_most(ratios)}.")
+    return "\n".join(lines)
+
+
 def _over_device(measured: Sequence[Timing], recording: Mapping[str, Any]) -> str:
     """The least and the largest time of our ONNX model over the GPU's, each with where it is."""
     ratios = []
@@ -222,10 +237,7 @@ def _over_device(measured: Sequence[Timing], recording: Mapping[str, Any]) -> st
         took, median = recording["times"][timing.cell].get(timing.shape), timing.median(ONNX)
         if took and median:
             ratios.append((median / took["fma"]["median"], f"{timing.cell.upper()} {timing.shape}"))
-    if not ratios:
-        return ""
-    (least, where), (most, there) = min(ratios), max(ratios)
-    return f"{least:.2f} ({where}) to {most:.2f} ({there})"
+    return _least_and_most(ratios)
 
 
 def _version(number: int) -> str:
@@ -237,7 +249,11 @@ def _range(measured: Sequence[Timing], name: str, own: str, threads: int, cell: 
     """The least and the largest time of `name` over `own`, each with where it is."""
     here = [timing for timing in measured if timing.threads == threads and cell in ("", timing.cell)]
     all_here = [(timing.over(name, own), f"{timing.cell.upper()} {timing.shape}") for timing in here]
-    ratios = [(over.median, where) for over, where in all_here if over]
+    return _least_and_most([(over.median, where) for over, where in all_here if over])
+
+
+def _least_and_most(ratios: Sequence[tuple[float, str]]) -> str:
+    """Ratios, each with its place, as a range; empty for none."""
     if not ratios:
         return ""
     (least, where), (most, there) = min(ratios), max(ratios)
@@ -261,7 +277,7 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
     """All goals, those of sections that were not measured left out."""
     judged: list[Verdict] = []
     if speed := sections.get("speed"):
-        judged += goals.verdicts(timings(speed), speed["taken"]["vectors"])
+        judged += goals.verdicts(timings(speed), unbound(speed), speed["taken"]["vectors"])
     if costs := sections.get("conversions"):
         judged += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):

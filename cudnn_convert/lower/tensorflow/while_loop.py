@@ -6,8 +6,8 @@ rows.
 
 To share TensorFlow's cost of an iteration among several steps, a first loop takes `together[0]` steps an
 iteration, the next loops fewer, the last one step. They run op after op on one thread, without TensorFlow's
-scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an iteration, as
-TensorFlow Lite's converter takes it.
+scheduler. A single step, as in streaming, needs no loop. A loop alone is plain, with one step an iteration,
+as TensorFlow Lite's converter takes it.
 
 Each tensor that a loop carries or reads costs three ops an iteration, so it carries no second counter.
 Source: tensorflow v2.21.0 core/common_runtime/lower_while_op.cc (what is read goes round with what is

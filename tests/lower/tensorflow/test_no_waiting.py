@@ -44,7 +44,9 @@ def write(case: Case, folder: Path, *, many: bool) -> None:
     executors = {found["_executor"].s if "_executor" in found else b"" for found in attributes}
     assert executors == {b"SINGLE_THREADED_EXECUTOR"} | ({b""} if many else set())
     nodes = [*lowered.graph.node, *bodies]
-    branches = [dict(node.attr["then_branch"].func.attr) for node in nodes if node.op in {"If", "StatelessIf"}]
+    branches = [
+        dict(node.attr["then_branch"].func.attr) for node in nodes if node.op in {"If", "StatelessIf"}
+    ]
     kept = sum("_executor" in found for found in branches)
     assert kept == case.layers * case.directions, "each direction's loops run on one thread"
     parts = (Part(SERVING, signature),)
