@@ -120,7 +120,7 @@ def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
     monkeypatch.setattr(while_loop, "_UNSHARED", limit)
 
     def products_of(together: tuple[int, ...]) -> int:
-        layer = partial(while_loop.layer, together=together, single=False)
+        layer = partial(while_loop.layer, together=together)
         stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
         judged(case, stack, weights, ((7, 3), (2, 1)))
         with tf.Graph().as_default() as graph:
@@ -129,7 +129,9 @@ def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
         return bodies.count("MatMul")
 
     usual = products_of(while_loop.PLAIN)
-    assert products_of((1, 1)) == 2 * (usual + 4 * products * (count - 1))
+    both_loops_and_a_single_step = 3
+    by_gate = usual + 4 * products * (count - 1)
+    assert products_of((1, 1)) == both_loops_and_a_single_step * by_gate
 
 
 @pytest.mark.usefixtures("shipped_loops")
