@@ -12,6 +12,7 @@ driver/others/openblas_env.c.
 """
 
 import ctypes
+import errno
 import faulthandler
 import json
 import os
@@ -176,15 +177,20 @@ def memory_knob() -> str:
     return "--limit memory=NUMBER" if is_open else "ulimit -v"
 
 
-#: What the system's loader says where a library does not fit into memory.
-_UNMAPPED: Final = re.compile("failed to map|annot allocate memory")
+#: What the system's loader, TensorFlow and ONNX Runtime say where something does not fit into memory.
+_SHORTAGE: Final = re.compile(
+    "failed to map|annot map zero-fill|annot allocate memory|ailed to allocate memory|OOM when allocating"
+)
 
 
 def is_memory_short(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, ImportError) and _UNMAPPED.search(str(error)) is not None
-    )
+    """Whether an exception says that memory ran out.
+
+    Of our own, only what the system answered counts: a damaged file may ask for more than there is.
+    """
+    if isinstance(error, CudnnConvertError):
+        return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or _SHORTAGE.search(str(error)) is not None
 
 
 def explain_memory() -> str:

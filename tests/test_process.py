@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.samples import ROOT
 
-from cudnn_convert import process
-from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert import cli, process
+from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError, name_access
 
 # Products of a small source take one thread, unless the user says otherwise: said before NumPy is there.
 
@@ -104,3 +107,56 @@ def test_a_pool_whose_process_is_ended_by_native_code_ends_in_a_line() -> None:
     line = "^native code ended a process of --jobs; a file is damaged, or memory ran out "
     with pytest.raises(CudnnConvertError, match=line), process.open_pool(1) as share:
         [*share(os._exit, [3])]
+
+
+def raised(do: Callable[[], Any]) -> Exception:
+    with pytest.raises(Exception, match="") as caught:
+        do()
+    return caught.value
+
+
+def read_without_memory() -> None:
+    with name_access("model.ckpt"):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "model.ckpt.index")
+
+
+def read_without_permission() -> None:
+    with name_access("model.ckpt"):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "model.ckpt.index")
+
+
+def read_damage() -> None:
+    """A damaged file that asks for more memory than there is."""
+    try:
+        raise MemoryError("Unable to allocate 7.28 EiB")
+    except MemoryError as cause:
+        raise ReadError("a.h5", "w", expected="an array", found="7.28 EiB") from cause
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (MemoryError(), True),
+        (ImportError("libtensorflow_cc.so.2: failed to map segment from shared object"), True),
+        (ImportError("libtensorflow_cc.so.2: cannot map zero-fill pages"), True),
+        (RuntimeError("Failed to allocate memory for requested buffer of size 4096"), True),
+        (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), True),
+        (raised(read_without_memory), True),
+        (raised(read_without_permission), False),
+        (raised(read_damage), False),
+        (ImportError("No module named 'onnx'"), False),
+    ],
+    ids=["memory", "segment", "pages", "onnxruntime", "system", "access", "permission", "damage", "module"],
+)
+def test_what_says_that_memory_ran_out(error: Exception, short: bool) -> None:
+    """A file may be unreadable for want of memory; a damaged one asks for more than there is."""
+    assert process.is_memory_short(error) == short
+
+
+def test_a_file_that_cannot_be_read_for_want_of_memory_ends_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cudnn_convert.cli.commands.convert", lambda *_: read_without_memory())
+    monkeypatch.setattr(process, "memory_knob", lambda: "--limit memory=NUMBER")
+    assert cli.main(["model.ckpt", "out"]) == CudnnConvertError.exit_code != AccessError.exit_code
+    assert capsys.readouterr().err == "cudnn-convert: memory ran out; raise it with --limit memory=NUMBER\n"

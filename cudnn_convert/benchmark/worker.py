@@ -43,10 +43,10 @@ def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # the parent says it in words and ends
         if process.stopping.is_set():
             raise KeyboardInterrupt from error
-        if isinstance(error, CudnnConvertError):
-            return {"exit_code": error.exit_code, "error": str(error)}
         if process.is_memory_short(error):
             return {"exit_code": CudnnConvertError.exit_code, "error": process.explain_memory()}
+        if isinstance(error, CudnnConvertError):
+            return {"exit_code": error.exit_code, "error": str(error)}
         import traceback
 
         lines = "".join(traceback.format_exception(error)).rstrip()

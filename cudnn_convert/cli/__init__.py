@@ -149,12 +149,12 @@ def _exit_code(work: Callable[[], int]) -> int:
 
 def _in_words(error: Exception) -> int:
     """Print an error on stderr and give its exit code."""
-    if isinstance(error, CudnnConvertError):
-        print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
-        return error.exit_code
     if process.is_memory_short(error):
         print(f"cudnn-convert: {process.explain_memory()}", file=sys.stderr)
         return CudnnConvertError.exit_code
+    if isinstance(error, CudnnConvertError):
+        print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
+        return error.exit_code
     text = "".join(traceback.format_exception(error)).rstrip()
     print(*_visible(text), sep="\n", file=sys.stderr)
     print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)

@@ -100,9 +100,8 @@ _ANSWERS: Final = (
         "(`tf.config.threading.set_intra_op_parallelism_threads`) TensorFlow does not fuse the products of a "
         "loop's steps, and shares each of more than 16,384 multiplications among threads, as a GRU wider "
         "than 128 units has at every step; a Session fuses them. "
-        "For large batches and matrices, as many as there are cores. A process that may use one core alone "
-        "(`taskset`, `os.sched_setaffinity`) wakes no second core at each call. The table has the time with "
-        "two threads over that with one, both on two cores.",
+        "For large batches and matrices, as many as there are cores. The table has the time with two "
+        "threads over that with one, both on two cores.",
         (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),
     ),
     (
