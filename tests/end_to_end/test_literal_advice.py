@@ -28,7 +28,7 @@ ROWS: Final = (
 )
 #: What is said of a process, of which a command is the child, and the limits that are too narrow for one.
 OF_PROCESS: Final = MappingProxyType(
-    {"process.py: --limit seconds": "seconds=1", "process.py: --limit memory": "memory=300M"}
+    {"process.py: --limit seconds": "seconds=1", "process.py: --limit memory": "memory=100M"}
 )
 #: What names a flag and does not say that it be given.
 EXCEPTIONS: Final = MappingProxyType(
