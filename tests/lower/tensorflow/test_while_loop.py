@@ -60,6 +60,19 @@ def test_the_loop(mode: Mode, network: tuple[int, int], op: str, time_major: boo
         judged(case, looped(case, together), stored(case, block=False))
 
 
+@pytest.mark.parametrize(("mode", "op"), [(Mode.LSTM, "CudnnRNN"), (Mode.GRU, "CudnnRNNV3")])
+@pytest.mark.parametrize("single", [True, False])
+def test_few_rows_and_many_take_no_step_or_some(mode: Mode, op: str, single: bool) -> None:
+    """Few rows take a branch of a single step, of loops, or of none, which gives the initial states."""
+    case = Case(mode, 2, 2, op, True)
+    layer = partial(while_loop.layer, together=(2, 1), many=3, single=single)
+    weights = stored(case, block=False)
+    each = len(weights) // case.depth
+    stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=True)
+    steps = [0, 1, 2, 5] if single else [0, 2, 5]
+    judged(case, stack, weights, [(count, rows) for count in steps for rows in (2, 3)])
+
+
 @pytest.mark.parametrize("op", some(["CudnnRNNV3"], "CudnnRNN"))
 def test_loops_one_after_another(op: str) -> None:
     """Each of them several times, once and not at all."""
