@@ -14,7 +14,7 @@ from contender import FUNCTION, JIT, ONNX, ONNX_INT8, SESSION
 from goals import Verdict
 from kept import Timing, across, timings, unbound
 from listing import Cell, Table
-from roster import own, words
+from roster import OURS, own, words
 from shapes import QUICK, SHAPES
 
 from cudnn_convert.benchmark.rounds import CONFIDENCE, ratio, summary
@@ -220,7 +220,7 @@ def _one_core(section: Mapping[str, Any]) -> str:
     """What one thread of ours takes where it may use two cores, over one core."""
     bound = [timing for timing in timings(section) if timing.threads == 1]
     lines = []
-    for name in (SESSION, FUNCTION, ONNX):
+    for name in OURS:
         over = across(unbound(section), bound, name)
         ratios = [(value.median, f"{cell.upper()} {shape}") for (cell, shape), value in over.items()]
         if ratios:

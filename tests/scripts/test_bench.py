@@ -200,8 +200,8 @@ def test_goals_are_judged_by_medians() -> None:
     """2.0 is enough; one thread judges where the goal says nothing else."""
     slow = {"savedmodel": [100.0] * 3, "tf1": [249.0] * 3, "form_loop": [100.0] * 3, "onnx": [20.0] * 3}
     two = {"savedmodel": [100.0] * 3, "tf1": [10.0] * 3, "onnx": [100.0] * 3, "bare_node": [96.0] * 3}
-    one, both = run("gru", "u6", slow), run("gru", "u6", two, threads=2)
-    found = verdicts(run("lstm", "u1", U1), one, both, unbound=[one])
+    alone, both = run("gru", "u6", slow), run("gru", "u6", two, threads=2)
+    found = verdicts(run("lstm", "u1", U1), alone, both, unbound=[alone])
     cells = "as fast as TensorFlow 1's cells"
     assert found == {
         f"SavedModel, LSTM at u1: at least 2.0x {cells}": ("2.00 [1.90, 2.10] (lstm u1)", "met"),

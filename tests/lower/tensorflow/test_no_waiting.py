@@ -47,8 +47,8 @@ def write(case: Case, folder: Path, *, many: bool) -> None:
     branches = [
         dict(node.attr["then_branch"].func.attr) for node in nodes if node.op in {"If", "StatelessIf"}
     ]
-    kept = sum("_executor" in found for found in branches)
-    assert kept == case.layers * case.directions, "each direction's loops run on one thread"
+    bound = sum("_executor" in attributes for attributes in branches)
+    assert bound == case.layers * case.directions, "each direction's loops run on one thread"
     parts = (Part(SERVING, signature),)
     write_saved_model.write(folder, lowered.graph, parts, lowered.variables, provenance="{}")
 
