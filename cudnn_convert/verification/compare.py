@@ -423,7 +423,7 @@ def combine(
     if unjudged and alone:
         warnings.append(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
-            "give milder inputs with --data"
+            "give other inputs with --data"
         )
     if glue is not None and not glue.asked and alone:
         warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")

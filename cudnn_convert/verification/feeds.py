@@ -4,6 +4,10 @@ There are at least two pairs of (time, batch), all different, and those that an 
 its own. Trying shows whether an unknown dimension is time or batch: the assignment counts where the
 recurrences then see the batch size that was meant, or, where that is fixed, the number of steps.
 
+Convolutions, pools and spectrograms leave fewer steps than they take, or none. A model that has them gets
+longer inputs where its recurrences would see no step, and no input that would leave a window empty: there
+kernels of oneDNN end the process (seen in tensorflow 2.21.0).
+
 Inputs may have a value that stands for padding: ids of 0 before a masking embedding, rows of 0 before
 Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
 one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
@@ -17,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -117,6 +122,16 @@ _CARRIERS: Final = frozenset(
     "Maximum Minimum".split()
 )
 _TRIES: Final = 64
+#: Ops that leave fewer steps than they take. Source: tensorflow v2.21.0 core/ops/nn_ops.cc, spectral_ops.cc.
+_SHORTEN: Final = frozenset(
+    "Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ExtractImagePatches RFFT FFT "
+    "AudioSpectrogram".split()
+)
+#: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
+_LONGER: Final = (8, 64, 512)
+#: How well feeds fit a model, worst first: it refuses them; no recurrence sees a step; it runs; recurrences
+#: see the steps that were meant; the batch.
+_REFUSED, _NO_STEPS, _ACCEPTED, _RIGHT_STEPS, _RIGHT_BATCH = range(5)
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
 
@@ -153,37 +168,45 @@ def _generate(
     paddings = {name: find_padding(index, name) for name in names}
     longest = _find_fixed_steps(plan, seen)
     failure = "no unknown dimension could be told"
-    for pair in _pairs_of_sizes(plan, seen, kinds):
 
-        def draw_feeds(roles: Mapping[str, tuple[str, ...]], pair: Sizes = pair) -> list[dict[str, Array]]:
-            rng = np.random.default_rng(seed)
-            fed = [
-                {
-                    name: pad_rows(
+    def draw_feeds(roles: Mapping[str, tuple[str, ...]], pairs: Sizes) -> list[dict[str, Array]]:
+        rng = np.random.default_rng(seed)
+        fed = [
+            {
+                name: pad_rows(
+                    rng,
+                    _value(
                         rng,
-                        _value(
-                            rng,
-                            tensors[name],
-                            roles[name],
-                            ranges[name],
-                            sizes,
-                            words=source.words,
-                            longest=longest,
-                            draw=partial(floats.draw, rng, name),
-                        ),
-                        paddings[name],
-                        _axes(tensors[name], roles[name]),
-                        rows=ranges[name],
-                    )
-                    for name in names
-                }
-                for sizes in pair
-            ]
-            return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
+                        tensors[name],
+                        roles[name],
+                        ranges[name],
+                        sizes,
+                        words=source.words,
+                        longest=longest,
+                        draw=partial(floats.draw, rng, name),
+                    ),
+                    paddings[name],
+                    _axes(tensors[name], roles[name]),
+                    rows=ranges[name],
+                )
+                for name in names
+            }
+            for sizes in pairs
+        ]
+        return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
 
-        feeds, failure = _choose_accepted(plan, source, map(draw_feeds, _assignments(tensors)), pair, failure)
-        if feeds is not None:
-            return feeds
+    best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
+    for group in _groups_of_sizes(plan, seen, kinds):
+        for pairs in group:
+            tries = (draw_feeds(roles, pairs) for roles in _assignments(tensors))
+            rank, feeds, failure = _choose_accepted(plan, source, tries, pairs, failure, count=len(kinds[-1]))
+            best = max(best, (rank, feeds), key=itemgetter(0))
+            if best[0] == _RIGHT_BATCH:
+                return best[1]
+        if best[0] > _NO_STEPS:
+            break
+    if best[0] > _REFUSED:
+        return best[1]
     raise UnsupportedModelError(
         plan.model.path,
         [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
@@ -233,22 +256,29 @@ def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
     return min((steps for steps in fixed if steps), default=None)
 
 
-def _pairs_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sizes]:
+def _groups_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sequence[Sizes]]:
     """Sizes to try: these, then their steps with the batch of fixed initial states.
 
-    Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do.
+    Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do, and
+    longer ones where the graph has ops that leave fewer steps.
     """
     widths = {width for state in plan.states for width in plan.model.variables[state.state.key].shape}
     for recurrence in plan.recurrences:
         shape = seen.get_operation_by_name(recurrence.node).inputs[INPUT_H].shape
         widths |= {shape[1 if recurrence.time_major else 0]} if shape.rank else set()
-    yield from kinds
+    yield kinds
     for batch in sorted(width for width in widths if width is not None):
-        yield from (tuple((time, batch) for time, _ in pairs) for pairs in kinds)
+        yield [tuple((time, batch) for time, _ in pairs) for pairs in kinds]
     shares = sorted({node.attr["num_split"].i for node in plan.graph.node if "num_split" in node.attr} - {1})
     for share in shares:
-        yield from (tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds)
-        yield from (tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds)
+        yield [tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds]
+        yield [tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds]
+    for times in _LONGER if _shortens(plan) else ():
+        yield [tuple((time * times, batch) for time, batch in pairs) for pairs in kinds]
+
+
+def _shortens(plan: Plan) -> bool:
+    return any(node.op in _SHORTEN for node in plan.graph.node)
 
 
 def _multiple(size: int, share: int) -> int:
@@ -257,16 +287,23 @@ def _multiple(size: int, share: int) -> int:
 
 
 def _choose_accepted(
-    plan: Plan, source: Source, tries: Iterable[list[dict[str, Array]]], pair: Sizes, failure: str
-) -> tuple[list[dict[str, Array]] | None, str]:
-    """The first feeds whose batch recurrences see, else whose steps, else any that run.
+    plan: Plan,
+    source: Source,
+    tries: Iterable[list[dict[str, Array]]],
+    pairs: Sizes,
+    failure: str,
+    *,
+    count: int,
+) -> tuple[int, list[dict[str, Array]], str]:
+    """The best rank that feeds have, the first feeds of that rank, and why the last ones refused were.
 
-    Those in which no recurrence runs at all, for a branch is not taken, are the last to be taken.
+    Recurrences must see a step of each of the first `count` feeds.
     """
-    right_steps: list[dict[str, Array]] | None = None
-    accepted: list[dict[str, Array]] | None = None
+    best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     for feeds in tries:
         try:
+            for feed in feeds if _shortens(plan) else ():
+                _require_filled_windows(plan, feed)
             seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
         except tf.errors.ResourceExhaustedError as error:
             expected = "one that runs in the memory that is here"
@@ -275,16 +312,37 @@ def _choose_accepted(
         except (tf.errors.OpError, ValueError) as error:
             failure = first_line(error)
             continue
-        pairs = list(zip(seen_sizes, pair, strict=True))
-        if plan.recurrences and not any(seen_sizes):
-            accepted = accepted or feeds
-            continue
-        if all({batch for _, batch in sizes} <= {size[1]} for sizes, size in pairs):
-            return feeds, failure
-        if all({time for time, _ in sizes} <= {size[0]} for sizes, size in pairs):
-            right_steps = right_steps or feeds
-        accepted = accepted or feeds
-    return right_steps or accepted, failure
+        best = max(best, (_rank(plan, seen_sizes, pairs, count), feeds), key=itemgetter(0))
+        if best[0] == _RIGHT_BATCH:
+            break
+    return *best, failure
+
+
+def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Sizes, count: int) -> int:
+    """How well feeds fit: `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant."""
+    is_unseen = plan.recurrences and not any(seen_sizes)  # a branch is not taken
+    if is_unseen or any(time == 0 for sizes in seen_sizes[:count] for time, _ in sizes):
+        return _NO_STEPS
+    both = list(zip(seen_sizes, pairs, strict=True))
+    if all({batch for _, batch in sizes} <= {pair[1]} for sizes, pair in both):
+        return _RIGHT_BATCH
+    return (
+        _RIGHT_STEPS if all({time for time, _ in sizes} <= {pair[0]} for sizes, pair in both) else _ACCEPTED
+    )
+
+
+def _require_filled_windows(plan: Plan, feed: Mapping[str, Array]) -> None:
+    """Raises ValueError where a window would take or give nothing, as far as shapes are static."""
+    inputs = {
+        name: node_defs.placeholder(name, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
+        for name, value in ((split(key)[0], value) for key, value in feed.items())
+        if value.dtype != object
+    }
+    graph = node_defs.import_graph(node_defs.replace_nodes(plan.graph, inputs))
+    for op in graph.get_operations():
+        shapes = (value.shape for value in (*op.inputs, *op.outputs))
+        if op.type in _SHORTEN and any(0 in shape.as_list() for shape in shapes if shape.rank is not None):
+            raise ValueError(f"{op.name} ({op.type}) would find nothing in its window")
 
 
 def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:

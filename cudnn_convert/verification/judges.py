@@ -131,7 +131,11 @@ class Draw:
 def computation(
     recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
 ) -> Computation:
-    """A cuDNN op on arrays, computed in `dtype`; adds each (time, batch) to `seen`."""
+    """A cuDNN op on arrays, computed in `dtype`; adds each (time, batch) to `seen`.
+
+    The computation raises ValueError on lengths beyond the steps, as cuDNN refuses them: its documentation
+    of cudnnSetRNNDataDescriptor names CUDNN_STATUS_BAD_PARAM.
+    """
     from cudnn_convert import reference  # which a conversion without a proof does not need
 
     sizes, time_major = recurrence.sizes, recurrence.time_major
@@ -154,6 +158,9 @@ def computation(
         kind, cell = x.dtype, c
         x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
+        if lengths is not None and not ((lengths >= 0) & (lengths <= x.shape[0])).all():
+            actual = f"{lengths.min()} to {lengths.max()}"
+            raise ValueError(f"sequence lengths: expected 0 to {x.shape[0]} steps, found {actual}")
         seen.append((x.shape[0], x.shape[1]))
         if draw is not None and recurrence.node in draw.given:
             return list(nearest(draw.given[recurrence.node], x, h, c).gave)

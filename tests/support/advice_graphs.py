@@ -425,10 +425,10 @@ NOTES: Final = (
         prepare=lambda here, _: asking_files.examples(here / "feeds.npz"),
     ),
     Advice(
-        ["verification/compare.py: give milder inputs"],
+        ["verification/compare.py: give other inputs"],
         asking_graphs.ill_conditioned,
         [],
-        r"give milder inputs with (--data)",
+        r"give other inputs with (--data)",
         {"--data": "{here}/feeds.npz"},
         prepare=with_feeds(x=X * 1e-4),
     ),

@@ -84,8 +84,11 @@ def test_an_output_too_many_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_output_that_is_always_empty_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(lambda: rnn()[:0], lambda answers: answers, monkeypatch)
+    assert (found.end_to_end, found.unproven) == ("not judged", ("rnn",))
+    (output,) = found.outputs
+    assert (output.passed, output.judged, output.message) == (True, False, "empty for every feed")
+    found = verdict(lambda: rnn()[:0], lambda answers: {"scores": answers["scores"][:, 1:]}, monkeypatch)
     assert not found.passed
-    assert found.outputs[0].message == "empty for every feed"
 
 
 def test_the_figures_cover_all_feeds_and_find_the_axis_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
