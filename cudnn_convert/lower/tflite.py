@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, session
-from cudnn_convert.graph.index import INPUT, claim, split, tensor, unique
+from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inference, inlining, tf1_ops
 from cudnn_convert.lower import block_lstm, tensor_arrays, tensor_lists
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
@@ -58,7 +58,7 @@ def lower_tflite(
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     lowered = tensor_lists.replace_lists(inference.drop_waits(_inline_lists(lowered, ends)), ends)
     lowered = tensor_arrays.replace_arrays(lowered, ends)
-    lowered = _keep_ends(_keep_switches(_slice_squeezed(lowered)), ends)
+    lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
@@ -149,6 +149,105 @@ def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:
             shrink_axis_mask=sum(1 << k for k in squeezed),
         )
     return node_defs.replace_nodes(graph, changes, added)
+
+
+def _expand_slices(graph: node_defs.Graph) -> node_defs.Graph:
+    """Insert the new axes of a StridedSlice by ExpandDims where it leaves several open sizes.
+
+    The converter makes a Reshape of such a slice, which knows all sizes but one, and fails elsewhere.
+    Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_tf.cc ConvertTFStridedSlice.
+
+    before: y = StridedSlice(x, [0, 0, 0], ...), new_axis_mask=4, which is x[:, :, None]
+    after:  y/slice = StridedSlice(x, [0, 0], ...), y = ExpandDims(y/slice, -1)
+    """
+    changes, added, taken = {}, [], {node.name for node in graph.node}
+    for node in graph.node:
+        if node.op != "StridedSlice" or not node.attr["new_axis_mask"].i:
+            continue
+        shape = graph.shapes.get_tensor_by_name(tensor(node.name)).shape
+        if shape.rank is not None and sum(size is None for size in shape) < 2:
+            continue
+        spec = _SliceSpec.of(graph.index, node)
+        if spec is None:
+            continue
+        kind = tf.as_dtype(node.attr["T"].type)
+        source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
+        added.append(source)
+        after = [f"^{source.name}"]
+        current = source.name
+        if spec.kept:
+            inputs, current = [source.name], claim(f"{node.name}/slice", taken)
+            for bounds in spec.bounds:
+                inputs.append(claim(f"{node.name}/bounds", taken))
+                if isinstance(bounds, list):
+                    added.append(node_defs.node(inputs[-1], "Pack", bounds, T=spec.index, N=len(bounds)))
+                else:
+                    added.append(node_defs.constant(inputs[-1], bounds, control=after))
+            added.append(
+                node_defs.node(current, "StridedSlice", inputs, T=kind, Index=spec.index, **spec.masks)
+            )
+        for number, axis in enumerate(spec.axes, 1):
+            at = claim(f"{node.name}/axis", taken)
+            added.append(node_defs.constant(at, np.array(axis, np.int32), control=after))
+            name = node.name if number == len(spec.axes) else claim(f"{node.name}/expanded", taken)
+            expanded = node_defs.node(name, "ExpandDims", [current, at], T=kind, Tdim=tf.int32)
+            current = name
+            if name == node.name:
+                changes[name] = expanded
+            else:
+                added.append(expanded)
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+_MASKS: Final = ("begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask")
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceSpec:
+    """A StridedSlice without its new axes.
+
+    `bounds`: begin, end and strides of what is `kept`, arrays or tensors of a Pack. `axes`: where to insert
+    axes, one after the other.
+    Source: tensorflow v2.21.0 core/util/strided_slice_op.cc BuildDenseSpec.
+    """
+
+    kept: Sequence[int]
+    bounds: Sequence[Any]
+    masks: Mapping[str, int]
+    axes: Sequence[int]
+    index: tf.DType
+
+    @classmethod
+    def of(cls, index: Index, node: NodeDef) -> "_SliceSpec | None":
+        """None where a bound is neither constant nor a Pack."""
+        given = [_read_bounds(index, name) for name in index.data_inputs(node)[1:]]
+        if any(bounds is None for bounds in given):
+            return None
+        count = len(given[0])
+        has = {mask: [bool(node.attr[mask].i >> k & 1) for k in range(count)] for mask in _MASKS}
+        new = [
+            bool(node.attr["new_axis_mask"].i >> k & 1) and not has["ellipsis_mask"][k] for k in range(count)
+        ]
+        kept = [k for k in range(count) if not new[k]]
+        masks = {mask: sum(1 << at for at, k in enumerate(kept) if has[mask][k]) for mask in _MASKS}
+        # What each entry leaves, in order; an entry that shrinks leaves nothing.
+        shrunk = [has["shrink_axis_mask"][k] and not new[k] for k in range(count)]
+        left = [k for k in range(count) if has["ellipsis_mask"][k] or not shrunk[k]]
+        rest = next((at for at, k in enumerate(left) if has["ellipsis_mask"][k]), len(left))
+        before = [at for at, k in enumerate(left[:rest]) if new[k]]
+        after = [at - len(left) for at, k in enumerate(left) if at > rest and new[k]]
+        bounds = [_select(each, kept) for each in given]
+        return cls(kept, bounds, masks, [*before, *reversed(after)], tf.as_dtype(node.attr["Index"].type))
+
+
+def _read_bounds(index: Index, name: str) -> Any:
+    """A constant's array, or the tensors that a Pack joins; else None."""
+    maker = index.nodes[split(name)[0]]
+    return index.data_inputs(maker) if maker.op == "Pack" else node_defs.fold_constant(index, name)
+
+
+def _select(bounds: Any, kept: Sequence[int]) -> Any:
+    return [bounds[k] for k in kept] if isinstance(bounds, list) else bounds[[*kept]]
 
 
 def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:

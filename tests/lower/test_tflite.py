@@ -240,6 +240,50 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda a, n: a[:, :, None],
+        lambda a, n: a[:, 0, None],
+        lambda a, n: a[None, ..., None, :, None],
+        lambda a, n: a[:, None, 1:, None],
+        lambda a, n: a[None, :, 1, None],
+        lambda a, n: a[..., -1:, None, None],
+        lambda a, n: a[1:n, :, None],
+        lambda a, n: a[None, None],
+    ],
+    ids=["last", "shrunk", "ellipsis", "two", "first", "behind", "tensor", "only"],
+)
+def test_new_axes_beside_several_open_sizes_are_inserted(cut: Any) -> None:
+    with tf.Graph().as_default() as graph:
+        a, n = v1.placeholder("float32", [None, None, None], "a"), v1.placeholder("int32", [], "n")
+        tf.identity(cut(tf.transpose(a, [1, 0, 2]), n), "y")
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "n:0", "y:0"]).graph
+    assert not any(node.attr["new_axis_mask"].i for node in made.node)
+    given = {"a:0": np.arange(60, dtype=np.float32).reshape(4, 3, 5), "n:0": np.int32(3)}
+    with v1.Session(graph=graph) as running:
+        expected = running.run("y:0", given)
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+
+
+@pytest.mark.usefixtures("loops_of_tensorflow_1")
+def test_a_new_axis_is_inserted_in_its_loop() -> None:
+    def body(k: Any, total: Any) -> Any:
+        return k + 1, total + (tf.transpose(a)[:, k:, None] * tf.ones([2]))[:, 0]
+
+    with tf.Graph().as_default() as graph:
+        a = v1.placeholder("float32", [None, None], "a")
+        first = tf.zeros([tf.shape(a)[1], 2])
+        shapes = [tf.TensorShape([]), tf.TensorShape([None, 2])]
+        tf.identity(v1.while_loop(lambda k, _: k < 3, body, [0, first], shapes)[1], "y")
+    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    assert "ExpandDims" in ops(made).values()
+    given = {"a:0": np.arange(12, dtype=np.float32).reshape(4, 3)}
+    with v1.Session(graph=graph) as running:
+        expected = running.run("y:0", given)
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+
+
 def test_lists_of_functions_are_rows_of_numbers() -> None:
     def inner(rows: Any) -> Any:
         return tf.map_fn(lambda row: tf.tanh(row) + 1, rows)
