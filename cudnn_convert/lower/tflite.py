@@ -162,7 +162,7 @@ def _expand_slices(graph: node_defs.Graph) -> node_defs.Graph:
     """
     changes, added, taken = {}, [], {node.name for node in graph.node}
     for node in graph.node:
-        if node.op != "StridedSlice" or not node.attr["new_axis_mask"].i:
+        if node.op != "StridedSlice" or not _mask(node, "new_axis_mask"):
             continue
         shape = graph.shapes.get_tensor_by_name(tensor(node.name)).shape
         if shape.rank is not None and sum(size is None for size in shape) < 2:
@@ -224,12 +224,11 @@ class _SliceSpec:
         if any(bounds is None for bounds in given):
             return None
         count = len(given[0])
-        has = {mask: [bool(node.attr[mask].i >> k & 1) for k in range(count)] for mask in _MASKS}
-        new = [
-            bool(node.attr["new_axis_mask"].i >> k & 1) and not has["ellipsis_mask"][k] for k in range(count)
-        ]
+        has = {name: [bool(_mask(node, name) >> k & 1) for k in range(count)] for name in _MASKS}
+        axes = _mask(node, "new_axis_mask")
+        new = [bool(axes >> k & 1) and not has["ellipsis_mask"][k] for k in range(count)]
         kept = [k for k in range(count) if not new[k]]
-        masks = {mask: sum(1 << at for at, k in enumerate(kept) if has[mask][k]) for mask in _MASKS}
+        masks = {name: sum(1 << at for at, k in enumerate(kept) if has[name][k]) for name in _MASKS}
         # What each entry leaves, in order; an entry that shrinks leaves nothing.
         shrunk = [has["shrink_axis_mask"][k] and not new[k] for k in range(count)]
         left = [k for k in range(count) if has["ellipsis_mask"][k] or not shrunk[k]]
@@ -238,6 +237,11 @@ class _SliceSpec:
         after = [at - len(left) for at, k in enumerate(left) if at > rest and new[k]]
         bounds = [_select(each, kept) for each in given]
         return cls(kept, bounds, masks, [*before, *reversed(after)], tf.as_dtype(node.attr["Index"].type))
+
+
+def _mask(node: NodeDef, name: str) -> int:
+    """A mask of a StridedSlice; reading an attribute that is not there would add it."""
+    return node.attr[name].i if name in node.attr else 0
 
 
 def _read_bounds(index: Index, name: str) -> Any:

@@ -230,6 +230,7 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         tf.identity(tf.squeeze(order, axes or None, name="narrow"), "y")
     made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
     assert ops(made)["narrow"] == ("StridedSlice" if is_sliced else "Squeeze")
+    assert all(value.WhichOneof("value") for node in made.node for value in node.attr.values())
     if is_sliced:
         sizes = [size or k + 2 for k, size in enumerate(shape)]
         given = {"a:0": np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)}
