@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import node_defs, ops, safe_ops, session
+from cudnn_convert.graph import node_defs, ops, recurrent_state, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
@@ -141,9 +141,14 @@ def _content(value: Array) -> tuple[Any, ...]:
 
 
 def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
-    """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN."""
+    """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN.
+
+    Variables may be written that hold recurrent state, or that no output reads: the seeds of Keras 3's layers
+    with dropout count calls at inference too.
+    """
     # A recurrence that goes on from where it was keeps to its own graph too.
-    states = [write.op for state in plan.states for write in state.state.writes]
+    states = {write.op for state in plan.states for write in state.state.writes}
+    states |= _unread_writes(plan, graph)
     # What fills a table reads constants or one file that the source itself brings (graph.tables), whose path
     # is fed where tables are filled, and nowhere else.
     fills = {*plan.initializers} - Index(graph).ancestors(
@@ -158,6 +163,16 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
         )
 
     safe_ops.refuse(plan.model.path, graph, cure=cure, doing=doing, known=is_known)
+
+
+def _unread_writes(plan: Plan, graph: Any) -> set[str]:
+    """The ops that write variables of the graph itself whose values reach no output."""
+    if not any(node.op in ops.WRITES for node in graph.node):
+        return set()
+    outputs = [*plan.signature.outputs.values()]
+    needed = node_defs.prune(node_defs.Graph(graph), outputs)
+    assigned = recurrent_state.find_assigned_variables(needed, outputs)
+    return {write.op for state in assigned if not state.read for write in state.writes}
 
 
 def _insert_references(

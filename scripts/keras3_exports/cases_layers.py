@@ -100,6 +100,15 @@ def return_state(keras: Any) -> Case:
     return Case(keras.Model(x, outputs), served(lstm(UNITS, SIZE), lstm(5, UNITS)))
 
 
+def dropout(keras: Any) -> Case:
+    """Layers with dropout of their inputs, whose seeds count calls at inference too; no output reads them."""
+    layers = keras.layers
+    x = keras.Input((None, SIZE), name="x")
+    y = layers.LSTM(UNITS, return_sequences=True, dropout=0.2)(x)
+    y = layers.Dropout(0.5)(layers.GRU(5, dropout=0.3)(y))
+    return Case(keras.Model(x, y), served(lstm(UNITS, SIZE), gru(5, UNITS)))
+
+
 def return_state_gru(keras: Any) -> Case:
     """Two GRUs with their states. Up to Keras 3.8 a machine with a GPU cannot export one (GRU.call fails)."""
     x = keras.Input((None, SIZE), name="x")
@@ -144,4 +153,4 @@ lstm_case.__name__, gru_case.__name__ = "lstm", "gru"
 MAIN = (lstm_case, gru_case, bidirectional, stacked, stateful, return_state, archive)
 #: What the oldest writer makes too.
 OLDEST = (stateful_gru, initial_state)
-CASES = (*MAIN, *OLDEST, return_state_gru)
+CASES = (*MAIN, *OLDEST, return_state_gru, dropout)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.checkpoints import save
-from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, saved, v1, variable
+from support.graphs import BLOB, UNITS, drawing, lstm, model, placeholder, resource, saved, v1, variable
 from support.samples import fixture
 
 import cudnn_convert
@@ -142,6 +142,27 @@ def test_effects_that_the_outputs_do_not_need_are_no_matter(tmp_path: Path) -> N
     with graph_judge.open_source(planned(graph)) as judge:
         judge.run(FEED, ["scores:0"])
     assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_variable_may_be_written_that_no_output_reads(tmp_path: Path, is_read: bool) -> None:
+    """As the seed of a layer with dropout; one that outputs read makes the next answer another one."""
+    with drawing() as graph:
+        y, seed = lstm(placeholder("x"), variable("blob", BLOB.shape)).output, resource("seed", [])
+        value = tf.raw_ops.ReadVariableOp(resource=seed, dtype=tf.float32)
+        count = tf.raw_ops.AssignVariableOp(resource=seed, value=value + 1, name="count")
+        with tf.control_dependencies([count]):
+            tf.add(y, value if is_read else tf.zeros_like(y), name="scores")
+    prefix = saved(tmp_path, graph, {"blob": BLOB, "seed": np.float32(2)})
+    if is_read:
+        reason = f"count: expected arithmetic only while verifying, found AssignVariableOp; {CURE}"
+        with pytest.raises(UnsupportedModelError) as refused:
+            graph_judge.open_source(plan_graph(read(prefix), outputs=["scores"])).__enter__()
+        assert refused.value.reasons == (reason,)
+        return
+    report = cudnn_convert.convert(prefix, tmp_path / "out", outputs=["scores"])
+    assert report.verification is not None
+    assert report.verification.end_to_end == "equal"
 
 
 def simple() -> Model:
