@@ -28,7 +28,7 @@ from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, unique
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
-from cudnn_convert.lower import block_lstm, tensor_lists
+from cudnn_convert.lower import block_lstm, sign_bits, tensor_lists
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.model import Mode, Recurrence, Signature
 from cudnn_convert.weights import layouts, lazy
@@ -156,6 +156,7 @@ def lower(
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     graph = tensor_lists.replace_lists(node_defs.Graph.of(graph), signature.tensors)
+    graph = sign_bits.replace_sign_bits(graph)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
 
