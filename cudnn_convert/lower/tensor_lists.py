@@ -16,6 +16,7 @@ _GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -139,7 +140,7 @@ class _Arrays:
             elif old.op == "TensorListLength":
                 yield node(name, "TensorArraySizeV3", [handle, flow])
             else:
-                size, shape = self._name(f"{name}/size"), self._shape(others[0])
+                size, shape = self._name(f"{name}/size"), self._shape(others[0], begin.name)
                 yield node(size, "TensorArraySizeV3", [handle, flow])
                 every = yield from self._range(name, size)
                 is_filled = begin.op == _FROM_TENSOR or begin.name in self._growing
@@ -152,7 +153,7 @@ class _Arrays:
 
     def _begin(self, old: NodeDef, kind: tf.DType, inputs: Sequence[str]) -> Iterator[NodeDef]:
         array = self._handles[old.name, self._frames.get(old.name, ())]
-        size, shape = inputs[1], self._shape(inputs[0])
+        size, shape = inputs[1], self._shape(inputs[0], old.name)
         if old.op == _FROM_TENSOR:
             known = self._graph.shapes.get_tensor_by_name(tensor(inputs[0])).shape
             size, shape = self._name(f"{old.name}/size"), known[1:]
@@ -191,12 +192,15 @@ class _Arrays:
         yield node(at["zeros"], "Fill", [at["sizes"], at["value"]], T=kind)
         yield node(name, "ConcatV2", [stacked, at["zeros"], axis], T=kind, N=2)
 
-    def _shape(self, name: str) -> tf.TensorShape:
-        """The shape of items that a tensor states, unknown where it is no constant."""
-        value = node_defs.fold_constant(self._index, tensor(name))
-        if value is None or not value.ndim:
-            return tf.TensorShape(None)
-        return tf.TensorShape([None if width < 0 else int(width) for width in value])
+    def _shape(self, stated: str, begin: str) -> tf.TensorShape:
+        """The shape of a list's items: that which a constant states, else that of the items written to it."""
+        value = node_defs.fold_constant(self._index, tensor(stated))
+        if value is not None and value.ndim:
+            return tf.TensorShape([None if width < 0 else int(width) for width in value])
+        members = (self._index.nodes[name] for name, other in self.begins.items() if other == begin)
+        items = [tensor(member.input[2]) for member in members if member.op == _WRITE]
+        shapes = [self._graph.shapes.get_tensor_by_name(name).shape for name in items]
+        return reduce(tf.TensorShape.most_specific_compatible_shape, shapes or [tf.TensorShape(None)])
 
     def _count(self, scope: str, source: str, size: str) -> Iterator[NodeDef]:
         """The first size of a tensor, as `size`."""

@@ -56,7 +56,8 @@ def lower_tflite(
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    lowered = tensor_lists.replace_lists(inference.drop_waits(_inline_lists(lowered, ends)), ends)
+    lowered = inference.copy_strides_into_loops(inference.drop_waits(_inline_lists(lowered, ends)))
+    lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = sign_bits.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))

@@ -30,6 +30,13 @@ Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc FindMklLayerNorm
     before:  sum = AddV2(Mean, epsilon); Rsqrt(sum)
     after:   sum = Sub(Mean, epsilon/negated); Rsqrt(sum)
 
+`copy_strides_into_loops`: gives a StridedSlice in a loop strides that are a constant. TensorFlow knows no
+rank of a slice whose strides come through an Enter, as in vectorized_map and TimeDistributed of Keras 3.
+Source: tensorflow v2.21.0 core/ops/array_ops.cc StridedSlice.
+
+    before:  strides = Enter(Const); y = StridedSlice(x, begin, end, strides)
+    after:   y/strides = Const(^strides); y = StridedSlice(x, begin, end, y/strides)
+
 `drop_waits`: removes the control inputs of nodes that have data inputs, in a graph without side effects.
 """
 
@@ -285,6 +292,25 @@ def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
             copy.input[0] = _negate_constant(index, split(original.input[0])[0], added)
         added[negated] = copy
     return negated
+
+
+def copy_strides_into_loops(graph: Graph) -> Graph:
+    """Copy the constant strides of each StridedSlice in a loop into the loop."""
+    index, changes, added = graph.index, {}, []
+    for node in graph.node:
+        if node.op != "StridedSlice":
+            continue
+        *others, strides = index.data_inputs(node)
+        source = _constant(index, strides)
+        if source is None or index.maker(strides, ["Identity"]).op != "Enter":
+            continue
+        # In the loop because it waits for what is there.
+        copied = copy_node(
+            source, name=unique(f"{node.name}/strides", index.nodes), inputs=[f"^{split(strides)[0]}"]
+        )
+        added.append(copied)
+        changes[node.name] = copy_node(node, inputs=[*map(reference, others), copied.name])
+    return replace_nodes(graph, changes, added)
 
 
 def drop_waits(graph: Graph) -> Graph:

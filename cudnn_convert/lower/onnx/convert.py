@@ -26,7 +26,8 @@ from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, unique
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, tensor, unique
+from cudnn_convert.graph.passes import inference, inlining
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, sign_bits, tensor_lists
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
@@ -155,7 +156,9 @@ def lower(
     known = {node.name for node in graph.node}
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
-    graph = tensor_lists.replace_lists(node_defs.Graph.of(graph), signature.tensors)
+    graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
+    graph = inference.copy_strides_into_loops(graph)
+    graph = tensor_lists.replace_lists(graph, signature.tensors)
     graph = sign_bits.replace_sign_bits(graph)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
@@ -166,6 +169,16 @@ def lower(
     handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
     model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=known)
     return finish.finish_model(model, recurrences, names=keys | outputs)
+
+
+def _inline_loops_of_unknown_rank(graph: node_defs.Graph, ends: Iterable[str]) -> node_defs.Graph:
+    """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank."""
+    stacks = [tensor(node.name) for node in graph.node if node.op == "TensorListStack"]
+    if all(graph.shapes.get_tensor_by_name(name).shape.rank is not None for name in stacks):
+        return graph
+    bodies = (node for function in graph.library.function for node in function.node_def)
+    around = {node.op for node in bodies if node.op.startswith("TensorList")}
+    return inlining.inline_functions(graph, ends, around=around) if around else graph
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
@@ -199,13 +212,13 @@ def _prepare(
     without = session.without_parameters(graph, recurrences, ends)
     nodes, outputs = {node.name: node for node in without.node}, {}
     numbers = {recurrence.node: number for number, recurrence in enumerate(recurrences)}
-    for key, tensor in signature.outputs.items():
+    for key, source in signature.outputs.items():
         name = unique("output", nodes)
-        op, k = split(tensor)
+        op, k = split(source)
         dtype = [*output_types(nodes[op])][k]
         # TensorFlow is asked where the node does not say it.
-        dtype = dtype or without.shapes.get_tensor_by_name(tensor).dtype.as_datatype_enum
-        nodes[name] = node_defs.identity(name, tensor, dtype)
+        dtype = dtype or without.shapes.get_tensor_by_name(source).dtype.as_datatype_enum
+        nodes[name] = node_defs.identity(name, source, dtype)
         outputs[f"{name}:0"] = key
     own = node_defs.strip_devices(node_defs.Graph(without, nodes.values()))
     for node in own.node:
