@@ -260,3 +260,35 @@ def test_nodes_with_inputs_wait_for_nothing_more() -> None:
         "y": ["x", "k"],
         "all": ["^y", "^k"],
     }
+
+
+@pytest.fixture
+def loops_of_tensorflow_1() -> Any:
+    v1.disable_control_flow_v2()
+    yield
+    v1.enable_control_flow_v2()
+
+
+@pytest.mark.usefixtures("loops_of_tensorflow_1")
+def test_a_slice_in_a_loop_has_strides_that_are_a_constant() -> None:
+    """TensorFlow knows the rank of the slice then; one whose strides are no constant stays as it is."""
+    with drawing() as graph:
+        x, other = v1.placeholder("float32", [None, 2, 3], "x"), v1.placeholder("int32", [1], "other")
+        fixed = tf.constant([1])
+
+        def body(k: Any, total: Any) -> Any:
+            ends = tf.reshape(k, [1]), tf.reshape(k + 1, [1])
+            first = tf.strided_slice(x, *ends, tf.identity(fixed), shrink_axis_mask=1, name="first")
+            return k + 1, total + first + tf.strided_slice(x, *ends, other, name="second")[0]
+
+        shapes = [tf.TensorShape([]), tf.TensorShape(None)]
+        tf.identity(tf.while_loop(lambda k, _: k < 2, body, [0, tf.zeros([2, 3])], shapes)[1], "out")
+    source = node_defs.Graph(graph.as_graph_def())
+    copied = inference.copy_strides_into_loops(source)
+    shapes_by_name = {
+        name: (source.shapes.get_tensor_by_name(name).shape, copied.shapes.get_tensor_by_name(name).shape)
+        for name in ("while/first:0", "while/second:0")
+    }
+    assert [shape.rank for pair in shapes_by_name.values() for shape in pair] == [None, 2, None, None]
+    feeds = {"x": np.stack([X[0], X[0] * 3]), "other": [1]}
+    np.testing.assert_array_equal(answer(copied.definition, **feeds), answer(graph.as_graph_def(), **feeds))
