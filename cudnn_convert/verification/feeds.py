@@ -123,10 +123,10 @@ _CARRIERS: Final = frozenset(
 )
 _TRIES: Final = 64
 #: Ops that leave fewer steps than they take. Source: tensorflow v2.21.0 core/ops/nn_ops.cc, spectral_ops.cc.
-_SHORTEN: Final = frozenset(
-    "Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ExtractImagePatches RFFT FFT "
-    "AudioSpectrogram".split()
+_WINDOWS: Final = frozenset(
+    "Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ExtractImagePatches".split()
 )
+_SHORTEN: Final = _WINDOWS | {"RFFT", "FFT", "AudioSpectrogram"}
 #: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
 _LONGER: Final = (8, 64, 512)
 #: How well feeds fit a model, worst first: it refuses them; no recurrence sees a step; it runs; recurrences
@@ -195,11 +195,19 @@ def _generate(
         ]
         return [fed[0] | _beginnings(plan, fed[0]), *fed[1:]]
 
+    windows = _Windows(plan)
+
+    def measure(feed: Mapping[str, Array]) -> list[tuple[int, int]]:
+        windows.require_filled(feed)
+        return _sizes(plan, source, feed)
+
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     for group in _groups_of_sizes(plan, seen, kinds):
         for pairs in group:
             tries = (draw_feeds(roles, pairs) for roles in _assignments(tensors))
-            rank, feeds, failure = _choose_accepted(plan, source, tries, pairs, failure, count=len(kinds[-1]))
+            rank, feeds, failure = _choose_accepted(
+                plan, tries, pairs, failure, measure=measure, count=len(kinds[-1])
+            )
             best = max(best, (rank, feeds), key=itemgetter(0))
             if best[0] == _RIGHT_BATCH:
                 return best[1]
@@ -273,12 +281,8 @@ def _groups_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iter
     for share in shares:
         yield [tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds]
         yield [tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds]
-    for times in _LONGER if _shortens(plan) else ():
+    for times in _LONGER if any(node.op in _SHORTEN for node in plan.graph.node) else ():
         yield [tuple((time * times, batch) for time, batch in pairs) for pairs in kinds]
-
-
-def _shortens(plan: Plan) -> bool:
-    return any(node.op in _SHORTEN for node in plan.graph.node)
 
 
 def _multiple(size: int, share: int) -> int:
@@ -288,23 +292,22 @@ def _multiple(size: int, share: int) -> int:
 
 def _choose_accepted(
     plan: Plan,
-    source: Source,
     tries: Iterable[list[dict[str, Array]]],
     pairs: Sizes,
     failure: str,
     *,
+    measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
     count: int,
 ) -> tuple[int, list[dict[str, Array]], str]:
     """The best rank that feeds have, the first feeds of that rank, and why the last ones refused were.
 
-    Recurrences must see a step of each of the first `count` feeds.
+    `measure` gives the (time, batch) that recurrences see of a feed. They must see a step of each of the
+    first `count` feeds.
     """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     for feeds in tries:
         try:
-            for feed in feeds if _shortens(plan) else ():
-                _require_filled_windows(plan, feed)
-            seen_sizes = [_sizes(plan, source, feed) for feed in feeds]
+            seen_sizes = [measure(feed) for feed in feeds]
         except tf.errors.ResourceExhaustedError as error:
             expected = "one that runs in the memory that is here"
             reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
@@ -331,18 +334,44 @@ def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Si
     )
 
 
-def _require_filled_windows(plan: Plan, feed: Mapping[str, Array]) -> None:
-    """Raises ValueError where a window would take or give nothing, as far as shapes are static."""
-    inputs = {
-        name: node_defs.placeholder(name, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
-        for name, value in ((split(key)[0], value) for key, value in feed.items())
-        if value.dtype != object
-    }
-    graph = node_defs.import_graph(node_defs.replace_nodes(plan.graph, inputs))
-    for op in graph.get_operations():
-        shapes = (value.shape for value in (*op.inputs, *op.outputs))
-        if op.type in _SHORTEN and any(0 in shape.as_list() for shape in shapes if shape.rank is not None):
-            raise ValueError(f"{op.name} ({op.type}) would find nothing in its window")
+class _Windows:
+    """The convolutions and pools of a plan's graph, and what they read."""
+
+    def __init__(self, plan: Plan) -> None:
+        graph = node_defs.Graph.of(plan.graph)
+        self._ops = [node.name for node in graph.node if node.op in _WINDOWS]
+        self._graph = node_defs.prune(graph, [f"{name}:0" for name in self._ops])
+        #: Why inputs of these shapes are refused, or None.
+        self._known: dict[tuple[Any, ...], str | None] = {}
+
+    def require_filled(self, feed: Mapping[str, Array]) -> None:
+        """Raises ValueError where a window would take or give nothing, as far as shapes are static."""
+        inputs = {
+            name: value
+            for name, value in ((split(key)[0], value) for key, value in feed.items())
+            if name in self._graph.index.nodes and value.dtype != object
+        }
+        key = tuple((name, value.shape) for name, value in inputs.items())
+        if key not in self._known:
+            self._known[key] = self._find_empty(inputs) if self._ops else None
+        if (reason := self._known[key]) is not None:
+            raise ValueError(reason)
+
+    def _find_empty(self, inputs: Mapping[str, Array]) -> str | None:
+        changes = {
+            name: node_defs.placeholder(name, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
+            for name, value in inputs.items()
+        }
+        try:
+            graph = node_defs.import_graph(node_defs.replace_nodes(self._graph, changes))
+        except ValueError as cause:
+            return first_line(cause)
+        for name in self._ops:
+            op = graph.get_operation_by_name(name)
+            shapes = (value.shape for value in (*op.inputs, *op.outputs))
+            if any(0 in shape.as_list() for shape in shapes if shape.rank is not None):
+                return f"{name} ({op.type}) would find nothing in its window"
+        return None
 
 
 def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.graphs import BLOB, INPUTS, drawing, lstm, model, placeholder, resource, variable
+from support.graphs import BLOB, INPUTS, UNITS, drawing, lstm, model, placeholder, resource, variable
 from support.keras3_samples import exported
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, UsageError
@@ -128,6 +128,85 @@ def refused(build: Callable[[], Any]) -> tuple[str, ...]:
     with pytest.raises(UnsupportedModelError) as caught:
         generated(build)
     return caught.value.reasons
+
+
+def with_lengths(x: Any) -> Any:
+    """A recurrence whose rows have lengths."""
+    zeros = tf.zeros([1, tf.shape(x)[1], UNITS])
+    lengths = placeholder("lengths", (None,), tf.int32)
+    return tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=zeros,
+        input_c=zeros,
+        params=variable("blob", BLOB.shape),
+        sequence_lengths=lengths,
+        is_training=False,
+        name="rnn",
+    ).output
+
+
+def pooled(x: Any) -> Any:
+    """A pool of two steps, [batch, steps, width], and what is left of them, time-major."""
+    left = tf.nn.max_pool1d(tf.nn.conv1d(x, tf.ones([3, INPUTS, INPUTS]), 1, "VALID"), 2, 2, "VALID")
+    return rnn(tf.transpose(left, [1, 0, 2]))
+
+
+def spectral(x: Any) -> Any:
+    """Frames of 8 samples, 4 apart, of which the first frequencies are kept."""
+    frames = tf.signal.frame(x, 8, 4)
+    return rnn(tf.transpose(tf.abs(tf.signal.rfft(frames))[:, :, :INPUTS], [1, 0, 2]))
+
+
+def generated_with_more(build: Callable[[], Any]) -> list[dict[str, np.ndarray]]:
+    made = planned(build)
+    with graph_judge.open_source(made) as judge:
+        return feeds.generate(made, judge, seed=5, more=[(1, 2)])
+
+
+def test_a_window_is_filled_and_its_batch_is_right() -> None:
+    """One step is less than a convolution takes, so the feed of one step is left out."""
+    found = generated_with_more(lambda: pooled(placeholder("x")))
+    assert [feed["x:0"].shape for feed in found] == [(3, 17, INPUTS), (2, 9, INPUTS)]
+    wide = planned(lambda: rnn(tf.transpose(tf.nn.avg_pool1d(placeholder("x"), 20, 20, "VALID"), [1, 0, 2])))
+    with graph_judge.open_source(wide) as judge:
+        found = feeds.generate(wide, judge, seed=5)
+    assert [feed["x:0"].shape for feed in found] == [(3, 136, INPUTS), (2, 72, INPUTS)]
+    windows = feeds._Windows(wide)
+    for shape, message in (((3, 17, INPUTS), "."), ((0, 20, INPUTS), "would find nothing in its window")):
+        with pytest.raises(ValueError, match=message):
+            windows.require_filled({"x:0": np.zeros(shape, np.float32)})
+    windows.require_filled({"x:0": np.zeros((3, 20, INPUTS), np.float32)})
+
+
+def test_frames_are_long_enough_for_a_step() -> None:
+    """9 samples give one frame, 1 none: that is no reason to leave the feed out, but where frames are longer."""
+    found = generated_with_more(lambda: spectral(placeholder("x", (None, None))))
+    assert [feed["x:0"].shape for feed in found] == [(3, 17), (2, 9), (2, 1)]
+    found = generated_with_more(lambda: spectral(placeholder("x", (None, None))[:, 8:]))
+    assert [feed["x:0"].shape for feed in found] == [(3, 136), (2, 72), (2, 8)]
+
+
+def test_the_right_batch_comes_before_more_sizes() -> None:
+    """One step is too few for two of the best: time and batch exchanged would do, for as many steps as rows."""
+
+    def build() -> Any:
+        y = with_lengths(tf.transpose(placeholder("x"), [1, 0, 2]))
+        return tf.math.top_k(tf.reduce_sum(tf.transpose(y, [1, 0, 2]), 2), 2)[0]
+
+    found = generated_with_more(build)
+    assert [(feed["x:0"].shape, feed["lengths:0"].size) for feed in found] == [
+        ((3, 17, INPUTS), 3),
+        ((2, 9, INPUTS), 2),
+    ]
+
+
+def test_lengths_beyond_the_steps_are_refused() -> None:
+    made = planned(lambda: with_lengths(placeholder("x")))
+    with (
+        graph_judge.open_source(made) as judge,
+        pytest.raises(tf.errors.OpError, match="expected 0 to 4 steps"),
+    ):
+        judge.run({"x:0": np.ones((4, 2, INPUTS), np.float32), "lengths:0": [5, 1]}, ["scores:0"])
 
 
 def test_what_cannot_be_made_up_is_asked_for_all_at_once() -> None:
