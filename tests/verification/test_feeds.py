@@ -179,7 +179,7 @@ def test_a_window_is_filled_and_its_batch_is_right() -> None:
 
 
 def test_frames_are_long_enough_for_a_step() -> None:
-    """9 samples give one frame, 1 none: that is no reason to leave the feed out, but where frames are longer."""
+    """Of further sizes, one may leave no frame; of the usual ones, none may."""
     found = generated_with_more(lambda: spectral(placeholder("x", (None, None))))
     assert [feed["x:0"].shape for feed in found] == [(3, 17), (2, 9), (2, 1)]
     found = generated_with_more(lambda: spectral(placeholder("x", (None, None))[:, 8:]))
@@ -187,7 +187,7 @@ def test_frames_are_long_enough_for_a_step() -> None:
 
 
 def test_the_right_batch_comes_before_more_sizes() -> None:
-    """One step is too few for two of the best: time and batch exchanged would do, for as many steps as rows."""
+    """One step is too few for the two best; time and batch exchanged would do for all sizes."""
 
     def build() -> Any:
         y = with_lengths(tf.transpose(placeholder("x"), [1, 0, 2]))
@@ -202,11 +202,11 @@ def test_the_right_batch_comes_before_more_sizes() -> None:
 
 def test_lengths_beyond_the_steps_are_refused() -> None:
     made = planned(lambda: with_lengths(placeholder("x")))
-    with (
-        graph_judge.open_source(made) as judge,
-        pytest.raises(tf.errors.OpError, match="expected 0 to 4 steps"),
-    ):
-        judge.run({"x:0": np.ones((4, 2, INPUTS), np.float32), "lengths:0": [5, 1]}, ["scores:0"])
+    feed = {"x:0": np.ones((4, 2, INPUTS), np.float32), "lengths:0": np.array([5, 1], np.int32)}
+    with graph_judge.open_source(made) as judge:
+        with pytest.raises(tf.errors.OpError, match="expected 0 to 4 steps, found 1 to 5"):
+            judge.run(feed, ["scores:0"])
+        judge.run({**feed, "lengths:0": np.array([4, 0], np.int32)}, ["scores:0"])
 
 
 def test_what_cannot_be_made_up_is_asked_for_all_at_once() -> None:
