@@ -3,7 +3,7 @@
 * block_lstm   : Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
 * tensor_lists : Replaces TensorLists of loops by TensorArrays, which the next step converts.
 * tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
-* sign_bits    : Replaces tests of a float's sign bit by comparisons, for ONNX and TensorFlow Lite.
+* missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.

@@ -49,7 +49,7 @@ ALLOWED = {
     "compat": "private model weights lower.tensorflow",
     "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
     "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm lower.search "
-    "lower.sign_bits lower.tensor_lists",
+    "lower.missing_ops lower.tensor_lists",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
     "artifacts": "errors formats context storage model graph recurrences keras keras.config read",

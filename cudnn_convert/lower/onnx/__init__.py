@@ -9,6 +9,6 @@
 * tf2onnx_private  : Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
 
 May import: version, errors, model, weights, graph, graph.passes, recurrences, lower.block_lstm,
-lower.search, lower.sign_bits, lower.tensor_lists.
+lower.search, lower.missing_ops, lower.tensor_lists.
 Entry: `convert.lower` for a graph, `finish.lower` for one recurrence.
 """

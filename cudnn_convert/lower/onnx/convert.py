@@ -29,7 +29,7 @@ from cudnn_convert.graph import node_defs, ops, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, tensor, unique
 from cudnn_convert.graph.passes import inference, inlining
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
-from cudnn_convert.lower import block_lstm, sign_bits, tensor_lists
+from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
 from cudnn_convert.model import Mode, Recurrence, Signature
 from cudnn_convert.weights import layouts, lazy
@@ -159,7 +159,7 @@ def lower(
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
     graph = inference.copy_strides_into_loops(graph)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
-    graph = sign_bits.replace_sign_bits(graph)
+    graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
 

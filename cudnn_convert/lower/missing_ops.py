@@ -1,0 +1,129 @@
+"""Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
+
+`replace_sign_bits`: comparisons in place of a test of a float's sign bit, which Keras 3 makes in argmax and
+argmin to order -0 before 0. Neither format has a Bitcast of floats. The reciprocal of -0 is -infinity; a NaN
+counts as positive, whatever its sign bit.
+Source: keras v3.15.1 src/backend/tensorflow/numpy.py signbit, argmax.
+
+    before:  bits = Bitcast(x); sign = BitwiseAnd(bits, int32.min); negative = Less(sign, 0)
+    after:   negative = LogicalOr(Less(x, 0), Less(Reciprocal(x), 0))
+
+`replace_spectra`: products with the matrices of a discrete Fourier transform, for ONNX, which has no complex
+numbers. An RFFT takes the first n values of the last axis, and gives n/2 + 1 frequencies.
+Source: tensorflow v2.21.0 core/ops/spectral_ops.cc RFFT, core/kernels/fft_ops.cc.
+
+    before:  f = RFFT(x, [n]); real = Real(f); size = ComplexAbs(f)
+    after:   real = x @ cosines; size = Sqrt(Square(x @ cosines) + Square(x @ sines))
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
+
+
+def replace_sign_bits(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each such comparison; what it no longer reads stays for other readers."""
+    if not any(node.op == "Bitcast" for node in graph.node):
+        return graph
+    taken = {node.name for node in graph.node}
+    changes, added = {}, list[NodeDef]()
+    for node in graph.node:
+        if (source := _find_float(graph.index, node)) is None:
+            continue
+        name, kind = source
+        names = {part: claim(f"{node.name}/{part}", taken) for part in ("zero", "less", "inverse", "below")}
+        added += [
+            node_defs.node(names["zero"], "ZerosLike", [name], T=kind),
+            node_defs.node(names["less"], "Less", [name, names["zero"]], T=kind),
+            node_defs.node(names["inverse"], "Reciprocal", [name], T=kind),
+            node_defs.node(names["below"], "Less", [names["inverse"], names["zero"]], T=kind),
+        ]
+        changes[node.name] = node_defs.node(node.name, "LogicalOr", [names["less"], names["below"]])
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
+    """The tensor whose sign bit a node tests, and its type; None if it tests none."""
+    if node.op != "Less":
+        return None
+    bits, zero = index.data_inputs(node)
+    masked = index.nodes[split(bits)[0]]
+    if masked.op != "BitwiseAnd" or node_defs.fold_scalar(index, zero) != 0:
+        return None
+    cast, mask = index.data_inputs(masked)
+    maker = index.nodes[split(cast)[0]]
+    if maker.op != "Bitcast":
+        return None
+    kind, whole = tf.as_dtype(maker.attr["T"].type), tf.as_dtype(maker.attr["type"].type)
+    if not kind.is_floating or whole.is_unsigned or kind.size != whole.size:
+        return None
+    lowest = np.iinfo(whole.as_numpy_dtype).min
+    return (reference(maker.input[0]), kind) if node_defs.fold_scalar(index, mask) == lowest else None
+
+
+#: What takes apart complex numbers.
+_PARTS: Final = frozenset({"Real", "Imag", "ComplexAbs"})
+
+
+def replace_spectra(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each RFFT outside loops whose length is constant and of which only parts are read."""
+    if not any(node.op == "RFFT" for node in graph.node):
+        return graph
+    frames = control_flow.frames(graph.index)
+    taken = {node.name for node in graph.node}
+    changes, added = {}, list[NodeDef]()
+    for node in graph.node:
+        if node.op != "RFFT" or frames.get(node.name):
+            continue
+        readers = list(graph.index.consumers(node.name))
+        matrices = _fourier_matrices(graph, node)
+        if matrices is None or any(reader.op not in _PARTS for reader in readers):
+            continue
+        kind, source = _real_type(node), node.input[0]
+        names = [claim(f"{node.name}/{name}", taken) for name in ("cosines", "sines")]
+        added += map(node_defs.constant, names, matrices)
+        for reader in readers:
+            if reader.op == "ComplexAbs":
+                *steps, changes[reader.name] = _absolute(reader.name, source, names, kind, taken)
+                added += steps
+            else:
+                inputs = [source, names[reader.op == "Imag"]]
+                changes[reader.name] = node_defs.node(reader.name, "BatchMatMulV2", inputs, T=kind)
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _real_type(node: NodeDef) -> tf.DType:
+    """The type of an RFFT's input; TensorFlow 1 has no attribute for it."""
+    return tf.as_dtype(node.attr["Treal"].type) if "Treal" in node.attr else tf.float32
+
+
+def _fourier_matrices(graph: node_defs.Graph, node: NodeDef) -> tuple[np.ndarray, np.ndarray] | None:
+    """The matrices `[width, n/2 + 1]` of both parts; None where a size is not known."""
+    shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
+    length = node_defs.fold_scalar(graph.index, tensor(node.input[1]))
+    if shape.rank is None or shape.rank < 2 or shape[-1] is None or not length or shape[-1] < length:
+        return None
+    turns = np.outer(np.arange(length), np.arange(length // 2 + 1)) % length * (2 * np.pi / length)
+    unread = [(0, shape[-1] - length), (0, 0)]
+    dtype = _real_type(node).as_numpy_dtype
+    cosines, sines = (np.pad(part, unread).astype(dtype) for part in (np.cos(turns), -np.sin(turns)))
+    return cosines, sines
+
+
+def _absolute(
+    name: str, source: str, matrices: list[str], kind: tf.DType, taken: set[str]
+) -> Iterator[NodeDef]:
+    squares = []
+    for part, matrix in zip(("real", "imag"), matrices, strict=True):
+        product, square = claim(f"{name}/{part}", taken), claim(f"{name}/{part}_square", taken)
+        yield node_defs.node(product, "BatchMatMulV2", [source, matrix], T=kind)
+        yield node_defs.node(square, "Square", [product], T=kind)
+        squares.append(square)
+    total = claim(f"{name}/sum", taken)
+    yield node_defs.node(total, "AddV2", squares, T=kind)
+    yield node_defs.node(name, "Sqrt", [total], T=kind)

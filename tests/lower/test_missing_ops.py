@@ -1,0 +1,150 @@
+"""What stands in the place of sign bits and spectra answers as they did; other uses of both stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.lower.missing_ops import replace_sign_bits, replace_spectra
+from cudnn_convert.lower.onnx import convert
+from cudnn_convert.lower.tflite import lower_tflite
+from cudnn_convert.model import Signature
+
+v1 = tf.compat.v1
+TINY = np.finfo(np.float32).smallest_subnormal
+X = np.array([[-0.0, 0.0, -1.5, 2.0], [np.inf, -np.inf, TINY, -TINY]], np.float32)
+
+
+def negative(x: Any, whole: tf.DType = tf.int32, mask: int | None = None) -> Any:
+    mask = whole.min if mask is None else mask
+    return tf.bitcast(x, whole) & tf.constant(mask, whole) < 0
+
+
+def drawn(test: Any, dtype: str = "float32") -> tf.Graph:
+    with tf.Graph().as_default() as graph:
+        tf.identity(test(v1.placeholder(dtype, [None, None], "x")), "y")
+    return graph
+
+
+def answer(graph: Any, x: Any) -> Any:
+    with tf.Graph().as_default() as imported, v1.Session(graph=imported) as session:
+        tf.import_graph_def(graph, name="")
+        return session.run("y:0", {"x:0": x})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "whole"), [("float32", tf.int32), ("half", tf.int16), ("double", tf.int64)]
+)
+def test_each_float_is_as_negative_as_its_bit_says(dtype: str, whole: Any) -> None:
+    source = drawn(lambda x: negative(x, whole), dtype).as_graph_def()
+    replaced = replace_sign_bits(node_defs.Graph(source)).definition
+    assert {node.name: node.op for node in replaced.node}["Less"] == "LogicalOr"
+    x = X.astype(np.dtype(dtype))
+    np.testing.assert_array_equal(answer(replaced, x), np.signbit(x))
+    np.testing.assert_array_equal(answer(source, x), np.signbit(x))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda x: negative(x, mask=1),
+        lambda x: tf.bitcast(x, tf.int32) & tf.int32.min < -1,
+        lambda x: tf.bitcast(tf.bitcast(x, tf.uint32), tf.int32) & tf.int32.min < 0,
+        lambda x: tf.bitcast(x, tf.uint32) & np.uint32(0) < 0,
+        lambda x: tf.bitcast(x, tf.int32) < 0,
+        lambda x: tf.bitcast(x[..., None] * [1.0, 1.0], tf.int64) & tf.int64.min < 0,
+    ],
+    ids=["mask", "bound", "whole", "unsigned", "no_mask", "wider"],
+)
+def test_other_bits_stay(test: Any) -> None:
+    graph = node_defs.Graph(drawn(test).as_graph_def())
+    assert replace_sign_bits(graph).node == graph.node
+
+
+def best(x: Any) -> Any:
+    """As argmax of Keras 3: of two zeros the positive one."""
+    is_negative_zero = tf.equal(x, 0.0) & negative(x)
+    return tf.argmax(tf.where(is_negative_zero, -np.finfo(np.float32).tiny, x), -1, output_type=tf.int32)
+
+
+def test_argmax_of_keras_in_both_formats() -> None:
+    source = drawn(best).as_graph_def()
+    model = convert.lower(source, Signature({"x": "x:0"}, {"y": "y:0"}), [], opset=17).model
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    lite = lower_tflite(source, [], {}, ends=["x:0", "y:0"]).graph
+    x = X[:1, :3]
+    assert answer(source, x).tolist() == [1]
+    np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], [1])
+    np.testing.assert_array_equal(answer(lite, x), [1])
+
+
+def spectra(x: Any, length: Any) -> Any:
+    """The parts of a spectrum, one beside the other."""
+    numbers = tf.raw_ops.RFFT(
+        input=x,
+        fft_length=tf.reshape(length, [1]),
+        Tcomplex=tf.complex128 if x.dtype == tf.float64 else tf.complex64,
+    )
+    parts = [tf.math.real(numbers), tf.math.imag(numbers), tf.raw_ops.ComplexAbs(x=numbers, Tout=x.dtype)]
+    return tf.concat(parts, -1)
+
+
+def drawn_frames(dtype: str, width: int | None, build: Any) -> tf.Graph:
+    with tf.Graph().as_default() as graph:
+        tf.identity(build(v1.placeholder(dtype, [None, None, width], "x")), "y")
+    return graph
+
+
+@pytest.mark.parametrize("length", [12, 8, 7, 1])
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 2e-6), ("float64", 1e-14)])
+def test_parts_of_a_spectrum_are_products(dtype: str, bound: float, length: int) -> None:
+    source = drawn_frames(dtype, 12, lambda x: spectra(x, length)).as_graph_def()
+    old = source.__class__.FromString(source.SerializeToString())
+    for node in old.node:  # as TensorFlow 1 writes it
+        node.attr.pop("Treal", None) if node.op == "RFFT" and dtype == "float32" else None
+    replaced = replace_spectra(node_defs.Graph(old))
+    replaced = node_defs.prune(replaced, ["y:0"]).definition
+    assert not {node.op for node in replaced.node} & {"RFFT", "Real", "Imag", "ComplexAbs"}
+    assert all(value.WhichOneof("value") for node in replaced.node for value in node.attr.values())
+    x = np.random.default_rng(length).standard_normal((3, 2, 12)).astype(dtype)
+    numbers = np.fft.rfft(x[..., :length].astype(np.float64))
+    expected = np.concatenate([numbers.real, numbers.imag, np.abs(numbers)], -1)
+    np.testing.assert_allclose(answer(replaced, x), expected, rtol=0, atol=bound * length)
+    if dtype == "float32":
+        model = convert.lower(source, Signature({"x": "x:0"}, {"y": "y:0"}), [], opset=17).model
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        np.testing.assert_allclose(session.run(["y"], {"x": x})[0], expected, rtol=0, atol=bound * length)
+
+
+def in_a_loop(x: Any) -> Any:
+    v1.disable_control_flow_v2()
+    try:
+        return v1.while_loop(
+            lambda k, _: k < 2,
+            lambda k, y: (k + 1, y + spectra(x, 8)[..., :1]),
+            [0, tf.zeros_like(x)[..., :1]],
+        )[1]
+    finally:
+        v1.enable_control_flow_v2()
+
+
+@pytest.mark.parametrize(
+    ("width", "build"),
+    [
+        (12, lambda x: spectra(x, tf.shape(x)[0])),
+        (None, lambda x: spectra(x, 8)),
+        (6, lambda x: spectra(x, 8)),
+        (12, lambda x: spectra(x[0, 0], 8)),
+        (12, lambda x: tf.math.angle(tf.signal.rfft(x))),
+        (12, in_a_loop),
+    ],
+    ids=["length", "width", "narrow", "vector", "complex", "loop"],
+)
+def test_other_spectra_stay(width: int | None, build: Any) -> None:
+    graph = node_defs.Graph(drawn_frames("float32", width, build).as_graph_def())
+    assert [node.op for node in replace_spectra(graph).node] == [node.op for node in graph.node]
