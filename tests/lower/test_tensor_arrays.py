@@ -14,6 +14,8 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.graph.passes.inference import drop_waits
 from cudnn_convert.lower.tensor_arrays import replace_arrays
 
+# Arrays have handles and flows in loops of TensorFlow 1 alone.
+pytestmark = pytest.mark.usefixtures("v1_control_flow")
 v1 = tf.compat.v1
 X = np.random.default_rng(5).standard_normal((4, 3, 2)).astype(np.float32)
 OPEN = (None, None, None)
@@ -133,14 +135,6 @@ BUILDS = (
     *(each_item, several_types, one_loop_in_another, backwards, more_and_more, in_a_branch),
     *(some_items, read_in_any_order, numbers, read_alone),
 )
-
-
-@pytest.fixture(autouse=True)
-def loops_of_tensorflow_1() -> Any:
-    """Arrays have handles and flows in such loops alone."""
-    v1.disable_control_flow_v2()
-    yield
-    v1.enable_control_flow_v2()
 
 
 def built(build: Callable[[Any], Any], shape: Any = STEPS) -> node_defs.Graph:

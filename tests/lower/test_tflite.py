@@ -159,14 +159,7 @@ def lite_answers(graph: Any, given: dict[str, Any], wanted: list[str]) -> list[A
     return [run.get_tensor(detail["index"]) for detail in run.get_output_details()]
 
 
-@pytest.fixture
-def loops_of_tensorflow_1() -> Any:
-    v1.disable_control_flow_v2()
-    yield
-    v1.enable_control_flow_v2()
-
-
-@pytest.mark.usefixtures("loops_of_tensorflow_1")
+@pytest.mark.usefixtures("v1_control_flow")
 def test_ends_of_loops_and_branches_are_outputs() -> None:
     with tf.Graph().as_default() as graph:
         a = v1.placeholder("float32", [None, 2], "a")
@@ -186,7 +179,7 @@ def test_ends_of_loops_and_branches_are_outputs() -> None:
         np.testing.assert_allclose(answer, value, rtol=1e-6)
 
 
-@pytest.mark.usefixtures("loops_of_tensorflow_1")
+@pytest.mark.usefixtures("v1_control_flow")
 def test_a_variable_that_only_the_condition_reads_has_a_switch() -> None:
     def body(k: Any, total: Any, _: Any) -> Any:
         return k + 1, total + a, tf.reduce_sum(total) < 9
@@ -267,7 +260,7 @@ def test_new_axes_beside_several_open_sizes_are_inserted(cut: Any) -> None:
     np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
-@pytest.mark.usefixtures("loops_of_tensorflow_1")
+@pytest.mark.usefixtures("v1_control_flow")
 def test_a_new_axis_is_inserted_in_its_loop() -> None:
     def body(k: Any, total: Any) -> Any:
         return k + 1, total + (tf.transpose(a)[:, k:, None] * tf.ones([2]))[:, 0]
@@ -302,7 +295,7 @@ def test_lists_of_functions_are_rows_of_numbers() -> None:
     np.testing.assert_allclose(lite_answers(made, given, ["y:0"]), [expected], rtol=1e-6)
 
 
-@pytest.mark.usefixtures("loops_of_tensorflow_1")
+@pytest.mark.usefixtures("v1_control_flow")
 def test_a_squeeze_is_sliced_in_its_loop() -> None:
     def body(k: Any, total: Any) -> Any:
         return k + 1, total + tf.reduce_sum(tf.squeeze(tf.transpose(a, [1, 0, 2]), 2), 0)

@@ -262,14 +262,7 @@ def test_nodes_with_inputs_wait_for_nothing_more() -> None:
     }
 
 
-@pytest.fixture
-def loops_of_tensorflow_1() -> Any:
-    v1.disable_control_flow_v2()
-    yield
-    v1.enable_control_flow_v2()
-
-
-@pytest.mark.usefixtures("loops_of_tensorflow_1")
+@pytest.mark.usefixtures("v1_control_flow")
 def test_a_slice_in_a_loop_has_strides_that_are_a_constant() -> None:
     """TensorFlow knows the rank of the slice then; one whose strides are no constant stays as it is."""
     with drawing() as graph:
