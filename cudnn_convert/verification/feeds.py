@@ -129,9 +129,9 @@ _WINDOWS: Final = frozenset(
 _SHORTEN: Final = _WINDOWS | {"RFFT", "FFT", "AudioSpectrogram"}
 #: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
 _LONGER: Final = (8, 64, 512)
-#: How well feeds fit a model, worst first: it refuses them; no recurrence sees a step; it runs; recurrences
-#: see the steps that were meant; the batch.
-_REFUSED, _NO_STEPS, _ACCEPTED, _RIGHT_STEPS, _RIGHT_BATCH = range(5)
+#: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without
+#: recurrences is taken; it runs; recurrences see the steps that were meant; the batch.
+_REFUSED, _NO_STEPS, _UNREACHED, _ACCEPTED, _RIGHT_STEPS, _RIGHT_BATCH = range(6)
 #: A word that no vocabulary has.
 _UNKNOWN: Final = b"\xff"
 
@@ -205,9 +205,16 @@ def _generate(
     for group in _groups_of_sizes(plan, seen, kinds):
         for pairs in group:
             tries = (draw_feeds(roles, pairs) for roles in _assignments(tensors))
-            rank, feeds, failure = _choose_accepted(
-                plan, tries, pairs, failure, measure=measure, count=len(kinds[-1])
-            )
+            try:
+                rank, feeds, failure = _choose_accepted(
+                    plan, tries, pairs, failure, measure=measure, count=len(kinds[-1])
+                )
+            except tf.errors.ResourceExhaustedError as error:
+                if best[0] > _REFUSED:
+                    return best[1]
+                expected = "one that runs in the memory that is here"
+                reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
+                raise UnsupportedModelError(plan.model.path, [reason]) from error
             best = max(best, (rank, feeds), key=itemgetter(0))
             if best[0] == _RIGHT_BATCH:
                 return best[1]
@@ -302,16 +309,14 @@ def _choose_accepted(
     """The best rank that feeds have, the first feeds of that rank, and why the last ones refused were.
 
     `measure` gives the (time, batch) that recurrences see of a feed. They must see a step of each of the
-    first `count` feeds.
+    first `count` feeds. Raises ResourceExhaustedError.
     """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     for feeds in tries:
         try:
             seen_sizes = [measure(feed) for feed in feeds]
-        except tf.errors.ResourceExhaustedError as error:
-            expected = "one that runs in the memory that is here"
-            reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
-            raise UnsupportedModelError(plan.model.path, [reason]) from error
+        except tf.errors.ResourceExhaustedError:
+            raise
         except (tf.errors.OpError, ValueError) as error:
             failure = first_line(error)
             continue
@@ -323,15 +328,15 @@ def _choose_accepted(
 
 def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Sizes, count: int) -> int:
     """How well feeds fit: `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant."""
-    is_unseen = plan.recurrences and not any(seen_sizes)  # a branch is not taken
-    if is_unseen or any(time == 0 for sizes in seen_sizes[:count] for time, _ in sizes):
+    if plan.recurrences and not any(seen_sizes):
+        return _UNREACHED
+    if any(time == 0 for sizes in seen_sizes[:count] for time, _ in sizes):
         return _NO_STEPS
     both = list(zip(seen_sizes, pairs, strict=True))
     if all({batch for _, batch in sizes} <= {pair[1]} for sizes, pair in both):
         return _RIGHT_BATCH
-    return (
-        _RIGHT_STEPS if all({time for time, _ in sizes} <= {pair[0]} for sizes, pair in both) else _ACCEPTED
-    )
+    is_right = all({time for time, _ in sizes} <= {pair[0]} for sizes, pair in both)
+    return _RIGHT_STEPS if is_right else _ACCEPTED
 
 
 class _Windows:

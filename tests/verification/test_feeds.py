@@ -186,6 +186,22 @@ def test_frames_are_long_enough_for_a_step() -> None:
     assert [feed["x:0"].shape for feed in found] == [(3, 136), (2, 72), (2, 8)]
 
 
+def test_longer_inputs_may_need_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then those without a step do; where none runs at all, it is said."""
+    kept = [{"x:0": np.zeros((3, 17))}]
+    answers = [(feeds._NO_STEPS, kept, ""), (feeds._REFUSED, [], "no")]
+
+    def choose(*_: Any, **__: Any) -> Any:
+        if answers:
+            return answers.pop(0)
+        raise tf.errors.ResourceExhaustedError(None, None, "full")
+
+    monkeypatch.setattr(feeds, "_choose_accepted", choose)
+    assert generated_with_more(lambda: spectral(placeholder("x", (None, None)))) == kept
+    with pytest.raises(UnsupportedModelError, match="found one that needs more"):
+        generated_with_more(lambda: spectral(placeholder("x", (None, None))))
+
+
 def test_the_right_batch_comes_before_more_sizes() -> None:
     """One step is too few for the two best; time and batch exchanged would do for all sizes."""
 
