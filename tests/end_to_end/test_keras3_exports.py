@@ -48,11 +48,10 @@ BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat
 #: A step of training: it needs CudnnRNNBackpropV3, which nothing on a CPU stands for.
 TRAINING: Final = "train"
 _TABLE: Final = "table hash_table: expected none in the format"
-#: What a format refuses, by case, with the reason. In the loop that `vectorized_map` makes for
-#: TimeDistributed, tf2onnx loses a slice that a recurrence reads.
+#: What a format refuses, by case, with the reason.
 REFUSED: Final[dict[str, dict[str, str]]] = {
     "frozen": {"with_vocabulary": _TABLE},
-    "onnx": {"with_vocabulary": _TABLE, "time_distributed": "expected a graph that tf2onnx converts"},
+    "onnx": {"with_vocabulary": _TABLE},
     "tflite": {"with_vocabulary": _TABLE},
 }
 

@@ -26,7 +26,18 @@ from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, OUTPUTS, Index, split, tensor, unique
+from cudnn_convert.graph.index import (
+    INPUT,
+    INPUT_C,
+    INPUT_H,
+    LENGTHS,
+    OUTPUTS,
+    Index,
+    NodeDef,
+    split,
+    tensor,
+    unique,
+)
 from cudnn_convert.graph.passes import inference, inlining
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
@@ -172,13 +183,25 @@ def lower(
 
 
 def _inline_loops_of_unknown_rank(graph: node_defs.Graph, ends: Iterable[str]) -> node_defs.Graph:
-    """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank."""
+    """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank.
+
+    Not where a loop writes one item again and again, as layers of Keras that give their last step alone: each
+    item of a TensorArray is written once.
+    """
     stacks = [tensor(node.name) for node in graph.node if node.op == "TensorListStack"]
     if all(graph.shapes.get_tensor_by_name(name).shape.rank is not None for name in stacks):
         return graph
-    bodies = (node for function in graph.library.function for node in function.node_def)
-    around = {node.op for node in bodies if node.op.startswith("TensorList")}
-    return inlining.inline_functions(graph, ends, around=around) if around else graph
+    bodies = [function.node_def for function in graph.library.function]
+    around = {node.op for body in bodies for node in body if node.op.startswith("TensorList")}
+    if not around or any(map(_overwrites_an_item, bodies)):
+        return graph
+    return inlining.inline_functions(graph, ends, around=around)
+
+
+def _overwrites_an_item(body: Iterable[NodeDef]) -> bool:
+    nodes = {node.name: node for node in body}
+    indices = [node.input[1].partition(":")[0] for node in nodes.values() if node.op == "TensorListSetItem"]
+    return any(name in nodes and nodes[name].op == "Const" for name in indices)
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:
@@ -318,10 +341,11 @@ def _optimize(graph: Any) -> Any:
     there is one copy, for the case that a pass fails.
     """
     spare = copy.deepcopy(graph)
-    try:
-        return optimizer.optimize_graph(graph, catch_errors=False)
-    except Exception:  # noqa: BLE001 - whatever a pass may raise
-        return optimizer.optimize_graph(spare)
+    with tf2onnx_private.keep_transposes_outside():
+        try:
+            return optimizer.optimize_graph(graph, catch_errors=False)
+        except Exception:  # noqa: BLE001 - whatever a pass may raise
+            return optimizer.optimize_graph(spare)
 
 
 def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[Reason]:

@@ -2,7 +2,9 @@
 
 tf2onnx iterates sets of names and nodes in random order, and numbers names across all calls in a process. Of
 nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
-tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes).
+tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes). It moves a
+Transpose behind the only node that reads it, into a loop's body too, and loses the node's output there
+(tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from tf2onnx import tfonnx, utils
+from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.rewriter import loop_rewriter_base
 from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
 
@@ -90,6 +93,20 @@ def rewrite_from_within(graph: Any) -> Iterator[None]:
         changes.enter_context(
             _patch(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
         )
+        yield
+
+
+@contextmanager
+def keep_transposes_outside() -> Iterator[None]:
+    """Keep tf2onnx from moving a Transpose into a body, within the context. The caller holds the lock."""
+    move = TransposeOptimizer._handle_nhwc_tranpose
+
+    def move_within(optimizer: Any, transpose: Any) -> Any:
+        readers = transpose.graph.find_output_consumers(transpose.output[0])
+        is_inside = len(readers) == 1 and readers[0].graph is not transpose.graph
+        return False if is_inside else move(optimizer, transpose)
+
+    with _patch(TransposeOptimizer, "_handle_nhwc_tranpose", move_within):
         yield
 
 

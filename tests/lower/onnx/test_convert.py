@@ -25,6 +25,8 @@ from tf2onnx.graph import Graph
 from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.passes.inlining import inline_functions
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.lower.onnx.convert import lower
 from cudnn_convert.lower.onnx.walk import all_nodes
@@ -827,3 +829,45 @@ def test_a_projection_of_dependent_rows_is_refused() -> None:
     cells = (wrong.cells[0], (wrong.cells[1][0], spoiled))
     (reason,) = convert.refusals([right, dataclasses.replace(wrong, cells=cells)])
     assert reason.startswith("b: expected a projection of independent rows")
+
+
+def each_step(x: Any) -> Any:
+    """What TimeDistributed of Keras 3 makes of a layer; the loop alone reads the transposed input."""
+    kernel = tf.constant(np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32))
+    steps = tf.transpose(x, [1, 0, 2])
+    every = tf.vectorized_map(lambda k: tf.matmul(steps[k], kernel), tf.range(tf.shape(x)[1]))
+    return tf.transpose(every, [1, 0, 2])
+
+
+def each_picture(x: Any) -> Any:
+    kernel = tf.ones([2, 2, 1, 3])
+    steps = tf.transpose(x, [1, 0, 2])[..., None, None] * tf.ones([2, 1])
+    every = tf.vectorized_map(
+        lambda k: tf.nn.conv2d(steps[k], kernel, 1, "SAME"), tf.range(tf.shape(steps)[0])
+    )
+    return tf.reduce_sum(every, [3, 4])
+
+
+def the_last(x: Any) -> Any:
+    """The last item of a list of one, which each iteration writes anew, as Keras' layers read it."""
+    first = tf.TensorArray(tf.float32, 1)
+    loop = tf.while_loop(
+        lambda k, _: k < tf.shape(x)[1],
+        lambda k, kept: (k + 1, kept.write(0, x[:, k] * tf.cast(k, tf.float32))),
+        [0, first],
+    )
+    return loop[1].stack()[-1] + each_step(x)[:, 0, :3]
+
+
+@pytest.mark.parametrize("build", [each_step, each_picture, the_last], ids=lambda build: build.__name__)
+def test_loops_of_lists_of_unknown_rank(build: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
+    function = tf.function(build, autograph=False).get_concrete_function(
+        tf.TensorSpec([None, None, 3], name="x")
+    )
+    graph = inline_functions(
+        node_defs.Graph(function.graph.as_graph_def()), [function.inputs[0].name, function.outputs[0].name]
+    )
+    signature = Signature({"x": function.inputs[0].name}, {"y": function.outputs[0].name})
+    (found,) = session(lower(graph, signature, []).whole()).run(None, {"x": x})
+    np.testing.assert_allclose(found, function(tf.constant(x)), rtol=1e-5, atol=1e-5)
