@@ -57,9 +57,10 @@ def test_each_float_is_as_negative_as_its_bit_says(dtype: str, whole: Any) -> No
         lambda x: tf.bitcast(tf.bitcast(x, tf.uint32), tf.int32) & tf.int32.min < 0,
         lambda x: tf.bitcast(x, tf.uint32) & np.uint32(0) < 0,
         lambda x: tf.bitcast(x, tf.int32) < 0,
+        lambda x: tf.cast(x, tf.int32) & tf.int32.min < 0,
         lambda x: tf.bitcast(x[..., None] * [1.0, 1.0], tf.int64) & tf.int64.min < 0,
     ],
-    ids=["mask", "bound", "whole", "unsigned", "no_mask", "wider"],
+    ids=["mask", "bound", "whole", "unsigned", "no_mask", "cast", "wider"],
 )
 def test_other_bits_stay(test: Any) -> None:
     graph = node_defs.Graph(drawn(test).as_graph_def())
@@ -119,6 +120,17 @@ def test_parts_of_a_spectrum_are_products(dtype: str, bound: float, length: int)
         model = convert.lower(source, Signature({"x": "x:0"}, {"y": "y:0"}), [], opset=17).model
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         np.testing.assert_allclose(session.run(["y"], {"x": x})[0], expected, rtol=0, atol=bound * length)
+
+
+def test_a_spectrum_of_each_row() -> None:
+    with tf.Graph().as_default() as graph:
+        tf.identity(spectra(v1.placeholder("float32", [None, 12], "x"), 8), "y")
+    replaced = replace_spectra(node_defs.Graph(graph.as_graph_def())).definition
+    x = np.random.default_rng(0).standard_normal((3, 12)).astype(np.float32)
+    numbers = np.fft.rfft(x[:, :8])
+    expected = np.concatenate([numbers.real, numbers.imag, np.abs(numbers)], -1)
+    np.testing.assert_allclose(answer(replaced, x), expected, rtol=0, atol=2e-5)
+    assert "Real" not in {node.op for node in replaced.node}
 
 
 def in_a_loop(x: Any) -> Any:
