@@ -260,6 +260,24 @@ def test_new_axes_beside_several_open_sizes_are_inserted(cut: Any) -> None:
     np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
+def test_new_axes_that_the_converter_takes_stay() -> None:
+    """A Reshape may have one open size; of computed bounds nothing says which to leave out."""
+    with tf.Graph().as_default() as graph:
+        a, bounds = v1.placeholder("float32", [None, 3], "a"), v1.placeholder("int32", [3], "bounds")
+        tf.strided_slice(a, [0, 0, 0], [0, 0, 0], begin_mask=3, end_mask=3, new_axis_mask=4, name="one")
+        wide = v1.placeholder("float32", [None, None], "wide")
+        tf.strided_slice(wide, bounds, bounds, begin_mask=3, end_mask=3, new_axis_mask=4, name="computed")
+        odd = v1.placeholder("float32", None, "odd")
+        tf.strided_slice(odd, [0, 0], [0, 0], begin_mask=1, end_mask=1, new_axis_mask=2, name="unknown")
+    found = tflite._expand_slices(node_defs.Graph(graph.as_graph_def()))
+    kinds = {node.name: node.op for node in found.node}
+    assert (kinds["one"], kinds["computed"], kinds["unknown"]) == (
+        "StridedSlice",
+        "StridedSlice",
+        "ExpandDims",
+    )
+
+
 @pytest.mark.usefixtures("v1_control_flow")
 def test_a_new_axis_is_inserted_in_its_loop() -> None:
     def body(k: Any, total: Any) -> Any:
