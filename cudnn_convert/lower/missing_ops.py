@@ -27,7 +27,7 @@ from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, t
 
 
 def replace_sign_bits(graph: node_defs.Graph) -> node_defs.Graph:
-    """Replace each such comparison; what it no longer reads stays for other readers."""
+    """Replace each test of a float's sign bit; the nodes that it read stay."""
     if not any(node.op == "Bitcast" for node in graph.node):
         return graph
     taken = {node.name for node in graph.node}

@@ -25,7 +25,7 @@ import tensorflow as tf
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
-from cudnn_convert.graph.passes import inference
+from cudnn_convert.graph.passes import inference, inlining
 
 _FROM_TENSOR: Final = "TensorListFromTensor"
 _BEGINS: Final = frozenset({"TensorListReserve", _FROM_TENSOR})
@@ -37,6 +37,13 @@ _VARIANT: Final = tf.variant.as_datatype_enum
 _RESIZES: Final = "resize_if_index_out_of_bounds"
 
 
+def inline_loops(graph: Graph, outputs: Iterable[str]) -> Graph:
+    """Lay loops and branches flat that take lists."""
+    bodies = (node for function in graph.library.function for node in function.node_def)
+    around = {node.op for node in bodies if node.op.startswith("TensorList")}
+    return inlining.inline_functions(graph, outputs, around=around) if around else graph
+
+
 def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
     """Replace each list that only loops, branches, and reads and writes of items take.
 
@@ -44,7 +51,7 @@ def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
     """
     if not any(node.op in _BEGINS for node in graph.node):
         return graph
-    graph = node_defs.prune(inference.drop_waits(graph), outputs)
+    graph = node_defs.prune(inference.copy_strides_into_loops(inference.drop_waits(graph)), outputs)
     arrays = _Arrays(graph)
     nodes: list[NodeDef] = []
     for old in graph.node:

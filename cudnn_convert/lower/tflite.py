@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, session
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, split, tensor, unique
-from cudnn_convert.graph.passes import inference, inlining, tf1_ops
+from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_arrays, tensor_lists
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State, times
@@ -56,7 +56,8 @@ def lower_tflite(
     lowered = _lower(graph, recurrences, values, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    lowered = inference.copy_strides_into_loops(inference.drop_waits(_inline_lists(lowered, ends)))
+    # The converter knows lists of static shapes alone.
+    lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends))
     lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
@@ -108,13 +109,6 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
             inputs = [name, *node.input[INPUT + 1 :]]
             changes[node.name] = node_defs.copy_node(node, inputs=inputs)
     return node_defs.replace_nodes(graph, changes, added)
-
-
-def _inline_lists(graph: node_defs.Graph, ends: Sequence[str]) -> node_defs.Graph:
-    """Lay loops and branches flat that take lists: the converter knows lists of static shapes alone."""
-    bodies = (node for function in graph.library.function for node in function.node_def)
-    around = {node.op for node in bodies if node.op.startswith("TensorList")}
-    return inlining.inline_functions(graph, ends, around=around) if around else graph
 
 
 def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:

@@ -147,18 +147,18 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     with dropout count calls at inference too.
     """
     # A recurrence that goes on from where it was keeps to its own graph too.
-    states = {write.op for state in plan.states for write in state.state.writes}
-    states |= _unread_writes(plan, graph)
+    writes = {write.op for state in plan.states for write in state.state.writes}
+    writes |= _unread_writes(plan, graph)
     # What fills a table reads constants or one file that the source itself brings (graph.tables), whose path
     # is fed where tables are filled, and nowhere else.
     fills = {*plan.initializers} - Index(graph).ancestors(
-        [*(split(name)[0] for name in plan.signature.tensors), *states]
+        [*(split(name)[0] for name in plan.signature.tensors), *writes]
     )
 
     def is_known(node: Any, function: str) -> bool:
         if function:
             return False
-        return (node.name in states and node.op in ops.WRITES) or (
+        return (node.name in writes and node.op in ops.WRITES) or (
             node.name in fills and node.op in ops.FILLS
         )
 

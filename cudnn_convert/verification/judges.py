@@ -158,7 +158,7 @@ def computation(
         kind, cell = x.dtype, c
         x, h = (t if time_major else t.swapaxes(0, 1) for t in (x, h))
         c = (c if time_major else c.swapaxes(0, 1)) if is_lstm else np.zeros_like(h)
-        if lengths is not None and not ((lengths >= 0) & (lengths <= x.shape[0])).all():
+        if lengths is not None and not _are_within(lengths, x.shape[0]):
             actual = f"{lengths.min()} to {lengths.max()}"
             raise ValueError(f"sequence lengths: expected 0 to {x.shape[0]} steps, found {actual}")
         seen.append((x.shape[0], x.shape[1]))
@@ -184,6 +184,10 @@ def computation(
         return outputs
 
     return compute
+
+
+def _are_within(lengths: Array, steps: int) -> bool:
+    return bool(((lengths >= 0) & (lengths <= steps)).all())
 
 
 def _off(value: Array) -> Array:
@@ -347,7 +351,7 @@ class StandaloneJudge:
                         )
                         raise UsageError(f"{where}: {part.prefix + key}: {reason}")
             time, lengths = widths["time"], feed.get(single.signature.inputs.get("sequence_lengths", ""))
-            if lengths is not None and not ((lengths >= 0) & (lengths <= time)).all():
+            if lengths is not None and not _are_within(lengths, time):
                 reason = f"expected lengths of 0 to {time} steps, found {lengths.min()} to {lengths.max()}"
                 raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
 

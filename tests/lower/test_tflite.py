@@ -252,26 +252,26 @@ def test_new_axes_beside_several_open_sizes_are_inserted(cut: Any) -> None:
     with tf.Graph().as_default() as graph:
         a, n = v1.placeholder("float32", [None, None, None], "a"), v1.placeholder("int32", [], "n")
         tf.identity(cut(tf.transpose(a, [1, 0, 2]), n), "y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "n:0", "y:0"]).graph
-    assert not any(node.attr["new_axis_mask"].i for node in made.node)
+    lowered = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "n:0", "y:0"]).graph
+    assert not any(node.attr["new_axis_mask"].i for node in lowered.node)
     given = {"a:0": np.arange(60, dtype=np.float32).reshape(4, 3, 5), "n:0": np.int32(3)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
-    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+    np.testing.assert_array_equal(lite_answers(lowered, given, ["y:0"]), [expected])
 
 
 def test_new_axes_that_the_converter_takes_stay() -> None:
     """A Reshape may have one open size; of computed bounds nothing says which to leave out."""
     with tf.Graph().as_default() as graph:
         a, bounds = v1.placeholder("float32", [None, 3], "a"), v1.placeholder("int32", [3], "bounds")
-        tf.strided_slice(a, [0, 0, 0], [0, 0, 0], begin_mask=3, end_mask=3, new_axis_mask=4, name="one")
+        tf.strided_slice(a, [0, 0, 0], [0, 0, 0], begin_mask=3, end_mask=3, new_axis_mask=4, name="single")
         wide = v1.placeholder("float32", [None, None], "wide")
         tf.strided_slice(wide, bounds, bounds, begin_mask=3, end_mask=3, new_axis_mask=4, name="computed")
         odd = v1.placeholder("float32", None, "odd")
         tf.strided_slice(odd, [0, 0], [0, 0], begin_mask=1, end_mask=1, new_axis_mask=2, name="unknown")
-    found = tflite._expand_slices(node_defs.Graph(graph.as_graph_def()))
-    kinds = {node.name: node.op for node in found.node}
-    assert (kinds["one"], kinds["computed"], kinds["unknown"]) == (
+    expanded = tflite._expand_slices(node_defs.Graph(graph.as_graph_def()))
+    kinds = {node.name: node.op for node in expanded.node}
+    assert (kinds["single"], kinds["computed"], kinds["unknown"]) == (
         "StridedSlice",
         "StridedSlice",
         "ExpandDims",
@@ -288,12 +288,12 @@ def test_a_new_axis_is_inserted_in_its_loop() -> None:
         first = tf.zeros([tf.shape(a)[1], 2])
         shapes = [tf.TensorShape([]), tf.TensorShape([None, 2])]
         tf.identity(v1.while_loop(lambda k, _: k < 3, body, [0, first], shapes)[1], "y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
-    assert "ExpandDims" in ops(made).values()
+    lowered = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    assert "ExpandDims" in ops(lowered).values()
     given = {"a:0": np.arange(12, dtype=np.float32).reshape(4, 3)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
-    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
+    np.testing.assert_array_equal(lite_answers(lowered, given, ["y:0"]), [expected])
 
 
 def test_lists_of_functions_are_rows_of_numbers() -> None:

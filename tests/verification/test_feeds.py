@@ -158,19 +158,19 @@ def spectral(x: Any) -> Any:
 
 
 def generated_with_more(build: Callable[[], Any]) -> list[dict[str, np.ndarray]]:
-    made = planned(build)
-    with graph_judge.open_source(made) as judge:
-        return feeds.generate(made, judge, seed=5, more=[(1, 2)])
+    plan = planned(build)
+    with graph_judge.open_source(plan) as judge:
+        return feeds.generate(plan, judge, seed=5, more=[(1, 2)])
 
 
 def test_a_window_is_filled_and_its_batch_is_right() -> None:
     """One step is less than a convolution takes, so the feed of one step is left out."""
-    found = generated_with_more(lambda: pooled(placeholder("x")))
-    assert [feed["x:0"].shape for feed in found] == [(3, 17, INPUTS), (2, 9, INPUTS)]
+    drawn = generated_with_more(lambda: pooled(placeholder("x")))
+    assert [feed["x:0"].shape for feed in drawn] == [(3, 17, INPUTS), (2, 9, INPUTS)]
     wide = planned(lambda: rnn(tf.transpose(tf.nn.avg_pool1d(placeholder("x"), 20, 20, "VALID"), [1, 0, 2])))
     with graph_judge.open_source(wide) as judge:
-        found = feeds.generate(wide, judge, seed=5)
-    assert [feed["x:0"].shape for feed in found] == [(3, 136, INPUTS), (2, 72, INPUTS)]
+        drawn = feeds.generate(wide, judge, seed=5)
+    assert [feed["x:0"].shape for feed in drawn] == [(3, 136, INPUTS), (2, 72, INPUTS)]
     windows = feeds._Windows(wide)
     for shape, message in (((3, 17, INPUTS), "."), ((0, 20, INPUTS), "would find nothing in its window")):
         with pytest.raises(ValueError, match=message):
@@ -180,10 +180,10 @@ def test_a_window_is_filled_and_its_batch_is_right() -> None:
 
 def test_frames_are_long_enough_for_a_step() -> None:
     """Of further sizes, one may leave no frame; of the usual ones, none may."""
-    found = generated_with_more(lambda: spectral(placeholder("x", (None, None))))
-    assert [feed["x:0"].shape for feed in found] == [(3, 17), (2, 9), (2, 1)]
-    found = generated_with_more(lambda: spectral(placeholder("x", (None, None))[:, 8:]))
-    assert [feed["x:0"].shape for feed in found] == [(3, 136), (2, 72), (2, 8)]
+    drawn = generated_with_more(lambda: spectral(placeholder("x", (None, None))))
+    assert [feed["x:0"].shape for feed in drawn] == [(3, 17), (2, 9), (2, 1)]
+    drawn = generated_with_more(lambda: spectral(placeholder("x", (None, None))[:, 8:]))
+    assert [feed["x:0"].shape for feed in drawn] == [(3, 136), (2, 72), (2, 8)]
 
 
 def test_longer_inputs_may_need_more_memory_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,17 +209,17 @@ def test_the_right_batch_comes_before_more_sizes() -> None:
         y = with_lengths(tf.transpose(placeholder("x"), [1, 0, 2]))
         return tf.math.top_k(tf.reduce_sum(tf.transpose(y, [1, 0, 2]), 2), 2)[0]
 
-    found = generated_with_more(build)
-    assert [(feed["x:0"].shape, feed["lengths:0"].size) for feed in found] == [
+    drawn = generated_with_more(build)
+    assert [(feed["x:0"].shape, feed["lengths:0"].size) for feed in drawn] == [
         ((3, 17, INPUTS), 3),
         ((2, 9, INPUTS), 2),
     ]
 
 
 def test_lengths_beyond_the_steps_are_refused() -> None:
-    made = planned(lambda: with_lengths(placeholder("x")))
+    plan = planned(lambda: with_lengths(placeholder("x")))
     feed = {"x:0": np.ones((4, 2, INPUTS), np.float32), "lengths:0": np.array([5, 1], np.int32)}
-    with graph_judge.open_source(made) as judge:
+    with graph_judge.open_source(plan) as judge:
         with pytest.raises(tf.errors.OpError, match="expected 0 to 4 steps, found 1 to 5"):
             judge.run(feed, ["scores:0"])
         judge.run({**feed, "lengths:0": np.array([4, 0], np.int32)}, ["scores:0"])

@@ -38,7 +38,6 @@ from cudnn_convert.graph.index import (
     tensor,
     unique,
 )
-from cudnn_convert.graph.passes import inference, inlining
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
@@ -168,7 +167,6 @@ def lower(
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
-    graph = inference.copy_strides_into_loops(graph)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
     graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
     keys = {tensor: key for key, tensor in signature.inputs.items()}
@@ -191,11 +189,9 @@ def _inline_loops_of_unknown_rank(graph: node_defs.Graph, ends: Iterable[str]) -
     stacks = [tensor(node.name) for node in graph.node if node.op == "TensorListStack"]
     if all(graph.shapes.get_tensor_by_name(name).shape.rank is not None for name in stacks):
         return graph
-    bodies = [function.node_def for function in graph.library.function]
-    around = {node.op for body in bodies for node in body if node.op.startswith("TensorList")}
-    if not around or any(map(_overwrites_an_item, bodies)):
+    if any(_overwrites_an_item(function.node_def) for function in graph.library.function):
         return graph
-    return inlining.inline_functions(graph, ends, around=around)
+    return tensor_lists.inline_loops(graph, ends)
 
 
 def _overwrites_an_item(body: Iterable[NodeDef]) -> bool:

@@ -869,5 +869,5 @@ def test_loops_of_lists_of_unknown_rank(build: Any) -> None:
         node_defs.Graph(function.graph.as_graph_def()), [function.inputs[0].name, function.outputs[0].name]
     )
     signature = Signature({"x": function.inputs[0].name}, {"y": function.outputs[0].name})
-    (found,) = session(lower(graph, signature, []).whole()).run(None, {"x": x})
-    np.testing.assert_allclose(found, function(tf.constant(x)), rtol=1e-5, atol=1e-5)
+    (answers,) = session(lower(graph, signature, []).whole()).run(None, {"x": x})
+    np.testing.assert_allclose(answers, function(tf.constant(x)), rtol=1e-5, atol=1e-5)
