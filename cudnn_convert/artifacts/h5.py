@@ -9,6 +9,7 @@ from cudnn_convert.artifacts import keras, runners
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import Array, Part
+from cudnn_convert.private import keras_private
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
@@ -56,9 +57,9 @@ def _load(path: Path, vouched: Vouched) -> Any:
     foreign, brought = validate.foreign(config, vouched), classes.by_all_names(vouched.tf_keras, config)
     if foreign or not validate.is_plain(config):
         kept = layer_tree.model_until(config, foreign) if foreign else config
-        model = tf_keras.models.model_from_config(
-            values.to_legacy_form(kept or config, kept=brought), brought
-        )
+        legacy = values.to_legacy_form(kept or config, kept=brought)
+        with keras_private.load_code(allowed=vouched.trust):
+            model = tf_keras.models.model_from_config(legacy, brought)
         model.load_weights(path, by_name=True)
         return model
     return tf_keras.models.load_model(path, brought, compile=False)

@@ -51,7 +51,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
     if refused:
         raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
-    return _trace(model, model.architecture, vouched.tf_keras)
+    return _trace(model, model.architecture, vouched)
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
@@ -75,7 +75,7 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     if part is None:
         return _inputs_alone(model, model.architecture.config)
     notes = validate.notes(model.architecture.config, vouched)
-    return replace(_trace(model, part, vouched.tf_keras), notes=(*model.notes, *notes))
+    return replace(_trace(model, part, vouched), notes=(*model.notes, *notes))
 
 
 def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
@@ -96,7 +96,7 @@ def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
     return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
 
 
-def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) -> Model:
+def _trace(model: Model, described: Architecture, vouched: classes.Vouched) -> Model:
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected a call with outputs of other layers, found one without inputs"
@@ -113,12 +113,19 @@ def _trace(model: Model, described: Architecture, vouched: Mapping[str, Any]) ->
     return replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
 
 
-def build_model(path: Path, described: Architecture, vouched: Mapping[str, Any]) -> Any:
+def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
     """Build the tf_keras model of a vetted config. Raises UnsupportedModelError where none can be built."""
     import tf_keras
 
-    config, failure = values.to_legacy_form(described.config, kept=vouched), None
-    with tf_keras.utils.custom_object_scope({**keras_private.tf1_layers(), **vouched}), _floats(described):
+    if "Lambda" not in vouched.tf_keras and (others := [*classes.other_bytecode(described.config)]):
+        raise UnsupportedModelError(path, [f"{reason}; {_EXPORT}" for reason in others])
+    config, failure = values.to_legacy_form(described.config, kept=vouched.tf_keras), None
+    brought = {**keras_private.tf1_layers(), **vouched.tf_keras}
+    with (
+        tf_keras.utils.custom_object_scope(brought),
+        keras_private.load_code(allowed=vouched.trust),
+        _floats(described),
+    ):
         for shaped in values.with_input_shape(config):
             try:
                 layer = tf_keras.layers.deserialize(shaped, use_legacy_format=True)

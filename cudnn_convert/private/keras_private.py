@@ -51,6 +51,15 @@ def build_for_inference() -> Iterator[None]:
 
 
 @contextmanager
+def load_code(*, allowed: bool) -> Iterator[None]:
+    """Let tf_keras run the code of Lambdas that it builds within the context, or refuse it."""
+    from tf_keras.src.saving import serialization_lib
+
+    with serialization_lib.SafeModeScope(safe_mode=not allowed):
+        yield
+
+
+@contextmanager
 def _keep_bases() -> Iterator[None]:
     """Give the layers and models of tf_keras their base classes back after the context.
 

@@ -13,10 +13,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import tf_keras
 from support import artifacts, user_processes
 from support.keras_conversions import FORMATS, compared, converted
 from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from support.tiers import tier
+from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
@@ -191,6 +193,32 @@ def test_code_runs_where_its_user_says_so(tmp_path: Path, trust: bool) -> None:
     job["outputs"] = {key: {"source": key, "artifact": key} for key in sample.case["outputs"]}
     artifacts.answer([job | {"safe_mode": False}])
     compared(job, sample, sample.case["outputs"])
+
+
+def functional(layer: Any) -> Any:
+    """A functional model of tf_keras with a Lambda before and behind a recurrence of class `layer`."""
+    layers = tf_keras.layers
+    x = tf_keras.Input((None, 3), name="x")
+    y = layer(4, return_sequences=True, name="lstm")(layers.Lambda(lambda x: x * 2.0)(x))
+    return tf_keras.Model(x, layers.Lambda(lambda x, k: x - k, arguments={"k": 0.5}, name="less")(y))
+
+
+@pytest.mark.parametrize("form", [pytest.param(form, marks=tier(first=form != "onnx")) for form in FORMATS])
+def test_code_of_a_functional_model_runs_where_its_user_says_so(tmp_path: Path, form: str) -> None:
+    """tf_keras builds the layers of a functional model in safe mode, those of a Sequential one never."""
+    rng, source = np.random.default_rng(3), tmp_path / "source.h5"
+    model, twin = functional(CuDNNLSTM), functional(tf_keras.layers.LSTM)
+    model.set_weights([rng.normal(size=weight.shape) for weight in model.weights])
+    model.save(source)
+    twin.load_weights(source)
+    report = cudnn_convert.convert(source, tmp_path / "out", format=form, trust=True)
+    assert [*report.outputs] == ["less"]
+    x = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    np.savez(tmp_path / "golden.npz", **{f"feed0/{report.inputs['x']}": x})
+    job = artifacts.job(tmp_path / "out", form, tmp_path / "golden.npz", tmp_path / "answers.npz")
+    artifacts.answer([job | {"safe_mode": False}])
+    with np.load(tmp_path / "answers.npz") as answers:
+        np.testing.assert_allclose(answers["feed0/less"], twin(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -52,7 +52,7 @@ ALLOWED = {
     "lower.missing_ops lower.tensor_lists",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
-    "artifacts": "errors formats context storage model graph recurrences keras keras.config read",
+    "artifacts": "errors private formats context storage model graph recurrences keras keras.config read",
     "storage.staging": "errors formats context storage options read artifacts",
     "feeds": "errors private context storage model options weights read.tensorbundle storage.staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "

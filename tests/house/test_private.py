@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,18 @@ def test_an_op_of_a_number_and_a_tensor_is_part_of_a_model_of_tf_keras() -> None
             again = session.run(model(tf.constant(given)))
     np.testing.assert_array_equal(answer, [[0, -1, -3]])
     np.testing.assert_array_equal(again, answer)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_lambdas_of_tf_keras_are_built_where_that_is_allowed(allowed: bool) -> None:
+    from tf_keras.src.saving import serialization_lib
+
+    x = tf_keras.Input([3])
+    config = tf_keras.Model(x, tf_keras.layers.Lambda(lambda x: x * 2.0)(x)).get_config()
+    refused = contextlib.nullcontext() if allowed else pytest.raises(ValueError, match="a Lambda layer")
+    with keras_private.load_code(allowed=allowed), refused:
+        assert tf_keras.Model.from_config(config)(np.ones([1, 3])).numpy().tolist() == [[2, 2, 2]]
+    assert serialization_lib.in_safe_mode() is None
 
 
 def test_keras_traces_as_beside_a_gpu() -> None:

@@ -355,3 +355,24 @@ def test_no_module_that_a_file_names_is_imported(tmp_path: Path, monkeypatch: py
     assert report.verification is not None
     assert report.verification.passed
     assert "evil" not in sys.modules
+
+
+def test_a_mask_beside_a_cudnn_layer(tmp_path: Path) -> None:
+    """Keras 3 holds the mask of an Embedding as an operation of the model."""
+    words, x = tf_keras.Input((None,), name="words"), tf_keras.Input((None, 3), name="x")
+    read = LAYERS.LSTM(4, name="plain")(LAYERS.Embedding(9, 3, mask_zero=True)(words))
+
+    def build(layer: Any) -> Any:
+        return tf_keras.Model([words, x], LAYERS.Concatenate(name="both")([read, layer(5)(x)]))
+
+    rng, model, twin = np.random.default_rng(8), build(CuDNNLSTM), build(LAYERS.LSTM)
+    model.set_weights([rng.normal(size=weight.shape) for weight in model.weights])
+    model.save(tmp_path / "source.h5")
+    twin.load_weights(tmp_path / "source.h5")
+    report = cudnn_convert.convert(tmp_path / "source.h5", tmp_path / "out", format="keras")
+    assert report.verification is not None
+    assert [output.output for output in report.verification.outputs] == ["both"]
+    ids = np.array([[3, 1, 4, 0], [5, 0, 0, 0]], np.float32)
+    feeds = [ids, rng.normal(size=(2, 6, 3)).astype(np.float32)]
+    answer = keras.models.load_model(tmp_path / "out" / "model.keras")(feeds)
+    np.testing.assert_allclose(answer, twin(feeds), rtol=1e-5, atol=1e-5)

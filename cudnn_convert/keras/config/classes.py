@@ -76,12 +76,17 @@ BUILT_IN: Final = frozenset(
 )
 
 
+#: Keras 3's operations that compute and call nothing. Its functional models hold them beside layers: the
+#: mask of an Embedding is one.
+_OPERATIONS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn", "math", "linalg", "image"))
+
+
 def is_keras_class(entry: Entry) -> bool:
     """Whether an entry is of a class of Keras, not a user's of that name."""
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
     return (
-        entry["class_name"] in BUILT_IN
+        (entry["class_name"] in BUILT_IN or module in _OPERATIONS)
         and registered in (None, entry["class_name"])
         and module.partition(".")[0] in ("keras", "tf_keras")
     )
@@ -218,6 +223,7 @@ def _current_folder() -> Iterator[None]:
 #: How many numbers stand before a code object's bytes: the first Python with so many, and the last.
 _PYTHONS: Final = {4: "2", 5: "3.7 or older", 6: "3.8 to 3.10"}
 _NEWER: Final = "3.11 or newer"
+_RUNS_HERE: Final = _NEWER if sys.version_info >= (3, 11) else _PYTHONS[6]
 #: RESUME in 3.11 and 3.12, in 3.13, in 3.14: it begins each function, behind a few others.
 _RESUME: Final = frozenset({151, 149, 128})
 #: A code object, and bytes, with or without marshal's flag for what is referred to again.
@@ -286,6 +292,16 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
         if version is not None:
             paths = ", ".join(path for path, release in coded.items() if release == version)
             yield f"{paths}: its bytecode is of Python {version}, and runs in the very version that wrote it"
+
+
+def other_bytecode(model: Entry) -> Iterator[str]:
+    """Yield the Lambdas whose bytecode this Python cannot run, each as a reason."""
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for path, entry in layer_tree.below(model):
+        stored = entry["config"].get("function") if is_lambda(entry) else None
+        version = python(stored[0]) if isinstance(stored, list) and stored else None
+        if version not in (None, _RUNS_HERE):
+            yield f"layer {path}: expected bytecode that Python {here} runs, found that of Python {version}"
 
 
 def python(code: Any) -> str | None:

@@ -112,6 +112,16 @@ def test_what_is_no_bytecode_tells_nothing(code: Any) -> None:
     assert classes.python(code) is None
 
 
+def test_bytecode_of_another_python_does_not_run_here() -> None:
+    own = sequential({"class_name": "Lambda", "config": config(function=[dumped(lambda x: x), None, None])})
+    assert not [*classes.other_bytecode(own)]
+    configs = (config(), config(function="twice", function_type="function"))
+    model = sequential(*({"class_name": "Lambda", "config": given} for given in configs))
+    here = ".".join(map(str, sys.version_info[:2]))
+    reason = f"layer code: expected bytecode that Python {here} runs, found that of Python 3.7 or older"
+    assert [*classes.other_bytecode(model)] == [reason]
+
+
 def test_notes_say_what_a_loader_needs() -> None:
     model = sequential(
         {"class_name": "Lambda", "config": config()},

@@ -124,6 +124,22 @@ def test_what_keras_itself_brings() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "is_own"),
+    [
+        ("keras.src.ops.numpy", None, True),
+        ("keras.src.ops.nn", "NotEqual", True),
+        ("keras.src.ops.numpy", "Mine>NotEqual", False),
+        ("keras.src.ops.core", None, False),  # one of its classes builds a function that a config names
+        ("keras.src.ops.numpy_of_mine", None, False),
+        (None, None, False),
+    ],
+)
+def test_operations_of_keras_3(module: str | None, name: str | None, is_own: bool) -> None:
+    operation = {**layer("NotEqual"), "module": module, "registered_name": name}
+    assert bool(found(row(operation))) is not is_own
+
+
 def test_the_line_says_what_to_do() -> None:
     (scale, code) = validate.layers_not_allowed(row(layer("Mine>Scale", "a"), layer("Lambda", "b")))
     assert str(scale) == (
