@@ -58,37 +58,67 @@ def call_functions(meta: Any) -> Any:
     functions = library(meta.graph_def)
     graph = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
     objects: dict[int, Any] = {}
+    beside = Index(meta.graph_def)
     for position, name in enumerate(needing_gpu(meta)):
-        bound = meta.object_graph_def.concrete_functions[name].bound_inputs
+        concrete = meta.object_graph_def.concrete_functions[name]
+        bound = concrete.bound_inputs
         for object_id in bound:
-            node = meta.object_graph_def.nodes[object_id]
-            if node.WhichOneof("kind") == "variable" and object_id not in objects:
-                key = f"object_{object_id}"
+            node, key = meta.object_graph_def.nodes[object_id], f"object_{object_id}"
+            if object_id in objects:
+                continue
+            if node.WhichOneof("kind") == "variable":
                 objects[object_id] = session.handle(key, key, node.variable)
+            elif node.constant.operation in beside.nodes:
+                objects[object_id] = node_defs.copy_node(beside.nodes[node.constant.operation], name=key)
         captured = [objects[object_id].name if object_id in objects else None for object_id in bound]
-        graph.node.extend(call(f"call_{position}", functions[name], captured))
+        graph.node.extend(call(f"call_{position}", functions[name], captured, _argument_shapes(concrete)))
     graph.node.extend(objects.values())
     return graph
 
 
-def call(name: str, function: Any, captured: Sequence[str | None]) -> Iterator[Any]:
+def call(
+    name: str, function: Any, captured: Sequence[str | None], shapes: Sequence[tf.TensorShape] = ()
+) -> Iterator[Any]:
     """The nodes that call a library function: placeholders, then the call named `name`.
 
     `captured` are the tensors for its last arguments. Other arguments, and those that are None, become
-    placeholders `<name>/<argument>`.
+    placeholders `<name>/<argument>`; `shapes` are those of all arguments that are not captured, if known.
     """
     arguments = function.signature.input_arg
     given = [*[None] * (len(arguments) - len(captured)), *captured]
+    known = shapes if len(shapes) + len(captured) == len(arguments) else ()
     inputs = []
     for position, (argument, tensor) in enumerate(zip(arguments, given, strict=True)):
         inputs.append(tensor or f"{name}/{argument.name}")
         if tensor is None:
-            yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), _shape(function, position))
+            shape = known[position] if position < len(known) else _shape(function, position)
+            yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), shape)
     ends = (arguments, function.signature.output_arg)
     takes, gives = ([tf.as_dtype(argument.type) for argument in end] for end in ends)
     node = node_defs.node(name, "StatefulPartitionedCall", inputs, Tin=takes, Tout=gives)
     node.attr["f"].func.name = function.signature.name
     yield node
+
+
+def _argument_shapes(concrete: Any) -> list[tf.TensorShape]:
+    """The shapes of a SavedConcreteFunction's arguments without those that it captures."""
+    return [*_shapes(concrete.canonicalized_input_signature)]
+
+
+def _shapes(value: Any) -> Iterator[tf.TensorShape]:
+    """The shapes of the tensors in a StructuredValue, in the order of a function's arguments.
+
+    Source: tensorflow v2.21.0 core/protobuf/struct.proto; python/util/nest.py sorts the keys of a dict.
+    """
+    kind = value.WhichOneof("kind")
+    if kind == "tensor_spec_value":
+        yield tf.TensorShape(value.tensor_spec_value.shape)
+    elif kind == "dict_value":
+        for _, field in sorted(value.dict_value.fields.items()):
+            yield from _shapes(field)
+    elif kind in ("list_value", "tuple_value"):
+        for item in getattr(value, kind).values:
+            yield from _shapes(item)
 
 
 def _shape(function: Any, position: int) -> tf.TensorShape:
@@ -119,18 +149,19 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
 def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
     """Add a call of each function to `graph`, and give the signature of each call.
 
-    `graph` is the one beside the functions. Functions that capture more than variables, or write variables,
-    are left out: a call of them alone would be wrong.
+    `graph` is the one beside the functions. Functions that capture more than variables and constants, or
+    write variables, are left out: a call of them alone would be wrong.
     """
     functions = library(graph)
-    variables, nodes, signatures = _variables(meta), [], {}
+    known, nodes, signatures = _list_objects(meta), [], {}
     for number, name in enumerate(names):
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
-        bound = meta.object_graph_def.concrete_functions[name].bound_inputs
+        concrete = meta.object_graph_def.concrete_functions[name]
+        bound = concrete.bound_inputs
         reached = reachable_functions(functions, [name])
         inner = [node for callee in reached for node in functions[callee].node_def]
-        if all(k in variables for k in bound) and not any(node.op in ops.WRITES for node in inner):
-            called = [*call(op, functions[name], [variables[k] for k in bound])]
+        if all(k in known for k in bound) and not any(node.op in ops.WRITES for node in inner):
+            called = [*call(op, functions[name], [known[k] for k in bound], _argument_shapes(concrete))]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {
@@ -141,10 +172,12 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
     return node_defs.Graph(graph, [*graph.node, *nodes]).definition, signatures
 
 
-def _variables(meta: Any) -> dict[int, str]:
-    """The variables of the graph, by object id."""
+def _list_objects(meta: Any) -> dict[int, str]:
+    """The variables and constants of the graph that functions capture, by object id."""
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
-    variables = {}
+    objects = enumerate(meta.object_graph_def.nodes)
+    constants = ((number, node.constant.operation) for number, node in objects)
+    variables = {number: op for number, op in constants if op in index.nodes}
     for node in meta.graph_def.node:
         name = node.attr["f"].func.name if node.op in ops.CALLS else ""
         bound = concrete[name].bound_inputs if name in concrete else ()

@@ -178,7 +178,7 @@ def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
 def test_files_stay(repaired, sample: Export) -> None:
     before, after = contents(sample.path), contents(repaired(sample))
     assert after.keys() - before.keys() == {"assets.extra", "assets.extra/cudnn_convert.json"}
-    written = {"saved_model.pb", "fingerprint.pb"}
+    written = {"saved_model.pb", "fingerprint.pb"} & before.keys()
     for name in before.keys() - written:
         assert after[name] == before[name], name
     assert all(after[name] != before[name] for name in written)
@@ -267,7 +267,7 @@ def test_a_session_runs_it(repaired, sample: Export) -> None:
             right(sample, name, answer)
 
 
-@each()
+@each(*(sample.name for sample in BROKEN if (sample.path / "fingerprint.pb").is_file()))
 def test_the_fingerprint_is_that_of_the_files(repaired, sample: Export) -> None:
     folder = str(repaired(sample))
     found = tf.saved_model.experimental.read_fingerprint(folder)

@@ -34,13 +34,18 @@ def found(module: tf.Module, call: Callable[..., Any], folder: Path, *specs: tf.
     given = specs or (tf.TensorSpec([None, None, INPUTS], name="x"),)
     module.call = tf.function(call, input_signature=given, autograph=False)
     tf.saved_model.save(module, str(folder))
-    (meta,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    meta = meta_graph(folder)
     calls = saved_functions.call_functions(meta)
     graph = inlining.inline_functions(calls, [node.name for node in calls.node], origins=True)
     return [
         Found(node, held(node, meta))
         for node in saved_functions.locate_packed_weights(folder, graph, Convention())
     ]
+
+
+def meta_graph(folder: Path) -> Any:
+    (meta,) = saved_model_pb2.SavedModel.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
+    return meta
 
 
 def held(node: Stored, meta: Any) -> list[str] | None:
@@ -207,6 +212,50 @@ def test_a_blob_in_a_variable(tmp_path: Path) -> None:
     (one,) = found(module, lambda x: recurrence(x, "lstm", module.blob), tmp_path)
     assert one.variables is None
     assert (one.node.sizes.units, one.node.sizes.input_size) == (UNITS, INPUTS)
+
+
+def test_a_blob_in_a_constant(tmp_path: Path) -> None:
+    """A constant that a function captures is an argument of it, as a variable is."""
+    module = tf.Module()
+    module.blob = tf.random.uniform([4 * UNITS * (INPUTS + UNITS + 2)])
+    (one,) = found(module, lambda x: recurrence(x, "lstm", module.blob), tmp_path)
+    assert one.variables is None
+    assert (one.node.sizes.units, one.node.sizes.input_size) == (UNITS, INPUTS)
+    meta = meta_graph(tmp_path)
+    names = saved_functions.find_uncalled_functions(meta, {})
+    graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)
+    assert [*signatures] == names
+    nodes = {node.name: node for node in graph.node}
+    values = [nodes[nodes[f"functions/call_{k}"].input[1]].attr["value"].tensor for k in range(len(names))]
+    assert values
+    for value in values:
+        np.testing.assert_array_equal(tf.make_ndarray(value), module.blob)
+
+
+def test_arguments_whose_shapes_only_the_object_says(tmp_path: Path) -> None:
+    """The functions of TensorFlow 1.15 say none. A dict's arguments stand in the order of its keys."""
+    shapes = {"x": [None, None, INPUTS], "start": {"b": [None, 1, UNITS], "a": [None, UNITS + 1]}}
+    specs = [
+        {key: tf.TensorSpec(shape) for key, shape in given.items()}
+        if isinstance(given, dict)
+        else tf.TensorSpec(given)
+        for given in shapes.values()
+    ]
+    layer = Layer("gru")
+
+    def call(x: Any, start: Any) -> Any:
+        return recurrence(x, "gru", layer.blob()) + start["b"], start["a"]
+
+    found(layer, call, tmp_path, *specs)
+    meta = meta_graph(tmp_path)
+    for function in meta.graph_def.library.function:
+        function.ClearField("arg_attr")
+    given = [
+        tf.TensorShape(node.attr["shape"].shape).as_list()
+        for node in saved_functions.call_functions(meta).node
+        if node.op == "Placeholder" and node.name.startswith("call_0/")
+    ]
+    assert given == [[None, None, INPUTS], [None, UNITS + 1], [None, 1, UNITS]]
 
 
 def test_matrices_that_a_function_is_given(tmp_path: Path) -> None:

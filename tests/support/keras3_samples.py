@@ -1,7 +1,8 @@
 """The recorded exports: SavedModels of Keras as a machine with a GPU writes them.
 
 `tests/data/keras3_exports/<writer>/<case>/` holds `saved_model/`, golden.npz (the answers of the same model
-exported without a GPU) and `case.json`. `scripts/make_keras3_exports.py` makes them and says how.
+exported without a GPU) and `case.json`. `scripts/make_keras3_exports.py` makes them and says how, and
+`scripts/record_tf1_export.py` the one that TensorFlow 1.15 wrote.
 """
 
 from __future__ import annotations
