@@ -4,9 +4,11 @@ TensorFlow's shape inference is asked with sizes that no others are: an axis of 
 of the batch is the batch. Two inputs share a time where the graph refuses different ones, as an encoder and
 a decoder do not. The graph that fits is asked twice, with other sizes. Names are given only where each
 recurrence finds its steps, or its rows, in inputs; a name that is wrong would be worse than none.
+
+`state_widths` gives inputs of open width the width that a recurrence's weights bind.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -14,11 +16,12 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, time_axis
-from cudnn_convert.graph.index import split
+from cudnn_convert.graph.index import INPUT, split
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
-from cudnn_convert.model import Axis
+from cudnn_convert.model import Axis, Recurrence
 from cudnn_convert.plan import Plan
 
 #: Two sizes for each role: no first one divides another, or is a usual size. The first times are primes, the
@@ -160,3 +163,61 @@ def _fix_conditions(graph: node_defs.Graph, ends: Sequence[str]) -> Iterator[nod
     for side in (False, True) if conditions else ():
         fixed = {name: node_defs.constant(name, np.array(side)) for name in conditions}
         yield node_defs.prune(inference.drop_dead_branches(node_defs.replace_nodes(graph, fixed)), ends)
+
+
+Shape = tuple[int | None, ...]
+
+
+def state_widths(
+    graph: node_defs.Graph, inputs: Iterable[str], recurrences: Iterable[Recurrence]
+) -> node_defs.Graph:
+    """State the width of an input of open width that a recurrence reads: its weights bind it."""
+    inputs, nodes = [*inputs], graph.index.nodes
+    recurrences = [each for each in recurrences if each.node in nodes]
+    for recurrence in recurrences:
+        width, widths = recurrence.sizes.input_size, read_widths(graph.shapes, recurrences)
+        if widths[recurrence.node] is not None:
+            continue
+        needed = graph.index.ancestors([recurrence.node])
+        for name, shape in _list_shapes(graph, (name for name in inputs if split(name)[0] in needed), width):
+            known = infer_widths(graph, name, shape, recurrences)
+            if known is not None and known[recurrence.node] == width:
+                graph = _with_shape(graph, name, shape)
+                break
+    return graph
+
+
+def _list_shapes(graph: node_defs.Graph, inputs: Iterable[str], width: int) -> Iterator[tuple[str, Shape]]:
+    """Each input with one of its open axes of this width, the last axes first."""
+    for name in inputs:
+        shape = graph.shapes.get_tensor_by_name(name).shape
+        sizes = shape.as_list() if shape.rank else []
+        for axis in reversed(range(len(sizes))):
+            if sizes[axis] is None:
+                yield name, (*sizes[:axis], width, *sizes[axis + 1 :])
+
+
+def infer_widths(
+    graph: node_defs.Graph, name: str, shape: Shape, recurrences: Iterable[Recurrence]
+) -> dict[str, int | None] | None:
+    """The width of each recurrence's input if the placeholder tensor `name` had `shape`.
+
+    None where the graph does not accept the shape.
+    """
+    try:
+        return read_widths(node_defs.import_checked(_with_shape(graph, name, shape)), recurrences)
+    except InvalidModelError:
+        return None
+
+
+def read_widths(seen: tf.Graph, recurrences: Iterable[Recurrence]) -> dict[str, int | None]:
+    """The width of each recurrence's input, None where shape inference does not know it."""
+    shapes = {each.node: seen.get_operation_by_name(each.node).inputs[INPUT].shape for each in recurrences}
+    return {node: known[-1] if known.rank else None for node, known in shapes.items()}
+
+
+def _with_shape(graph: node_defs.Graph, name: str, shape: Shape) -> node_defs.Graph:
+    """The graph with a placeholder of another shape."""
+    op, _ = split(name)
+    dtype = tf.as_dtype(graph.index.nodes[op].attr["dtype"].type)
+    return node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})

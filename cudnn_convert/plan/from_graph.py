@@ -25,7 +25,7 @@ from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
 from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan, notes, obstacles, prepare, requests
+from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
 from cudnn_convert.recurrences import graphless, parameter_source, resolve
@@ -193,6 +193,7 @@ def plan_graph(
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
     )
+    graph = axes.state_widths(graph, [*cut_out.signature.inputs.values()], recurrences)
     choices = (
         *model.notes,
         *notes.notes(cut_out.asked, recurrences, cut_out.streams, chosen_here=chosen),

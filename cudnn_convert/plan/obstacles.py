@@ -9,16 +9,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import InvalidModelError, Reason, Remedy, UnsupportedModelError
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import INPUT, OUTPUTS, Index, NodeDef, split
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.inference import mask
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, axes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
 
@@ -162,8 +162,6 @@ def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]
 #: In the order in which ranks are tried: sequences of vectors, of ids, a row each, pictures, films.
 _RANKS: Final = (3, 2, 1, 4, 5)
 
-Shape = tuple[int | None, ...]
-
 
 def undrawable(plan: Plan) -> list[str]:
     """A reason for each input without possible random values, with the flags that help.
@@ -212,21 +210,21 @@ def _has_words(plan: Plan) -> bool:
     )
 
 
-def _inputs(plan: Plan, shapes: Mapping[str, Shape]) -> str:
+def _inputs(plan: Plan, shapes: Mapping[str, axes.Shape]) -> str:
     """The value of `--inputs` for all inputs, with `shapes` by the plan's tensor names."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
     return ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
 
 
-def _bracket(shape: Shape | None) -> str:
+def _bracket(shape: axes.Shape | None) -> str:
     return "" if shape is None else subgraphs.shape_as_text(shape)
 
 
-def _likely(plan: Plan, name: str) -> Shape | None:
+def _likely(plan: Plan, name: str) -> axes.Shape | None:
     """A shape for an input that fits the graph and the width of its recurrence."""
     for rank in _RANKS:
-        shape: Shape = (None,) * rank
-        widths = _widths(plan, name, shape)
+        shape: axes.Shape = (None,) * rank
+        widths = axes.infer_widths(plan.graph, name, shape, plan.recurrences)
         if widths is None:
             continue
         for recurrence in plan.recurrences:
@@ -234,29 +232,9 @@ def _likely(plan: Plan, name: str) -> Shape | None:
                 break
             for axis in reversed(range(rank)):
                 wide = tuple(recurrence.sizes.input_size if k == axis else None for k in range(rank))
-                more = _widths(plan, name, wide)
+                more = axes.infer_widths(plan.graph, name, wide, plan.recurrences)
                 if widths[recurrence.node] is None and more is not None and more[recurrence.node] is not None:
                     return wide
         else:
             return shape
     return None
-
-
-def _widths(plan: Plan, name: str, shape: Shape) -> dict[str, int | None] | None:
-    """The width of each recurrence's input if a placeholder had `shape`.
-
-    None where the graph does not accept the shape.
-    """
-    (op, _), graph = name.rsplit(":", 1), plan.graph
-    nodes = {node.name: node for node in graph.node}
-    dtype = tf.as_dtype(nodes[op].attr["dtype"].type)
-    widened = node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
-    try:
-        seen: Any = node_defs.import_checked(widened)
-    except InvalidModelError:
-        return None
-    widths = {
-        recurrence.node: seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape
-        for recurrence in plan.recurrences
-    }
-    return {node: known[-1] if known.rank else None for node, known in widths.items()}

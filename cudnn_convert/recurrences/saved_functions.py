@@ -149,8 +149,8 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
 def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
     """Add a call of each function to `graph`, and give the signature of each call.
 
-    `graph` is the one beside the functions. Functions that capture more than variables and constants, or
-    write variables, are left out: a call of them alone would be wrong.
+    `graph` is the one beside the functions. Functions that capture more than variables and constants, write
+    variables or draw random numbers, as a layer does in training, are left out: their calls do not compare.
     """
     functions = library(graph)
     known, nodes, signatures = _list_objects(meta), [], {}
@@ -160,7 +160,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
         bound = concrete.bound_inputs
         reached = reachable_functions(functions, [name])
         inner = [node for callee in reached for node in functions[callee].node_def]
-        if all(k in known for k in bound) and not any(node.op in ops.WRITES for node in inner):
+        if all(k in known for k in bound) and not any(node.op in ops.WRITES | ops.RANDOM for node in inner):
             called = [*call(op, functions[name], [known[k] for k in bound], _argument_shapes(concrete))]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}

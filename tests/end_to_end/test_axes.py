@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
-from support.graphs import BLOB, drawing, lstm, model, placeholder, variable
+from support.graphs import BLOB, drawing, lstm, model, placeholder, saved, variable
 from support.samples import FIXTURES, ROOT, fixture
 from support.tiers import some
 from tensorflow.core.protobuf import saved_model_pb2
@@ -173,3 +173,23 @@ def test_halves_that_are_doubled_have_no_name() -> None:
     options = Options(outputs=["scores:0", "steps:0"])
     named = axes.name_axes(prepare.make_plan(model(graph), options))
     assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}
+
+
+def test_an_open_width_is_what_the_weights_take(tmp_path: Path) -> None:
+    """Wherever it stands in the input; what no recurrence reads stays open."""
+    with drawing() as graph:
+        x, beside = (placeholder(name, (None, None, None)) for name in ("x", "beside"))
+        y = lstm(tf.transpose(x, [1, 2, 0]), variable("blob", BLOB.shape)).output
+        tf.concat([y, beside[:, :, :1]], axis=2, name="scores")
+    plan = prepare.make_plan(model(graph), Options(outputs=["scores:0"]))
+    shapes = {
+        name: plan.graph.shapes.get_tensor_by_name(f"{name}:0").shape.as_list() for name in plan.source.inputs
+    }
+    assert shapes == {"x": [3, None, None], "beside": [None, None, None]}
+    report = cudnn_convert.convert(
+        saved(tmp_path, graph, {"blob": BLOB}), tmp_path / "out.onnx", outputs=["scores:0"]
+    )
+    assert report.verification is not None
+    assert report.verification.passed
+    session = onnxruntime.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"])
+    assert {value.name: dimensions(value)[0] for value in session.get_inputs()}["x"] == 3

@@ -232,6 +232,16 @@ def test_a_blob_in_a_constant(tmp_path: Path) -> None:
         np.testing.assert_array_equal(tf.make_ndarray(value), module.blob)
 
 
+def test_a_function_that_draws_numbers_is_not_called(tmp_path: Path) -> None:
+    """As a layer with dropout does in training: its answers differ from call to call."""
+    layer = Layer("gru")
+    found(layer, lambda x: tf.nn.dropout(recurrence(x, "gru", layer.blob()), 0.5), tmp_path)
+    meta = meta_graph(tmp_path)
+    names = saved_functions.find_uncalled_functions(meta, {})
+    assert names
+    assert saved_functions.add_calls(meta, meta.graph_def, names)[1] == {}
+
+
 def test_arguments_whose_shapes_only_the_object_says(tmp_path: Path) -> None:
     """The functions of TensorFlow 1.15 say none. A dict's arguments stand in the order of its keys."""
     shapes = {"x": [None, None, INPUTS], "start": {"b": [None, 1, UNITS], "a": [None, UNITS + 1]}}
