@@ -1,16 +1,18 @@
-"""Weights stored as half: the networks of models/ keep their answers, and a wrong one is still seen."""
+"""Weights written as half, or read in 8 bits: networks keep their answers; a wrong one is still seen."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import tensorflow as tf
 from onnx import numpy_helper
 from support.command_line import command
-from support.samples import ROOT
+from support.samples import ROOT, fixture
 from support.tiers import tier
 
 import cudnn_convert
@@ -78,3 +80,35 @@ def test_the_answers_are_floats_of_single(converted: tuple[Path, Path]) -> None:
     session = onnxruntime.InferenceSession(str(converted[1]), providers=["CPUExecutionProvider"])
     kinds = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
     assert "tensor(float16)" not in kinds
+
+
+@pytest.mark.parametrize("form", ["onnx", pytest.param("tflite", marks=tier(first=False))])
+def test_weights_that_the_source_has_in_8_bits(tmp_path: Path, form: str) -> None:
+    """Each matrix of a frozen graph as `quantize_weights` of TensorFlow 1 stores it, the recurrence's too."""
+    source = fixture("1.15.5-frozen_binary")
+    graph = tf.compat.v1.GraphDef.FromString(source.prefix.read_bytes())
+    nodes = []
+    for node in graph.node:
+        value = tf.make_ndarray(node.attr["value"].tensor) if node.op == "Const" else np.array(0)
+        nodes += _quantize(node, value) if value.dtype == np.float32 and value.size >= 16 else [node]
+    changed = tf.compat.v1.GraphDef(node=nodes, versions=graph.versions)
+    assert sum(node.op == "Dequantize" for node in nodes) == 2
+    (tmp_path / "small.pb").write_bytes(changed.SerializeToString())
+    report = cudnn_convert.convert(tmp_path / "small.pb", tmp_path / "out", format=form)
+    assert report.verification is not None
+    assert report.verification.passed
+    (weights,) = cudnn_convert.load(tmp_path / "small.pb").recurrences
+    (exact,) = cudnn_convert.load(source.prefix).recurrences
+    for name, value in exact.weights.items():
+        off = np.abs(weights.weights[name] - value)
+        # Half a step of [-0.5, 0.5] for each: TensorFlow rounds the lower end to whole steps.
+        assert 0 < off.max() <= 1.01 / 255
+
+
+def _quantize(node: Any, value: np.ndarray) -> list[Any]:
+    low, high = value.min(), value.max()
+    steps = np.round((value - low) * (255 / (high - low))).astype(np.uint8)
+    with tf.Graph().as_default() as graph:
+        stored = tf.constant(steps.view(tf.quint8.as_numpy_dtype), name=f"{node.name}_quantized")
+        tf.raw_ops.Dequantize(input=stored, min_range=low, max_range=high, mode="MIN_FIRST", name=node.name)
+    return [*graph.as_graph_def().node]

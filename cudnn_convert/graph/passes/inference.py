@@ -37,6 +37,13 @@ Source: tensorflow v2.21.0 core/ops/array_ops.cc StridedSlice.
     before:  strides = Enter(Const); y = StridedSlice(x, begin, end, strides)
     after:   y/strides = Const(^strides); y = StridedSlice(x, begin, end, y/strides)
 
+`fold_quantized_weights`: replaces weights in 8 bits, as TensorFlow 1's `quantize_weights` stored them, by the
+floats that they stand for. No weights of a recurrence, and no other format, has such ops.
+Source: tensorflow v1.15.0 tools/graph_transforms/quantize_weights.cc.
+
+    before:  w = Dequantize(Const, min, max); y = MatMul(x, w)
+    after:   w = Const; y = MatMul(x, w)
+
 `drop_waits`: removes the control inputs of nodes that have data inputs, in a graph without side effects.
 """
 
@@ -46,6 +53,7 @@ from typing import Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.errors import InvalidModelError, first_line
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, reference, split, tensor, unique
 from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, replace_nodes, with_inputs
@@ -324,3 +332,25 @@ def drop_waits(graph: Graph) -> Graph:
         return [name for name in node.input if not name.startswith("^")] or list(node.input)
 
     return Graph(graph, (with_inputs(node, inputs(node)) for node in graph.node))
+
+
+def fold_quantized_weights(graph: Graph) -> Graph:
+    """Replace each Dequantize of constants by a constant. Raises InvalidModelError where it has no value."""
+    index = graph.index
+    folded = [
+        node.name
+        for node in graph.node
+        if node.op == "Dequantize"
+        and all(index.maker(name, ops.IDENTITIES).op == "Const" for name in index.data_inputs(node))
+    ]
+    if not folded:
+        return graph
+    needed = index.ancestors(folded, control=False)
+    small = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
+    with tf.compat.v1.Session(graph=small) as session:
+        try:
+            values = session.run([f"{name}:0" for name in folded])
+        except tf.errors.OpError as cause:
+            expected = "quantized weights that TensorFlow can read"
+            raise InvalidModelError("graph", expected=expected, found=first_line(cause)) from cause
+    return replace_nodes(graph, dict(zip(folded, map(node_defs.constant, folded, values), strict=True)))

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import cast_dropout, drawing, floor_dropout, ops, placeholder, uniform, v1
 
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph import ops as op_sets
 from cudnn_convert.graph.node_defs import Graph
@@ -285,3 +286,44 @@ def test_a_slice_in_a_loop_has_strides_that_are_a_constant() -> None:
     assert [shape.rank for pair in shapes_by_name.values() for shape in pair] == [None, 2, None, None]
     feeds = {"x": np.stack([X[0], X[0] * 3]), "other": [1]}
     np.testing.assert_array_equal(answer(copied.definition, **feeds), answer(graph.as_graph_def(), **feeds))
+
+
+# Weights in 8 bits, as TensorFlow 1's graph transforms stored them.
+
+
+def quantized(low: Any, high: Any, name: str = "w") -> Any:
+    """A Dequantize of [0, 1, 128, 255] between `low` and `high`."""
+    values = tf.constant(np.array([0, 1, 128, 255], np.uint8).view(tf.quint8.as_numpy_dtype))
+    return tf.raw_ops.Dequantize(input=values, min_range=low, max_range=high, mode="MIN_FIRST", name=name)
+
+
+def test_weights_in_8_bits_become_floats() -> None:
+    with drawing() as graph:
+        fed = v1.placeholder(tf.float32, [], "fed")
+        tf.identity(quantized(tf.identity(-0.5), 1.0) * 2.0, "out")
+        quantized(fed, 1.0, "of_this_call")
+    folded = inference.fold_quantized_weights(Graph(graph.as_graph_def()))
+    assert {name: folded.index.nodes[name].op for name in ("w", "of_this_call")} == {
+        "w": "Const",
+        "of_this_call": "Dequantize",
+    }
+    expected = 2 * (-0.5 + np.array([0, 1, 128, 255]) * 1.5 / 255)
+    with v1.Session(graph=node_defs.import_graph(folded)) as session:
+        np.testing.assert_allclose(session.run("out:0"), expected, rtol=1e-5)
+
+
+def test_a_graph_without_such_weights_stays_itself() -> None:
+    with drawing() as graph:
+        tf.identity(placeholder("x"), "out")
+    given = Graph(graph.as_graph_def())
+    assert inference.fold_quantized_weights(given) is given
+
+
+def test_weights_in_8_bits_of_too_few_bytes() -> None:
+    with drawing() as graph:
+        quantized(-1.0, 1.0)
+    definition = graph.as_graph_def()
+    (values,) = (node for node in definition.node if node.attr["dtype"].type == tf.quint8.as_datatype_enum)
+    values.attr["value"].tensor.tensor_content = b"x"
+    with pytest.raises(InvalidModelError, match="expected quantized weights that TensorFlow can read"):
+        inference.fold_quantized_weights(Graph(definition))
