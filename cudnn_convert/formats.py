@@ -31,7 +31,8 @@ class Format:
     `single`: the artifact computes, takes and gives float32 for every other float type of the source;
     `computes_single`: its recurrences compute in float32. `takes_states`: initial states can be inputs, and
     final ones outputs. `keeps_signatures`: an artifact may have several signatures of one graph.
-    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too.
+    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too. `shares_names`: an input and an
+    output cannot have one name.
     """
 
     about: str
@@ -58,6 +59,7 @@ class Format:
     keeps_signatures: bool = False
     replaces_blocks: bool = False
     states_recurrences: bool = False
+    shares_names: bool = False
     alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -133,6 +135,7 @@ _ROWS: Final = {
         replaces_blocks=True,
         states_recurrences=True,
         takes_states=True,
+        shares_names=True,
     ),
     "tflite": Format(
         "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",

@@ -53,7 +53,9 @@ class Options:
     outputs: Sequence[str] = _reading((), "tensors to give; repeatable", metavar=_SPEC)
     set: Sequence[str] = _reading((), "bind a constant; repeatable", metavar="TENSOR=VALUE")
     signature: str | None = _reading(None, "which signature; default serving_default", metavar="KEY")
-    tag: str | None = _reading(None, "which graph of a SavedModel; default serve", metavar="TAG")
+    tag: str | None = _reading(
+        None, "which graph of a SavedModel; default serve; '' for one without tags", metavar="TAG"
+    )
     weights: str = _reading("auto", "which copy; default %(default)s", choices=WEIGHTS)
     forget_bias: float = _reading(
         0.0, "added to the forget gate of canonical LSTM biases; default 0", metavar="X"

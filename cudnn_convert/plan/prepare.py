@@ -117,11 +117,33 @@ def make_plan(model: Model, options: Options) -> Plan:
         plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, flag=flag)
         if options.states:
             plan = replace(plan, flags=(*plan.flags, "--states"))
+    if form.shares_names:
+        plan = _separate_keys(plan)
     if options.decode is not None:
         plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
+
+
+def _separate_keys(plan: Plan) -> Plan:
+    """Rename outputs that have the key of an input, as modules of TensorFlow Hub do with `default`."""
+    inputs, outputs = plan.source.inputs, plan.source.outputs
+    keys = {key: unique(f"{key}_output", {*inputs, *outputs}) for key in outputs if key in inputs}
+    if not keys:
+        return plan
+
+    def rename(signature: Signature) -> Signature:
+        outputs = {keys.get(key, key): tensor for key, tensor in signature.outputs.items()}
+        return replace(signature, outputs=outputs)
+
+    return replace(
+        plan,
+        source=rename(plan.source),
+        signature=rename(plan.signature),
+        parts=tuple(replace(part, signature=rename(part.signature)) for part in plan.parts),
+        notes=(*plan.notes, *(f"output {key} is {new}: an input has its key" for key, new in keys.items())),
+    )
 
 
 def _plan_alone(model: Model, options: Options, convention: Convention) -> Plan:

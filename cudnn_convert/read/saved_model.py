@@ -33,8 +33,8 @@ def recognise(path: Path) -> Path | None:
 def read(folder: Path, tag: str | None) -> Model:
     """Read the MetaGraph of a SavedModel that has exactly the given tags.
 
-    `tag` is one tag or several separated by commas; None means `serve`. Raises ReadError, UsageError,
-    AmbiguousSourceError, UnsupportedModelError.
+    `tag` is one tag or several separated by commas, empty for none; None means `serve`. Raises ReadError,
+    UsageError, AmbiguousSourceError, UnsupportedModelError.
     """
     saved = _parse(folder)
     meta, notes = _choose(folder, saved.meta_graphs, tag)
@@ -94,15 +94,25 @@ def _parse(folder: Path) -> Any:
 
 
 def _choose(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
-    """The MetaGraph with exactly the requested tags, chosen as TensorFlow's loader does."""
-    wanted = frozenset((tag or _SERVE).split(","))
+    """The MetaGraph with exactly the requested tags, chosen as TensorFlow's loader does.
+
+    Where nothing is requested and none has the tag `serve`, it is the only one, or the one without tags: of
+    TensorFlow Hub's modules that is inference, and the others are for training.
+    Source: tensorflow_hub v0.12.0 tensorflow_hub/module.py, Module.__init__ `tags`.
+    """
+    wanted = frozenset(filter(None, (_SERVE if tag is None else tag).split(",")))
     fitting = [meta for meta in metas if frozenset(meta.meta_info_def.tags) == wanted]
     if len(fitting) == 1:
         return fitting[0], ()
-    if len(metas) == 1 and tag is None:
-        return metas[0], (f"no MetaGraph has the tag {_SERVE}; took the only one, of {_list_tags(metas)}",)
+    if tag is None and not fitting:
+        without_tags = [meta for meta in metas if not meta.meta_info_def.tags]
+        start = f"no MetaGraph has the tag {_SERVE}; took"
+        if len(metas) == 1:
+            return metas[0], (f"{start} the only one, of {_list_tags(metas)}",)
+        if len(without_tags) == 1:
+            return without_tags[0], (f"{start} the one without tags; --tag chooses another",)
     if tag is not None and not fitting:
-        raise UsageError(f"{folder}: --tag: expected one of {_list_tags(metas)}, found {tag}")
+        raise UsageError(f"{folder}: --tag: expected one of {_list_tags(metas)}, found {tag or 'no tags'}")
     reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_list_tags(metas)}"
     sets = Counter(frozenset(meta.meta_info_def.tags) for meta in metas)
     is_choice = any(tags and count == 1 for tags, count in sets.items())

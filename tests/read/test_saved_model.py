@@ -14,6 +14,7 @@ from support.command_line import refused
 from support.samples import fixture
 from tensorflow.core.protobuf import saved_model_pb2
 
+import cudnn_convert
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Mode, Signature
 from cudnn_convert.read import read, saved_model
@@ -93,6 +94,41 @@ def test_the_only_graph_is_taken_whatever_its_tags(tmp_path: Path) -> None:
     assert factor(model.graph) == 2.0
     assert model.notes == ("no MetaGraph has the tag serve; took the only one, of train,tpu",)
     assert not read(folder, tag="tpu,train").notes
+
+
+def hub(saved: saved_model_pb2.SavedModel) -> None:
+    """As TensorFlow Hub's modules are: one graph without tags, another to train; keys `default`."""
+    for meta, tags in zip(saved.meta_graphs, (["train"], []), strict=True):
+        meta.meta_info_def.tags[:] = tags
+        signature = meta.signature_def["serving_default"]
+        for ends in (signature.inputs, signature.outputs):
+            ((key, info),) = ends.items()
+            ends["default"].CopyFrom(info)
+            del ends[key]
+
+
+def test_the_graph_without_tags_is_taken_where_none_is_to_serve(tmp_path: Path) -> None:
+    folder = changed(tmp_path, TAGS, hub)
+    model = read(folder)
+    assert factor(model.graph) == 2.0
+    note = "no MetaGraph has the tag serve; took the one without tags; --tag chooses another"
+    assert model.notes == (note,)
+    assert (factor(read(folder, tag="").graph), factor(read(folder, tag="train").graph)) == (2.0, 1.0)
+    [line] = refused(tmp_path, folder, tmp_path / "out", "--tag", "gpu", code=2)
+    assert line == f"{folder}: --tag: expected one of train | no tags, found gpu"
+    [line] = refused(tmp_path, TAGS, tmp_path / "out", "--tag", "", code=2)
+    assert line == f"{TAGS}: --tag: expected one of serve | serve,gpu, found no tags"
+
+
+@pytest.mark.parametrize(("form", "key"), [("onnx", "default_output"), ("savedmodel", "default")])
+def test_an_output_with_the_key_of_an_input(tmp_path: Path, form: str, key: str) -> None:
+    folder = changed(tmp_path, TAGS, hub)
+    report = cudnn_convert.convert(folder, tmp_path / "out", format=form)
+    assert ([*report.inputs], [*report.outputs]) == (["default"], [key])
+    assert (f"output default is {key}: an input has its key" in report.notes) == (form == "onnx")
+    assert report.verification is not None
+    assert report.verification.passed
+    assert cudnn_convert.verify(folder, tmp_path / "out").passed
 
 
 def test_no_graph_of_such_a_tag(tmp_path: Path) -> None:
