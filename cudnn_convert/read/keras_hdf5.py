@@ -63,6 +63,12 @@ def with_architecture(model: Model, path: Path) -> Model:
     """
     with name_access(path):
         content = path.read_bytes()
+    if content.lstrip()[:1] != b"{" and b"class_name:" in content:
+        expected, advice = (
+            "JSON, as model.to_json() writes",
+            "turn it into JSON, as docs/tutorials/weights.md does",
+        )
+        raise ReadError(path, "model.json", expected=expected, found="YAML", advice=advice)
     config = hdf5.parse_json(path, "model.json", content)
     if "class_name" not in config or "config" not in config:
         raise ReadError(
