@@ -71,7 +71,12 @@ class Options:
     states: bool = _reading(False, "initial states as inputs, final states as outputs")
     lengths: bool = _reading(False, "take sequence_lengths too", section=_ALONE)
     architecture: Path | None = _flag(
-        None, "the model of a weights file", of="source", section=_KERAS, metavar="JSON", vouched=True
+        None,
+        "the model of weights alone: Keras' JSON, or a graph.pbtxt or .meta for a checkpoint",
+        of="source",
+        section=_KERAS,
+        metavar="FILE",
+        vouched=True,
     )
     custom_objects: Sequence[str] = _flag(
         (),

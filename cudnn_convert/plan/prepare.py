@@ -29,13 +29,13 @@ from cudnn_convert.model import (
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
-from cudnn_convert.read import keras_hdf5, read
+from cudnn_convert.read import checkpoint, keras_hdf5, read
 from cudnn_convert.recurrences import graphless, named_weights, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
 
 def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
-    """Read the model at `source`, with the layers of `--architecture`.
+    """Read the model at `source`, with the layers or the graph of `--architecture`.
 
     Raises as `read` does, UsageError.
     """
@@ -43,9 +43,12 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
     model = read(source, tag=tag, trust=options.trust)
     if options.architecture is None:
         return model
-    if model.keras is not KerasFile.HDF5:
-        raise UsageError(f"--architecture: expected Keras weights, found {model.kind} {model.path}")
-    return keras_hdf5.with_architecture(model, options.architecture)
+    if model.keras is KerasFile.HDF5:
+        return keras_hdf5.with_architecture(model, options.architecture)
+    if model.keras is not None or model.graph is not None:
+        expected = "weights of Keras, or a checkpoint without .meta"
+        raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
+    return checkpoint.with_graph(model, options.architecture)
 
 
 def is_portable(model: Model, options: Options) -> bool:

@@ -13,7 +13,8 @@ Source: tensorflow v1.15.0 python/training/checkpoint_state.proto, checkpoint_ma
 
 import re
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError
-from cudnn_convert.model import Checkpoint, Model
+from cudnn_convert.errors import AGAIN, AmbiguousSourceError, ReadError, name_access
+from cudnn_convert.model import CanonicalParameters, Checkpoint, Model
 from cudnn_convert.read import checks, dialects, graph_def, paths, tensorbundle, variable_keys
 from cudnn_convert.read.dialects import keras
 
@@ -53,6 +54,7 @@ def latest(path: Path) -> str | None:
 KIND: Final = "TensorFlow 1 checkpoint"
 TAGS: Final = False
 _GRAPHLESS: Final = "TensorFlow checkpoint without a graph"
+_GRAPH: Final = "graph.pbtxt"
 _SUFFIXES: Final = frozenset({".index", ".meta"})
 #: The prefix that Saver.save(..., global_step=...) writes.
 _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
@@ -119,13 +121,36 @@ def _exists(prefix: Path) -> bool:
 def read(chosen: ChosenPrefix) -> Model:
     """Read a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
     prefix, notes = chosen.prefix, (chosen.note,) if chosen.note else ()
-    meta = _meta_graph(prefix)
+    path = Path(f"{prefix}.meta")
+    meta = _meta_graph(path) if path.is_file() else None
     tensors = tensorbundle.tensors(prefix)
     parameters = dialects.find(prefix, tensors)
     if meta is None:
         plain = keras.describe_layers(tensors, parameters)
-        notes_of = (*notes, *_of_other_steps(prefix))
-        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=notes_of, plain=plain)
+        hints = (*_of_other_steps(prefix), *_of_a_graph(prefix))
+        return Model(prefix, _GRAPHLESS, None, tensors, parameters, notes=(*notes, *hints), plain=plain)
+    model = _with_meta_graph(prefix, meta, tensors, parameters)
+    return replace(model, notes=(*notes, *model.notes))
+
+
+def with_graph(model: Model, path: Path) -> Model:
+    """Add the graph of a file to a checkpoint without one: a GraphDef, or the `.meta` of another checkpoint.
+
+    `tf.train.write_graph` writes a GraphDef, which has the variables and names no checkpoint.
+    Source: tensorflow v1.15.0 python/tools/freeze_graph.py, --input_graph and --input_checkpoint.
+    Raises ReadError where the file is malformed, AccessError.
+    """
+    with name_access(path):
+        meta = _meta_graph(path) if path.suffix == ".meta" else graph_def.as_meta_graph(path)
+    return _with_meta_graph(model.path, meta, tensorbundle.tensors(model.path), model.canonical)
+
+
+def _with_meta_graph(
+    prefix: Path,
+    meta: Any,
+    tensors: Mapping[str, tensorbundle.CheckpointTensor],
+    parameters: tuple[CanonicalParameters, ...],
+) -> Model:
     restored = variable_keys.find(meta, tensors)
     return Model(
         path=prefix,
@@ -135,11 +160,20 @@ def read(chosen: ChosenPrefix) -> Model:
         keys=restored.keys,
         canonical=parameters,
         signatures=graph_def.signatures(meta),
-        notes=(*notes, *restored.notes),
+        notes=restored.notes,
         assets=graph_def.beside(meta.graph_def, prefix.parent),
         initializers=graph_def.initializers(meta),
         checkpoint=Checkpoint(meta, prefix),
     )
+
+
+def _of_a_graph(prefix: Path) -> tuple[str, ...]:
+    """A note that the file lies beside it in which Estimators and sessions that save leave their graph."""
+    path = prefix.parent / _GRAPH
+    if not path.is_file():
+        return ()
+    reason = f"{prefix.name} has no .meta, {_GRAPH} lies beside it"
+    return (f"{reason}: for the whole model, --architecture {path}",)
 
 
 def _of_other_steps(prefix: Path) -> tuple[str, ...]:
@@ -159,10 +193,7 @@ def _of_other_steps(prefix: Path) -> tuple[str, ...]:
     return (f"{prefix.name} has no .meta, {nearest.name} lies beside it: for the whole model, {copy}",)
 
 
-def _meta_graph(prefix: Path) -> Any:
-    path = Path(f"{prefix}.meta")
-    if not path.is_file():
-        return None
+def _meta_graph(path: Path) -> Any:
     from tensorflow.core.protobuf import meta_graph_pb2
 
     meta = meta_graph_pb2.MetaGraphDef()

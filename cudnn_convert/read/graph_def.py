@@ -80,10 +80,17 @@ def read(path: Path) -> Model:
     left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
         shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
-        cure = "freeze it, or give the checkpoint that it belongs to"
+        cure = f"freeze it, or give its checkpoint with --architecture {path}"
         reason = f"graph: expected constants in the place of variables, found the variables {shown}; {cure}"
         raise UnsupportedModelError(path, [reason])
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
+
+
+def as_meta_graph(path: Path) -> Any:
+    """Read a GraphDef, with variables or without, as a MetaGraphDef that says no more. Raises ReadError."""
+    from tensorflow.core.protobuf import meta_graph_pb2
+
+    return meta_graph_pb2.MetaGraphDef(graph_def=_parse(path))
 
 
 def _parse(path: Path) -> Any:

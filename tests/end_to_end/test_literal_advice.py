@@ -46,6 +46,8 @@ EXCEPTIONS: Final = MappingProxyType(
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",
+        "read/graph_def.py: its checkpoint with --architecture {}": "another SOURCE",
+        "read/checkpoint.py: for the whole model, --architecture {}": "a note that names a file",
         "read/saved_model.py: --tag chooses another": "a note; tests/read/test_saved_model.py gives it",
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",

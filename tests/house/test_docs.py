@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from google.protobuf import text_format
 from support.samples import ROOT
+from tensorflow.core.protobuf import meta_graph_pb2
 
 import cudnn_convert
 from cudnn_convert import cli, formats, read
@@ -47,6 +49,7 @@ FILES: dict[str, dict[str, str]] = {
     "docs/tutorials/weights.md": {
         "encoder/model.ckpt": f"{TF1}/object_lstm_2l/model.ckpt",
         "blob/model.ckpt": f"{TF1}/raw_only/model.ckpt",
+        "runs/model.ckpt-9000": f"{TF1}/gru_bi/model.ckpt",
         **WEIGHTS,
     },
     "docs/tutorials/frozen-graph.md": {"frozen.pb": f"{TF1}/frozen_binary/frozen.pb"},
@@ -198,6 +201,10 @@ def samples(page: str, folder: Path) -> None:
             for part in source.parent.glob(f"{source.name}.*"):
                 if page != WITHOUT_META or part.suffix != ".meta":
                     shutil.copy(part, f"{target}{part.name.removeprefix(source.name)}")
+    if page == WITHOUT_META:
+        source = ROOT / TF1 / "gru_bi" / "model.ckpt.meta"
+        meta = meta_graph_pb2.MetaGraphDef.FromString(source.read_bytes())
+        (folder / "runs" / "graph.pbtxt").write_text(text_format.MessageToString(meta.graph_def))
     if page == "docs/cli.md":
         theirs(folder)
         with np.load(ROOT / TF1 / "twins_training" / "golden.npz") as golden:

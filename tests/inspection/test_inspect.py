@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     [
         (
             ["--architecture", "model.json"],
-            "--architecture: expected Keras weights, found TensorFlow 1 checkpoint",
+            "--architecture: expected weights of Keras, or a checkpoint without .meta, found TensorFlow 1",
         ),
         (["--tag", "serve"], "--tag: "),
         (["--signature", "other"], "--signature: expected one of none, found other"),

@@ -12,12 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import text_format
+from support import artifacts
 from support.checkpoints import save
 from support.command_line import DATA, SMALL, beside, copied, refused
 from support.samples import FIXTURES, Fixture, fixture
 from support.tiers import some
+from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 
+import cudnn_convert
 from cudnn_convert.errors import AccessError, ReadError
 from cudnn_convert.model import Signature
 from cudnn_convert.read import READERS, checkpoint, read
@@ -298,6 +302,57 @@ def test_a_checkpoint_without_its_graph_has_its_weights(tmp_path: Path) -> None:
     assert model.kind == "TensorFlow checkpoint without a graph"
     assert not model.signatures
     assert sorted(model.variables) == sorted(expected.variables)
+
+
+@pytest.mark.parametrize("name", ["graph.pbtxt", "graph.pb", "other.meta"])
+def test_a_checkpoint_takes_its_graph_from_a_file(tmp_path: Path, name: str) -> None:
+    """Of `tf.train.write_graph`, text or binary, or of another checkpoint: with TensorFlow's answers."""
+    sample = fixture("1.15.5-lstm_bi_2l_states")
+    prefix = shutil.copytree(sample.folder, tmp_path / "source") / "model.ckpt"
+    path = prefix.with_name(name)
+    meta = meta_graph_pb2.MetaGraphDef.FromString(beside(prefix, ".meta").read_bytes())
+    beside(prefix, ".meta").rename(prefix.with_name("other.meta"))
+    prefix.with_name("graph.pb").write_bytes(meta.graph_def.SerializeToString())
+    prefix.with_name("graph.pbtxt").write_text(text_format.MessageToString(meta.graph_def))
+    hint = f"model.ckpt has no .meta, graph.pbtxt lies beside it: for the whole model, --architecture {path}"
+    assert (hint in read(prefix).notes) == (name == "graph.pbtxt")
+    report = cudnn_convert.convert(prefix, tmp_path / "out", format="onnx", architecture=path)
+    assert report.kind == checkpoint.KIND
+    assert report.verification is not None
+    assert report.verification.passed
+    job = artifacts.job(tmp_path / "out", "onnx", sample.folder / "golden.npz", tmp_path / "answers.npz")
+    artifacts.answer([job])
+    artifacts.agree(sample, report, tmp_path / "answers.npz", bound=1e-5)
+
+
+def test_a_graph_that_no_saver_has_touched(tmp_path: Path) -> None:
+    """Without a Saver's ops, keys are the names of variables, and those of contrib's layers are known."""
+    sample = fixture("1.15.5-gru_bi")
+    prefix = shutil.copytree(sample.folder, tmp_path / "source") / "model.ckpt"
+    graph = meta_graph_pb2.MetaGraphDef.FromString(beside(prefix, ".meta").read_bytes()).graph_def
+    kept = [node for node in graph.node if not node.name.startswith("save/")]
+    assert len(kept) < len(graph.node)
+    beside(prefix, ".meta").unlink()
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph_pb2.GraphDef(node=kept, versions=graph.versions).SerializeToString())
+    model = checkpoint.with_graph(read(prefix), path)
+    expected = read(sample.prefix)
+    assert {found.scope for found in model.canonical} == {found.scope for found in expected.canonical}
+    report = cudnn_convert.convert(prefix, tmp_path / "out", architecture=path)
+    assert report.verification is not None
+    assert report.verification.passed
+
+
+def test_a_graph_for_what_has_one(tmp_path: Path) -> None:
+    prefix = copied(tmp_path)
+    said = "--architecture: expected weights of Keras, or a checkpoint without .meta, found TensorFlow 1 "
+    [line] = refused(tmp_path, prefix, tmp_path / "out", "--architecture", beside(prefix, ".meta"), code=2)
+    assert line.startswith(said)
+    beside(prefix, ".meta").rename(tmp_path / "cut.meta")
+    (tmp_path / "cut.meta").write_bytes((tmp_path / "cut.meta").read_bytes()[:-3])
+    flags = ("--architecture", tmp_path / "cut.meta")
+    [line] = refused(tmp_path, prefix, tmp_path / "out", *flags, code=1)
+    assert line.startswith(f"{tmp_path / 'cut.meta'}: file: expected a MetaGraphDef")
 
 
 def test_a_step_without_its_graph_is_told_of_another_steps(tmp_path: Path) -> None:

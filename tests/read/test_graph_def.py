@@ -98,7 +98,7 @@ def test_a_graph_with_variables_is_not_frozen(tmp_path: Path) -> None:
     assert line.startswith(
         f"{path}: graph: expected constants in the place of variables, found the variables "
     )
-    assert line.endswith("; freeze it, or give the checkpoint that it belongs to")
+    assert line.endswith(f"; freeze it, or give its checkpoint with --architecture {path}")
 
 
 def test_a_graph_without_nodes(tmp_path: Path) -> None:
