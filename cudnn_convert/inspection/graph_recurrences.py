@@ -17,7 +17,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
-from cudnn_convert.graph.passes import inference, inlining
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, weights_only
 from cudnn_convert.inspection.weights_only import Seen
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
@@ -290,9 +290,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
     """The inlined graph, or the graph itself where TensorFlow cannot read it."""
     try:
-        graph = inference.fold_quantized_weights(node_defs.Graph.of(graph))
-        is_needed = inlining.needs_inlining(graph, keep)
-        return inlining.inline_functions(graph, keep, origins=True) if is_needed else graph
+        return inlining.flatten(graph, keep, origins=True)
     except InvalidModelError:
         return graph
 

@@ -251,15 +251,14 @@ def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
 
 
 def inline_model(model: Model) -> Model:
-    """Return the model with a `Graph` without calls, quantized weights and cuDNN nodes in functions.
+    """Return the model with a flat `Graph`, without cuDNN nodes in functions.
 
     If it has signatures, functions are inlined only for them and the initializers.
     """
-    graph = inference.fold_quantized_weights(Graph.of(model.graph))
+    graph = Graph.of(model.graph)
     ends = [name for signature in model.signatures.values() for name in signature.tensors]
     keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
-    is_needed = inlining.needs_inlining(graph, keep)
-    return replace(model, graph=inlining.inline_functions(graph, keep) if is_needed else graph)
+    return replace(model, graph=inlining.flatten(graph, keep))
 
 
 def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:

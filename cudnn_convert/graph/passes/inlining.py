@@ -251,6 +251,17 @@ def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
     return reaching
 
 
+def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) -> Graph:
+    """Inline the calls that `keep` needs, fold quantized weights and hoist loop invariants.
+
+    `keep` and `origins` as in `inline_functions`. Raises InvalidModelError.
+    """
+    graph = inference.fold_quantized_weights(Graph.of(graph))
+    if needs_inlining(graph, keep):
+        return inline_functions(graph, keep, origins=origins)
+    return inference.hoist_loop_invariants(graph)
+
+
 def inline_functions(
     graph: AnyGraph, keep: Iterable[str], *, origins: bool = False, around: Collection[str] = ops.CUDNN
 ) -> Graph:
