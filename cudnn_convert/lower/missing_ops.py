@@ -14,6 +14,14 @@ Source: tensorflow v2.21.0 core/ops/spectral_ops.cc RFFT, core/kernels/fft_ops.c
 
     before:  f = RFFT(x, [n]); real = Real(f); size = ComplexAbs(f)
     after:   real = x @ cosines; size = Sqrt(Square(x @ cosines) + Square(x @ sines))
+
+`replace_buckets`: how many boundaries a number has reached, in place of Bucketize, for ONNX. A NaN has
+reached all.
+Source: tensorflow v2.21.0 core/kernels/bucketize_op.cc, std::upper_bound; keras v3.15.1
+src/layers/preprocessing/discretization.py.
+
+    before:  k = Bucketize(x, boundaries=[1, 5])
+    after:   k = 2 - Sum(Cast(Less(x[..., newaxis], [1, 5])), -1)
 """
 
 from collections.abc import Iterator
@@ -127,3 +135,35 @@ def _absolute(
     total = claim(f"{name}/sum", taken)
     yield node_defs.node(total, "AddV2", squares, T=kind)
     yield node_defs.node(name, "Sqrt", [total], T=kind)
+
+
+def replace_buckets(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each Bucketize outside loops."""
+    buckets = [node for node in graph.node if node.op == "Bucketize"]
+    frames = control_flow.frames(graph.index) if buckets else {}
+    taken = {node.name for node in graph.node}
+    changes, added = {}, list[NodeDef]()
+    for node in buckets:
+        if not frames.get(node.name):
+            *steps, changes[node.name] = _count_reached(node, taken)
+            added += steps
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _count_reached(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+    given = tf.as_dtype(node.attr["T"].type)
+    kind = given if given.is_floating else tf.float32  # in which TensorFlow compares integers
+    parts = ("numbers", "last", "column", "boundaries", "below", "counts", "unreached", "all")
+    names = {part: claim(f"{node.name}/{part}", taken) for part in parts}
+    boundaries = np.array([*node.attr["boundaries"].list.f], kind.as_numpy_dtype)
+    whole, column = tf.int32, [names["numbers"], names["last"]]
+    yield node_defs.node(names["numbers"], "Cast", [node.input[0]], SrcT=given, DstT=kind)
+    yield node_defs.constant(names["last"], np.array(-1, np.int32))
+    yield node_defs.node(names["column"], "ExpandDims", column, T=kind, Tdim=whole)
+    yield node_defs.constant(names["boundaries"], boundaries)
+    yield node_defs.node(names["below"], "Less", [names["column"], names["boundaries"]], T=kind)
+    yield node_defs.node(names["counts"], "Cast", [names["below"]], SrcT=tf.bool, DstT=whole)
+    counts = [names["counts"], names["last"]]
+    yield node_defs.node(names["unreached"], "Sum", counts, T=whole, Tidx=whole, keep_dims=False)
+    yield node_defs.constant(names["all"], np.array(len(boundaries), np.int32))
+    yield node_defs.node(node.name, "Sub", [names["all"], names["unreached"]], T=whole)

@@ -1,4 +1,4 @@
-"""What stands in the place of sign bits and spectra answers as they did; other uses of both stay."""
+"""What stands in the place of sign bits, spectra and buckets answers as they did; other uses stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.lower.missing_ops import replace_sign_bits, replace_spectra
+from cudnn_convert.lower.missing_ops import replace_buckets, replace_sign_bits, replace_spectra
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.lower.tflite import lower_tflite
 from cudnn_convert.model import Signature
@@ -160,3 +160,45 @@ def in_a_loop(x: Any) -> Any:
 def test_other_spectra_stay(width: int | None, build: Any) -> None:
     graph = node_defs.Graph(drawn_frames("float32", width, build).as_graph_def())
     assert [node.op for node in replace_spectra(graph).node] == [node.op for node in graph.node]
+
+
+# Buckets, by what TensorFlow's own op answers.
+
+
+def buckets(x: Any) -> Any:
+    return tf.raw_ops.Bucketize(input=x, boundaries=[-1.5, 0.25, 3.0, 1e6])
+
+
+NUMBERS = np.array([[-2, -1.5, 0, 0.25], [3, 1e7, -np.inf, np.nan]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_a_number_is_in_the_bucket_whose_boundaries_it_has_reached(dtype: str) -> None:
+    graph = drawn(buckets, dtype).as_graph_def()
+    replaced = replace_buckets(node_defs.Graph(graph)).definition
+    assert "Bucketize" not in {node.op for node in replaced.node}
+    x = (
+        NUMBERS.astype(dtype)
+        if dtype.startswith("float")
+        else np.array([[-2, -1, 0, 3], [2, 4, 10**6, 10**7]], dtype)
+    )
+    expected = answer(graph, x)
+    assert len(np.unique(expected)) == 5
+    np.testing.assert_array_equal(answer(replaced, x), expected, strict=True)
+
+
+def test_buckets_in_onnx() -> None:
+    graph = drawn(buckets).as_graph_def()
+    finished = convert.lower(graph, Signature({"x": "x:0"}, {"y": "y:0"}), ())
+    session = onnxruntime.InferenceSession(finished.whole().SerializeToString())
+    x = NUMBERS.astype(np.float32)
+    np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], answer(graph, x))
+
+
+def test_buckets_in_a_loop_stay() -> None:
+    """A constant of a loop needs an Enter."""
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder("float32", [None, None], "x")
+        v1.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.cast(buckets(y), tf.float32)), [0, x])
+    given = node_defs.Graph(graph.as_graph_def())
+    assert replace_buckets(given) is given

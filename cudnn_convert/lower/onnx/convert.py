@@ -168,7 +168,12 @@ def lower(
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
-    graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
+    for replace_ops in (
+        missing_ops.replace_sign_bits,
+        missing_ops.replace_spectra,
+        missing_ops.replace_buckets,
+    ):
+        graph = replace_ops(graph)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
 
