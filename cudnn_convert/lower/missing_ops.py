@@ -153,17 +153,17 @@ def replace_buckets(graph: node_defs.Graph) -> node_defs.Graph:
 def _count_reached(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
     given = tf.as_dtype(node.attr["T"].type)
     kind = given if given.is_floating else tf.float32  # in which TensorFlow compares integers
-    parts = ("numbers", "last", "column", "boundaries", "below", "counts", "unreached", "all")
+    parts = "numbers last column boundaries below counts unreached all".split()
     names = {part: claim(f"{node.name}/{part}", taken) for part in parts}
     boundaries = np.array([*node.attr["boundaries"].list.f], kind.as_numpy_dtype)
     whole, column = tf.int32, [names["numbers"], names["last"]]
     yield node_defs.node(names["numbers"], "Cast", [node.input[0]], SrcT=given, DstT=kind)
     yield node_defs.constant(names["last"], np.array(-1, np.int32))
-    yield node_defs.node(names["column"], "ExpandDims", column, T=kind, Tdim=whole)
+    yield node_defs.node(names["column"], "ExpandDims", column, T=kind)
     yield node_defs.constant(names["boundaries"], boundaries)
     yield node_defs.node(names["below"], "Less", [names["column"], names["boundaries"]], T=kind)
     yield node_defs.node(names["counts"], "Cast", [names["below"]], SrcT=tf.bool, DstT=whole)
     counts = [names["counts"], names["last"]]
-    yield node_defs.node(names["unreached"], "Sum", counts, T=whole, Tidx=whole, keep_dims=False)
+    yield node_defs.node(names["unreached"], "Sum", counts, T=whole)
     yield node_defs.constant(names["all"], np.array(len(boundaries), np.int32))
     yield node_defs.node(node.name, "Sub", [names["all"], names["unreached"]], T=whole)
