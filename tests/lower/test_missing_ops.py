@@ -57,7 +57,7 @@ def test_each_float_is_as_negative_as_its_bit_says(dtype: str, whole: Any) -> No
         lambda x: tf.bitcast(tf.bitcast(x, tf.uint32), tf.int32) & tf.int32.min < 0,
         lambda x: tf.bitcast(x, tf.uint32) & np.uint32(0) < 0,
         lambda x: tf.bitcast(x, tf.int32) < 0,
-        lambda x: tf.cast(x, tf.int32) & tf.int32.min < 0,
+        lambda x: (tf.cast(x, tf.int32) & tf.int32.min < 0) | (tf.bitcast(x, tf.int32) < 0),
         lambda x: tf.bitcast(x[..., None] * [1.0, 1.0], tf.int64) & tf.int64.min < 0,
     ],
     ids=["mask", "bound", "whole", "unsigned", "no_mask", "cast", "wider"],
