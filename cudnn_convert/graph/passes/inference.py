@@ -228,6 +228,8 @@ def hoist_loop_invariants(graph: Graph) -> Graph:
                 moved[f"{switch.name}:1"] = lifted.name
                 exits = [reader for reader in index.consumers(switch.name, 0) if reader.op == "Exit"]
                 moved |= {f"{reader.name}:0": enter.input[0] for reader in exits}
+    if not moved:
+        return graph
     behind = {tensor(name): "" for node in graph.node for name in node.input if not name.startswith("^")}
     behind = {name: reference(_behind(name, moved)) for name in behind}
     # The loop variable's own nodes stay unchanged: other nodes may wait for them.

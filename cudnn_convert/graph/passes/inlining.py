@@ -252,14 +252,18 @@ def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
 
 
 def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) -> Graph:
-    """Inline the calls that `keep` needs, fold quantized weights and hoist loop invariants.
+    """Inline the calls that `keep` needs, and fold quantized weights.
 
-    `keep` and `origins` as in `inline_functions`. Raises InvalidModelError.
+    Loop invariants are hoisted where a recurrence stands in a loop: its weights may be among them in a graph
+    whose loops TensorFlow lowered when it froze it. `keep` and `origins` as in `inline_functions`. Raises
+    InvalidModelError.
     """
     graph = inference.fold_quantized_weights(Graph.of(graph))
     if needs_inlining(graph, keep):
         return inline_functions(graph, keep, origins=origins)
-    return inference.hoist_loop_invariants(graph)
+    frames = control_flow.frames(graph.index) if any(node.op in ops.ENTERS for node in graph.node) else {}
+    is_in_loop = any(frames.get(node.name) for node in graph.node if node.op in ops.RECURRENCES)
+    return inference.hoist_loop_invariants(graph) if is_in_loop else graph
 
 
 def inline_functions(

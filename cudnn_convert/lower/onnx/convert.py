@@ -38,6 +38,7 @@ from cudnn_convert.graph.index import (
     tensor,
     unique,
 )
+from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
@@ -168,12 +169,9 @@ def lower(
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
-    for replace_ops in (
-        missing_ops.replace_sign_bits,
-        missing_ops.replace_spectra,
-        missing_ops.replace_buckets,
-    ):
-        graph = replace_ops(graph)
+    graph = inference.hoist_loop_invariants(graph)  # shapes are lost where they go round a loop
+    graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
+    graph = missing_ops.replace_buckets(graph)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
 
