@@ -24,6 +24,8 @@ from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
 from cudnn_convert.model import Axis, Recurrence
 from cudnn_convert.plan import Plan
 
+#: The sizes of axes, None where one is open.
+Shape = tuple[int | None, ...]
 #: Two sizes for each role: no first one divides another, or is a usual size. The first times are primes, the
 #: second ones are multiples of 60: halves that are doubled again have one of two sizes alone.
 _BATCHES: Final = (2 * 7 * 11 * 13, 2 * 7 * 11 * 17)
@@ -163,9 +165,6 @@ def _fix_conditions(graph: node_defs.Graph, ends: Sequence[str]) -> Iterator[nod
     for side in (False, True) if conditions else ():
         fixed = {name: node_defs.constant(name, np.array(side)) for name in conditions}
         yield node_defs.prune(inference.drop_dead_branches(node_defs.replace_nodes(graph, fixed)), ends)
-
-
-Shape = tuple[int | None, ...]
 
 
 def state_widths(

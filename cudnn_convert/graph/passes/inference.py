@@ -38,7 +38,7 @@ Source: tensorflow v2.21.0 core/ops/array_ops.cc StridedSlice.
     after:   y/strides = Const(^strides); y = StridedSlice(x, begin, end, y/strides)
 
 `fold_quantized_weights`: replaces weights in 8 bits, as TensorFlow 1's `quantize_weights` stored them, by the
-floats that they stand for. No weights of a recurrence, and no other format, has such ops.
+floats that they stand for. Recurrences are read from variables and constants alone, and ONNX has no such op.
 Source: tensorflow v1.15.0 tools/graph_transforms/quantize_weights.cc.
 
     before:  w = Dequantize(Const, min, max); y = MatMul(x, w)
