@@ -37,7 +37,7 @@ REPAIRED: Final = ("stateful", "time_distributed", "dropout", "exported")
 AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved")
 #: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
 KINDS: Final = {
-    "savedmodel": ("stateful", "dropout", "exported"),
+    "savedmodel": ("stateful", "dropout"),
     "frozen": ("stateful",),
     WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
     "tflite": ("masked_last", "conv_beside", "time_distributed"),
@@ -46,6 +46,11 @@ KINDS: Final = {
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
 BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+#: What the proof of many functions that no signature calls is about.
+OF_FUNCTIONS: Final = (
+    "cudnn_convert/recurrences/saved_functions.py",
+    "cudnn_convert/lower/tensorflow/lower.py",
+)
 #: A step of training: it needs CudnnRNNBackpropV3, which nothing on a CPU stands for.
 TRAINING: Final = "train"
 _TABLE: Final = "table hash_table: expected none in the format"
@@ -62,7 +67,8 @@ def cases() -> Iterator[Any]:
         for sample in EXPORTED:
             if sample.folder.name not in REFUSED.get(form, {}):
                 is_first = sample in ONCE and sample.folder.name in KINDS[form]
-                marks = tier(first=is_first)
+                is_slow = (form, sample.folder.name) == ("savedmodel", "exported")
+                marks = pytest.mark.slow(*OF_FUNCTIONS) if is_slow else tier(first=is_first)
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
