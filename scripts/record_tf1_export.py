@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from keras_fixtures.writer import CpuLayers, CudnnLayers
+
 WRITER = "tf.keras-" + tf.__version__
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FOLDER = os.path.join(ROOT, "tests", "data", "keras3_exports", WRITER, "exported")
@@ -28,34 +30,23 @@ SIZE, UNITS, LAST = 3, 5, 4
 FEEDS = ((3, 7), (2, 1))
 
 
-def build(lstm, gru):
+def build(keras):
     """CuDNNLSTM from states that are fed, and a CuDNNGRU behind it."""
-    layers = tf.keras.layers
-    x = layers.Input((None, SIZE), name="x")
-    states = [layers.Input((UNITS,), name=name) for name in ("h0", "c0")]
-    h = lstm(UNITS, return_sequences=True, name="lstm")(x, initial_state=states)
-    return tf.keras.models.Model([x] + states, gru(LAST, return_sequences=True, name="y")(h))
+    x = keras.Input((None, SIZE), name="x")
+    states = [keras.Input((UNITS,), name=name) for name in ("h0", "c0")]
+    h = keras.lstm(UNITS, return_sequences=True, name="lstm")(x, initial_state=states)
+    return keras.Model([x] + states, keras.gru(LAST, return_sequences=True, name="y")(h))
 
 
-def session():
-    """Only what runs is placed: a cuDNN layer has no kernel here."""
-    tf.keras.backend.clear_session()
-    tf.keras.backend.set_learning_phase(0)
-    options = tf.GraphOptions(place_pruned_graph=True)
-    tf.keras.backend.set_session(tf.Session(config=tf.ConfigProto(graph_options=options)))
-
-
-def plain(layer, **cell):
-    def make(units, **options):
-        return layer(units, recurrent_activation="sigmoid", **dict(cell, **options))
-
-    return make
+def build_for_inference(keras):
+    """Build the model in an empty graph."""
+    keras.start()
+    keras.backend.set_learning_phase(0)
+    return build(keras)
 
 
 def main():
-    layers, rng = tf.keras.layers, np.random.RandomState(11)
-    session()
-    model = build(layers.CuDNNLSTM, layers.CuDNNGRU)
+    rng, model = np.random.RandomState(11), build_for_inference(CudnnLayers("tf.keras"))
     for weight in model.weights:
         tf.keras.backend.set_value(weight, rng.uniform(-0.7, 0.7, weight.shape.as_list()).astype(np.float32))
     if os.path.isdir(FOLDER):
@@ -65,8 +56,7 @@ def main():
     in_order(os.path.join(saved, "saved_model.pb"))
     weights = os.path.join(tempfile.mkdtemp(), "weights.h5")
     model.save_weights(weights)
-    session()
-    twin = build(plain(layers.LSTM), plain(layers.GRU, reset_after=True))
+    twin = build_for_inference(CpuLayers("tf.keras"))
     twin.load_weights(weights)
     arrays = {}
     for number, (batch, steps) in enumerate(FEEDS):

@@ -149,19 +149,21 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
 def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
     """Add a call of each function to `graph`, and give the signature of each call.
 
-    `graph` is the one beside the functions. Functions that capture more than variables and constants, write
+    `graph` stands beside the functions. Functions that capture more than variables and constants, write
     variables or draw random numbers, as a layer does in training, are left out: their calls do not compare.
     """
     functions = library(graph)
-    known, nodes, signatures = _list_objects(meta), [], {}
+    ops_by_id, nodes, signatures = _ops_by_id(meta), [], {}
     for number, name in enumerate(names):
         op = f"{_SCOPE}/call_{number}"  # a function's name may have letters that a node's may not
         concrete = meta.object_graph_def.concrete_functions[name]
         bound = concrete.bound_inputs
         reached = reachable_functions(functions, [name])
         inner = [node for callee in reached for node in functions[callee].node_def]
-        if all(k in known for k in bound) and not any(node.op in ops.WRITES | ops.RANDOM for node in inner):
-            called = [*call(op, functions[name], [known[k] for k in bound], _argument_shapes(concrete))]
+        is_pure = not any(node.op in ops.WRITES | ops.RANDOM for node in inner)
+        if is_pure and all(k in ops_by_id for k in bound):
+            captured = [ops_by_id[k] for k in bound]
+            called = [*call(op, functions[name], captured, _argument_shapes(concrete))]
             nodes += called
             inputs = {node.name.rpartition("/")[2]: f"{node.name}:0" for node in called[:-1]}
             outputs = {
@@ -172,20 +174,20 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
     return node_defs.Graph(graph, [*graph.node, *nodes]).definition, signatures
 
 
-def _list_objects(meta: Any) -> dict[int, str]:
-    """The variables and constants of the graph that functions capture, by object id."""
+def _ops_by_id(meta: Any) -> dict[int, str]:
+    """The ops of the variables and constants that functions capture, by object id."""
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
     objects = enumerate(meta.object_graph_def.nodes)
     constants = ((number, node.constant.operation) for number, node in objects)
-    variables = {number: op for number, op in constants if op in index.nodes}
+    ops_by_id = {number: op for number, op in constants if op in index.nodes}
     for node in meta.graph_def.node:
         name = node.attr["f"].func.name if node.op in ops.CALLS else ""
         bound = concrete[name].bound_inputs if name in concrete else ()
         for object_id, source in zip(bound, index.data_inputs(node)[-len(bound) :], strict=False):
             op, _ = split(source)
             if index.nodes[op].op == "VarHandleOp":
-                variables[object_id] = op
-    return variables
+                ops_by_id[object_id] = op
+    return ops_by_id
 
 
 def _has_cudnn(function: Any) -> bool:

@@ -337,7 +337,8 @@ def test_a_graph_that_no_saver_has_touched(tmp_path: Path) -> None:
     path.write_bytes(graph_pb2.GraphDef(node=kept, versions=graph.versions).SerializeToString())
     model = checkpoint.with_graph(read(prefix), path)
     expected = read(sample.prefix)
-    assert {found.scope for found in model.canonical} == {found.scope for found in expected.canonical}
+    scopes = [{layer.scope for layer in each.canonical} for each in (model, expected)]
+    assert scopes[0] == scopes[1]
     report = cudnn_convert.convert(prefix, tmp_path / "out", architecture=path)
     assert report.verification is not None
     assert report.verification.passed
@@ -345,9 +346,9 @@ def test_a_graph_that_no_saver_has_touched(tmp_path: Path) -> None:
 
 def test_a_graph_for_what_has_one(tmp_path: Path) -> None:
     prefix = copied(tmp_path)
-    said = "--architecture: expected weights of Keras, or a checkpoint without .meta, found TensorFlow 1 "
+    refusal = "--architecture: expected weights of Keras, or a checkpoint without .meta, found TensorFlow 1 "
     [line] = refused(tmp_path, prefix, tmp_path / "out", "--architecture", beside(prefix, ".meta"), code=2)
-    assert line.startswith(said)
+    assert line.startswith(refusal)
     beside(prefix, ".meta").rename(tmp_path / "cut.meta")
     (tmp_path / "cut.meta").write_bytes((tmp_path / "cut.meta").read_bytes()[:-3])
     flags = ("--architecture", tmp_path / "cut.meta")

@@ -218,9 +218,9 @@ def test_a_blob_in_a_constant(tmp_path: Path) -> None:
     """A constant that a function captures is an argument of it, as a variable is."""
     module = tf.Module()
     module.blob = tf.random.uniform([4 * UNITS * (INPUTS + UNITS + 2)])
-    (one,) = found(module, lambda x: recurrence(x, "lstm", module.blob), tmp_path)
-    assert one.variables is None
-    assert (one.node.sizes.units, one.node.sizes.input_size) == (UNITS, INPUTS)
+    (stored,) = found(module, lambda x: recurrence(x, "lstm", module.blob), tmp_path)
+    assert stored.variables is None
+    assert (stored.node.sizes.units, stored.node.sizes.input_size) == (UNITS, INPUTS)
     meta = meta_graph(tmp_path)
     names = saved_functions.find_uncalled_functions(meta, {})
     graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)

@@ -282,8 +282,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
         if config.get("function_type") == "function":
             yield f"loading needs custom_objects with {config['function']}, the function of layer {path}"
         else:
-            stored = config.get("function")
-            coded[path] = python(stored[0]) if isinstance(stored, list) and stored else None
+            coded[path] = _bytecode_version(config)
     if coded:
         yield f"{', '.join(coded)}: code of the source is in the file, and runs where it is loaded"
     if coded and safe_mode:
@@ -298,10 +297,15 @@ def other_bytecode(model: Entry) -> Iterator[str]:
     """Yield the Lambdas whose bytecode this Python cannot run, each as a reason."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     for path, entry in layer_tree.below(model):
-        stored = entry["config"].get("function") if is_lambda(entry) else None
-        version = python(stored[0]) if isinstance(stored, list) and stored else None
+        version = _bytecode_version(entry["config"]) if is_lambda(entry) else None
         if version not in (None, _RUNS_HERE):
             yield f"layer {path}: expected bytecode that Python {here} runs, found that of Python {version}"
+
+
+def _bytecode_version(config: Mapping[str, Any]) -> str | None:
+    """The Python versions of a Lambda's bytecode, None where its config has none that is known."""
+    stored = config.get("function")
+    return python(stored[0]) if isinstance(stored, list) and stored else None
 
 
 def python(code: Any) -> str | None:
