@@ -5,8 +5,7 @@ TensorFlow sees a GPU has cuDNN's op, outside of `tf.device("/cpu:0")`. Any othe
 on a GPU. `build_for` chooses by hand. Weights, scopes and checkpoints are the same for both.
 """
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -21,9 +20,6 @@ from cudnn_convert.model import Mode, Sizes
 #: The device that `build_for` names, "" for TensorFlow's own choice.
 _CHOSEN: ContextVar[str] = ContextVar("device", default="")
 DEVICES: Final = ("CPU", "GPU")
-#: Chooses the op CudnnRNNV2, as TensorFlow 1.9 to 1.15 did. Source: tensorflow v1.15.0
-#: contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py _cudnn_rnn.
-USE_V2: Final = "TF_CUDNN_RNN_USE_V2"
 _BLOCK_DTYPES: Final = (tf.float32, tf.float16)
 
 
@@ -148,30 +144,53 @@ def _cudnn_op(
     training: bool,
     *tensors: Any,
 ) -> tuple[Any, Any, Any]:
-    """The op as TensorFlow 1.15 chose it: CudnnRNNV3 for lengths, batch-major inputs and projections."""
+    """CudnnRNNV3 in every case: TensorFlow with cuDNN 9 runs neither CudnnRNN nor CudnnRNNV2.
+
+    cuDNN 9 asks for lengths, which those two do not have: recorded in tests/data/cudnn/tensorflow.json.
+    """
     x, h, c, blob = tensors
+    is_lstm = sizes.mode is Mode.LSTM
+    # The kernel reads batch-major states as time-major ones: with several, rows and layers are mixed up.
+    swaps = not time_major and sizes.layers * sizes.directions > 1
+    if swaps:
+        x, h = (_swap_batch(value) for value in (x, h))
+        c = _swap_batch(c) if is_lstm else c
+    time_major = time_major or swaps
+    time, batch = (0, 1) if time_major else (1, 0)
+    steps = tf.shape(x)[time]
+    if lengths is None:
+        rows = tf.fill([tf.shape(x)[batch]], steps)
+    else:
+        # One step more than any row has: the kernel keeps what it set up for full rows, and fails on
+        # shorter rows of the same shape.
+        rows = tf.cast(lengths, tf.int32)
+        x = tf.pad(x, [[0, int(axis == time)] for axis in range(3)])
     seeds = [number or 0 for number in tf.compat.v1.get_seed(seed)]
-    named = {
-        "input": x,
-        "input_h": h,
-        "input_c": c,
-        "params": blob,
-        "rnn_mode": sizes.mode.value,
-        "input_mode": "skip_input" if sizes.skip_input else "linear_input",
-        "direction": "unidirectional" if sizes.directions == 1 else "bidirectional",
-        "dropout": dropout,
-        "seed": seeds[0],
-        "seed2": seeds[1],
-        "is_training": training,
-        "name": name,
-    }
-    op: Callable[..., Any] = tf.raw_ops.CudnnRNN
-    if lengths is not None or not time_major or sizes.projection:
-        time, batch = (0, 1) if time_major else (1, 0)
-        rows = tf.fill([tf.shape(x)[batch]], tf.shape(x)[time]) if lengths is None else lengths
-        named |= {"sequence_lengths": rows, "time_major": time_major, "num_proj": sizes.projection}
-        op = tf.raw_ops.CudnnRNNV3
-    elif os.environ.get(USE_V2) == "1":
-        op = tf.raw_ops.CudnnRNNV2
-    y, h, c, *_ = op(**named)
+    y, h, c, *_ = tf.raw_ops.CudnnRNNV3(
+        input=x,
+        input_h=h,
+        input_c=c,
+        params=blob,
+        sequence_lengths=rows,
+        rnn_mode=sizes.mode.value,
+        input_mode="skip_input" if sizes.skip_input else "linear_input",
+        direction="unidirectional" if sizes.directions == 1 else "bidirectional",
+        dropout=dropout,
+        seed=seeds[0],
+        seed2=seeds[1],
+        num_proj=sizes.projection,
+        is_training=training,
+        time_major=time_major,
+        name=name,
+    )
+    if lengths is not None:
+        y = y[:steps] if time_major else y[:, :steps]
+    if swaps:
+        y, h = (_swap_batch(value) for value in (y, h))
+        c = _swap_batch(c) if is_lstm else c
     return y, h, c
+
+
+def _swap_batch(value: Any) -> Any:
+    """Batch-major to time-major and back, of a tensor of rank 3."""
+    return tf.transpose(value, [1, 0, 2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,7 @@ class TestGpu:
             v1.train.AdamOptimizer().minimize(tf.reduce_sum(y))
 
         forward, backward = self.ops(build)
-        assert (forward.type, backward.type) == ("CudnnRNN", "CudnnRNNBackprop")
+        assert (forward.type, backward.type) == ("CudnnRNNV3", "CudnnRNNBackpropV3")
         assert forward.get_attr("rnn_mode") == b"lstm"
         assert forward.get_attr("direction") == b"bidirectional"
         assert forward.get_attr("input_mode") == b"linear_input"
@@ -261,17 +262,28 @@ class TestGpu:
         assert round(forward.get_attr("dropout"), 6) == 0.25
         assert (forward.get_attr("seed"), forward.get_attr("seed2")) != (0, 0)
 
-    def test_lengths_and_batch_major_inputs_take_the_third_version(self) -> None:
-        lengths = self.ops(lambda: small()(self.input(), sequence_lengths=tf.constant([2]), training=False))
-        major = self.ops(lambda: small(Mode.GRU)(self.input(), time_major=False, training=False))
-        assert [op.type for op in lengths + major] == ["CudnnRNNV3"] * 2
-        assert [op.get_attr("time_major") for op in lengths + major] == [True, False]
-        assert not any(op.get_attr("is_training") for op in lengths + major)
+    def test_one_op_stands_for_all(self) -> None:
+        """The third version, which has lengths: cuDNN 9 asks for them.
 
-    def test_the_environment_chooses_the_second_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TF_CUDNN_RNN_USE_V2", "1")
-        (op,) = self.ops(lambda: cudnn_rnn.CudnnGRU(1, 5)(self.input()))
-        assert op.type == "CudnnRNNV2"
+        It is time-major where states have several rows: TensorFlow's kernel mixes up batch-major ones.
+        """
+
+        def read(layer: Any, **given: Any) -> Any:
+            (op,) = self.ops(
+                lambda: layer()(self.input(), training=False, **{k: v() for k, v in given.items()})
+            )
+            return op
+
+        one = partial(cudnn_rnn.CudnnGRU, 1, 5)
+        ops = [
+            read(small),
+            read(small, sequence_lengths=lambda: tf.constant([2])),
+            read(small, time_major=lambda: False),
+            read(one, time_major=lambda: False),
+        ]
+        assert {op.type for op in ops} == {"CudnnRNNV3"}
+        assert [op.get_attr("time_major") for op in ops] == [True, True, True, False]
+        assert not any(op.get_attr("is_training") for op in ops)
 
     def test_a_tensor_for_training_has_an_op_for_each_value(self) -> None:
         v1.disable_control_flow_v2()
@@ -293,11 +305,11 @@ class TestGpu:
                 cudnn_rnn.CudnnGRU(1, 5, name="here")(self.input())
             with cudnn_rnn.build_for("CPU"):
                 cudnn_rnn.CudnnGRU(1, 5, name="too")(self.input())
-        assert [op.name for op in graph.get_operations() if op.type == "CudnnRNN"] == ["there/CudnnRNN"]
+        assert [op.name for op in graph.get_operations() if op.type == "CudnnRNNV3"] == ["there/CudnnRNNV3"]
         monkeypatch.undo()
         with tf.Graph().as_default() as graph, tf.device("/gpu:0"):
             cudnn_rnn.CudnnGRU(1, 5)(self.input())
-        assert "CudnnRNN" not in {op.type for op in graph.get_operations()}
+        assert "CudnnRNNV3" not in {op.type for op in graph.get_operations()}
 
     @pytest.mark.every
     @pytest.mark.parametrize("mode", Mode)
