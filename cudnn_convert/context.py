@@ -52,12 +52,13 @@ def hold_process_lock() -> Iterator[None]:
 
 
 @contextmanager
-def silence() -> Iterator[None]:
-    """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly.
+def silence(*, on_cpu: bool = True) -> Iterator[None]:
+    """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly, on the CPU.
 
     The caller may be building a graph or have turned TensorFlow 2 off; the items of shapes are numbers even
     then. Afterwards all settings are restored except ONNX Runtime's telemetry, which must be off before its
-    import: it stays off in this process unless the environment says otherwise.
+    import: it stays off in this process unless the environment says otherwise. Without `on_cpu` TensorFlow
+    chooses the devices.
     """
     os.environ.setdefault(_NO_EVENTS, "1")
     with hold_process_lock(), ExitStack() as stack:
@@ -65,12 +66,52 @@ def silence() -> Iterator[None]:
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        if "tensorflow" in sys.modules:  # else nothing has built a graph yet
+        # Without TensorFlow nothing has built a graph yet, and without a GPU it computes on the CPU.
+        if "tensorflow" in sys.modules or (on_cpu and _may_have_gpu()):
             from cudnn_convert.private import tf_private
 
             stack.enter_context(tf_private.eager_mode())
             stack.enter_context(_plain_sizes())
+            if on_cpu:
+                stack.enter_context(_compute_on_cpu())
         yield
+
+
+#: Names of GPUs on Linux: NVIDIA's driver, Windows' under WSL, AMD's.
+_GPU_FILES: Final = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+#: With this value TensorFlow sees no GPU; AMD's libraries have their own name for it.
+_GPU_SETTINGS: Final = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
+
+
+def hide_gpus() -> None:
+    """Hide GPUs from TensorFlow in this process, before its import: what is proven here runs on a CPU."""
+    os.environ.update(_GPU_SETTINGS)
+
+
+def _may_have_gpu() -> bool:
+    """Whether TensorFlow could find a GPU when it is imported."""
+    is_hidden = any(os.environ.get(name) == value for name, value in _GPU_SETTINGS.items())
+    return not is_hidden and any(Path(file).exists() for file in _GPU_FILES)
+
+
+@contextmanager
+def _compute_on_cpu() -> Iterator[None]:
+    """Run eager ops, and functions that they call, on the CPU, and float32 in full.
+
+    A function runs where it is called (tensorflow v2.21.0 core/common_runtime/colocation_graph.cc
+    FilterSupportedDevices). Keras may still choose cuDNN's op, which only a GPU has: TF32 would give it 10
+    bits of mantissa.
+    """
+    import tensorflow as tf
+
+    precision = tf.config.experimental
+    before = precision.tensor_float_32_execution_enabled()
+    precision.enable_tensor_float_32_execution(False)
+    try:
+        with tf.device("/CPU:0"):
+            yield
+    finally:
+        precision.enable_tensor_float_32_execution(before)
 
 
 @contextmanager

@@ -468,7 +468,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
 
 
 @staging.with_copies
-@silence()
+@silence(on_cpu=False)
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     """Run the original on `options.data`, write its outputs to `out`, return the `meta`.

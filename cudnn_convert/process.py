@@ -30,7 +30,7 @@ from threading import Event
 from typing import IO, Any, Final
 
 from cudnn_convert import storage
-from cudnn_convert.context import Limits, machine_memory
+from cudnn_convert.context import Limits, hide_gpus, machine_memory
 from cudnn_convert.errors import CudnnConvertError, WriteError
 
 #: The exit code of a command that was told to stop.
@@ -165,6 +165,7 @@ def _begin(parent: int) -> None:
     end_with(parent, CudnnConvertError.exit_code)
     handle_stops(signal.SIG_IGN)
     silence_native()
+    hide_gpus()
 
 
 def memory_knob() -> str:
@@ -232,6 +233,7 @@ def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]]
     handle_stops(stop_once)
     use_scratch(Path(scratch))
     silence_native()
+    hide_gpus()
     try:
         for line in requests:
             answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")

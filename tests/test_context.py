@@ -1,17 +1,21 @@
-"""Limits and silence of a call, as the command line and the library say them."""
+"""Limits, silence and devices of a call, as the command line and the library say them."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert import context
 from cudnn_convert.context import Limits, mute_output
 from cudnn_convert.errors import UsageError
+from cudnn_convert.graph import node_defs
 from cudnn_convert.options import Options, with_limits
 
 # What a file may ask of the machine, as the command line and the library say it.
@@ -109,3 +113,103 @@ def test_a_stream_that_is_closed_stays_so() -> None:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+# What is converted for a CPU is computed on one, on a machine with a GPU too. A second logical CPU stands for
+# the GPU: what the caller's device scope names.
+
+ON_TWO_DEVICES = """
+import tensorflow as tf
+from cudnn_convert import context
+from cudnn_convert.graph import node_defs
+first = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(first, [tf.config.LogicalDeviceConfiguration()] * 2)
+precision = tf.config.experimental
+square = tf.function(lambda x: tf.matmul(x, x))
+def say(what):
+    product = square(tf.ones([2, 2]))
+    print(what, product.device.rpartition("/")[2], precision.tensor_float_32_execution_enabled())
+with tf.device("/CPU:1"):
+    say("before")
+    with context.silence():
+        say("within")
+    with context.silence(on_cpu=False):
+        say("as it comes")
+    say("after")
+"""
+
+
+def run_python(program: str, **settings: str) -> str:
+    """What a program prints in a process of its own."""
+    environment = (
+        os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"} | settings
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_a_call_computes_on_the_cpu_in_full_precision() -> None:
+    assert run_python(ON_TWO_DEVICES).splitlines() == [
+        "before device:CPU:1 True",
+        "within device:CPU:0 False",
+        "as it comes device:CPU:1 True",
+        "after device:CPU:1 True",
+    ]
+
+
+def test_sessions_have_the_cpu_alone() -> None:
+    graph = tf.Graph()
+    assert node_defs.open_session(graph)._config.device_count == {"GPU": 0}
+    assert not node_defs.open_session(graph, on_cpu=False)._config.device_count
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "expected"),
+    [
+        ("driver", {}, True),
+        ("driver", {"CUDA_VISIBLE_DEVICES": "0"}, True),
+        ("driver", {"CUDA_VISIBLE_DEVICES": "-1"}, False),
+        ("driver", {"HIP_VISIBLE_DEVICES": "-1"}, False),
+        ("no driver", {}, False),
+    ],
+)
+def test_a_gpu_is_expected_where_a_driver_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, settings: dict[str, str], expected: bool
+) -> None:
+    (tmp_path / "driver").touch()
+    monkeypatch.setattr(context, "_GPU_FILES", (str(tmp_path / file),))
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert context._may_have_gpu() is expected
+
+
+def test_a_machine_with_a_gpu_computes_on_the_cpu_from_the_first_call_on(tmp_path: Path) -> None:
+    """TensorFlow is not imported yet: the call imports it, to choose the device before anything runs."""
+    (tmp_path / "driver").touch()
+    program = f"""
+import sys
+from cudnn_convert import context
+with context.silence():
+    print("tensorflow" in sys.modules)
+context._GPU_FILES = ({str(tmp_path / "driver")!r},)
+with context.silence():
+    import tensorflow as tf
+    print(tf.ones([]).device.rpartition("/")[2], tf.config.experimental.tensor_float_32_execution_enabled())
+"""
+    assert run_python(program, CUDA_VISIBLE_DEVICES="").splitlines() == ["False", "device:CPU:0 False"]
+
+
+@pytest.mark.parametrize(("command", "seen"), [("record", "7"), ("verify", "-1"), ("model.h5", "-1")])
+def test_commands_see_no_gpu_unless_they_record(command: str, seen: str) -> None:
+    program = f"""
+import os, sys
+sys.argv = ["cudnn-convert", {command!r}]
+from cudnn_convert import cli
+cli.main = lambda **_: print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+cli.run()
+"""
+    assert run_python(program, CUDA_VISIBLE_DEVICES="7").split() == [seen]

@@ -37,13 +37,11 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def _open(path: Path, part: Part) -> runners.Runner:
-    import tensorflow as tf
-
     from cudnn_convert.graph import node_defs
     from cudnn_convert.graph.session import answering
 
     graph = load_graph(path)[0].graph_def
-    session = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
+    session = node_defs.open_session(node_defs.import_graph(graph))
     ops = {node.name for node in graph.node}
     return answering(session, *runners.pair_tensors(path, part.signature, ops))
 

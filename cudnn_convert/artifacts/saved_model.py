@@ -89,7 +89,7 @@ def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
     """A runner for each function that no signature calls."""
     (meta,) = _metas(path)
     graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)
-    running = tf.compat.v1.Session(graph=node_defs.import_graph(graph))
+    running = node_defs.open_session(node_defs.import_graph(graph))
     prefix = {meta.saver_def.filename_tensor_name: str(path / "variables" / "variables")}
     running.run(running.graph.get_operation_by_name(meta.saver_def.restore_op_name), prefix)
     return {name: session.answering(running, ends.inputs, ends.outputs) for name, ends in signatures.items()}

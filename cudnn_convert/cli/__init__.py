@@ -35,7 +35,7 @@ from cudnn_convert import process
 from cudnn_convert.cli import child_process, commands
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
-from cudnn_convert.context import Limits
+from cudnn_convert.context import Limits, hide_gpus
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
 
 _BUG: Final = 70
@@ -51,6 +51,8 @@ def run() -> None:
     _take_utf8()
     if COMPLETING in os.environ:  # a shell asks: the parser of the typed line answers and exits
         main(words_to_complete(SUBCOMMANDS))
+    if sys.argv[1:2] != ["record"]:  # which runs the original where it was trained
+        hide_gpus()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored

@@ -274,6 +274,17 @@ def import_graph(graph: AnyGraph) -> tf.Graph:
     return scratch
 
 
+def open_session(graph: tf.Graph, config: Any = None, *, on_cpu: bool = True) -> Any:
+    """Open a Session of TensorFlow 1 over a graph, with the CPU alone where `on_cpu`.
+
+    A GPU computes float32 with 10 bits of mantissa (TF32), and runs what a CPU has no kernel for.
+    """
+    config = config or tf.compat.v1.ConfigProto()
+    if on_cpu:
+        config.device_count["GPU"] = 0
+    return tf.compat.v1.Session(graph=graph, config=config)
+
+
 def _disable_evaluation(graph: GraphDef) -> GraphDef:
     """Keep impure ops from running while TensorFlow imports `graph`; changes it in place.
 
@@ -367,7 +378,7 @@ def fold_constant(
     ]
     if any(size is None or size > _LARGEST for size in sizes):
         return None
-    with tf.compat.v1.Session(graph=graph) as session:
+    with open_session(graph) as session:
         try:
             return np.asarray(session.run(tensor))
         except tf.errors.OpError:

@@ -106,11 +106,13 @@ def session(
     initializers: Sequence[str] = (),
     assets: Mapping[str, Path] = MappingProxyType({}),
     restores: Sequence[Restore] = (),
+    on_cpu: bool = True,
 ) -> Iterator[Any]:
     """Open a Session over a graph: variables set, then `initializers` run.
 
     Variables are set through placeholders, since a Const is copied often; those of `restores` by the graph's
-    own ops. `assets` maps the tensors that hold file names to the files to feed.
+    own ops. `assets` maps the tensors that hold file names to the files to feed. Without `on_cpu` a GPU may
+    compute too.
     """
     scratch = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
@@ -118,7 +120,8 @@ def session(
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
     config = tf.compat.v1.ConfigProto(graph_options=options)
-    with scratch.as_default(), tf.compat.v1.Session(graph=scratch, config=config) as running:
+    running = node_defs.open_session(scratch, config, on_cpu=on_cpu)
+    with scratch.as_default(), running:
         restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
         _assign(running, others, variables)

@@ -343,7 +343,7 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
         names = node_defs.extract_nodes(node_defs.Graph(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
         tf.import_graph_def(names.definition, inputs, name="packing")
-        with tf.compat.v1.Session(graph=graph) as session:
+        with node_defs.open_session(graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
 

@@ -10,7 +10,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,11 +180,11 @@ def _open_loaded(loaded: Any, where: str, signature: str | None) -> Side:
 
 @silence()
 def open_file(path: Path, *, where: str, signature: str | None) -> Side:
-    """The side of a file or folder. Raises UsageError, or ReadError."""
+    """The side of a file or folder, which runs on the CPU. Raises UsageError, or ReadError."""
     try:
-        if path.is_file() and path.name != "saved_model.pb":
-            return _file(path, where, signature)
-        return _folder(path, where, signature)
+        is_file = path.is_file() and path.name != "saved_model.pb"
+        side = (_file if is_file else _folder)(path, where, signature)
+        return replace(side, run=silence()(side.run))
     except CudnnConvertError:
         raise
     except Exception as cause:  # each library has exceptions of its own

@@ -342,7 +342,7 @@ def _is_taken(tensor: Any, entry: _Entry) -> bool:
 def _read(prefix: Path, entry: _Entry) -> Array:
     try:
         dtype = tf.train.load_checkpoint(str(prefix)).get_variable_to_dtype_map()[entry.key]
-        with tf.Graph().as_default(), tf.compat.v1.Session() as running:
+        with tf.Graph().as_default() as graph, node_defs.open_session(graph) as running:
             (value,) = tf.raw_ops.RestoreV2(
                 prefix=str(prefix), tensor_names=[entry.key], shape_and_slices=[entry.slices], dtypes=[dtype]
             )
@@ -380,7 +380,7 @@ def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entr
     needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(safe_ops.others(needed)):
         return {}
-    with tf.Graph().as_default() as scratch, tf.compat.v1.Session(graph=scratch) as running:
+    with tf.Graph().as_default() as scratch, node_defs.open_session(scratch) as running:
         tf.import_graph_def(node_defs.strip_devices(needed), name="")
         given = {name: index.data_inputs(index.nodes[name])[1:3] for name in wanted}
         values = running.run(given)

@@ -195,7 +195,12 @@ def _answers(
     model, outputs = plan.model, plan.signature.outputs
     answers = []
     with session(
-        graph, model.variables, initializers=plan.initializers, assets=model.assets, restores=restores
+        graph,
+        model.variables,
+        initializers=plan.initializers,
+        assets=model.assets,
+        restores=restores,
+        on_cpu=False,
     ) as running:
         for feed in fed:
             values = running.run([*outputs.values()], dict(feed))

@@ -349,7 +349,7 @@ def fold_quantized_weights(graph: Graph) -> Graph:
         return graph
     needed = index.ancestors(folded, control=False)
     small = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
-    with tf.compat.v1.Session(graph=small) as session:
+    with node_defs.open_session(small) as session:
         try:
             values = session.run([f"{name}:0" for name in folded])
         except tf.errors.OpError as cause:

@@ -62,7 +62,7 @@ def open_unoptimized(graph: Any) -> Any:
     """Open a session without graph optimization, which costs more than a few calls save."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return tf.compat.v1.Session(graph=graph, config=config)
+    return node_defs.open_session(graph, config)
 
 
 def carve_nodes(

@@ -48,7 +48,7 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
         hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
         products = [name for name in products if name in once]
         names = [*wanted.values(), *(f"{name}:0" for name in products)]
-        with tf.compat.v1.Session(graph=node_defs.import_graph(graph)) as session:
+        with node_defs.open_session(node_defs.import_graph(graph)) as session:
             restore(session, index, needed)
             for call in passes:
                 entered: list[tuple[str, Array, Array]] = []
