@@ -61,7 +61,7 @@ def op_proj_lstm():
 
 
 def op_proj_plain():
-    """An LSTM layer projected to as many values as it has units, on zero states."""
+    """An LSTM layer whose num_proj is its units, which cuDNN takes for none, on zero states."""
     return Network("lstm", 1, 1, 3, 4, projection=4, states=False)
 
 
@@ -130,6 +130,11 @@ def width(network):
     return network.projection or network.units
 
 
+def projects(network):
+    """Whether cuDNN has a projection matrix: not where the projection is as wide as the units."""
+    return network.projection not in (0, network.units)
+
+
 def pseudo_layers(rng, network):
     """Per pseudo-layer (its weights, its projection [width, units] or None); a skipped W is the identity."""
     n, made = network, []
@@ -147,7 +152,7 @@ def pseudo_layers(rng, network):
                 one = np.eye(n.units, dtype=n.dtype)
                 weights = weights._replace(W={gate: one for gate in weights.W})
             projection = rng.uniform(-0.9, 0.9, (n.projection, n.units)).astype(n.dtype)
-            made.append((weights, projection if n.projection else None))
+            made.append((weights, projection if projects(n) else None))
     return made
 
 
@@ -269,7 +274,7 @@ def answers(network, pseudo, fed):
 
 def cell(network):
     n = network
-    if n.projection:
+    if projects(n):
         return tf.nn.rnn_cell.LSTMCell(n.units, num_proj=n.projection, forget_bias=0.0)
     if n.mode == "lstm":
         compatible = getattr(cudnn_rnn_ops, "CudnnCompatibleLSTMCell", None)  # since TensorFlow 1.3

@@ -19,7 +19,7 @@ from support.tiers import combinations, tier
 from cudnn_convert.model import Array, Cell, Sizes
 from cudnn_convert.weights import layouts, lazy
 
-LENGTHS, SQUARE, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_proj_plain", "1.15.5-op_skip_lstm"
+LENGTHS, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_skip_lstm"
 #: The block, the loop and ONNX each have a way of their own with a projection.
 TARGETS: dict[str, Flags] = {
     "savedmodel-fast": ("--format", "savedmodel"),
@@ -95,10 +95,7 @@ def tried(cases: Sequence[tuple[str, str, Any]]) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("sample", "order", "to"),
-    # One pseudo-layer is all: there the last order is the true one.
-    tried(
-        [(LENGTHS, order, order) for order in ORDERS] + [(SQUARE, order, order) for order in [*ORDERS][:-1]]
-    ),
+    tried([(LENGTHS, order, order) for order in ORDERS]),
 )
 def test_regions_taken_in_another_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
@@ -122,7 +119,6 @@ def without(bias: Array) -> Array:
 SPOILED: list[tuple[str, str, Callable[[Any], Any]]] = [
     (LENGTHS, "projection", turned),
     (LENGTHS, "recurrent_kernel", turned),
-    (SQUARE, "projection", turned),
     (SKIPPED, "recurrent_kernel", turned),
     (SKIPPED, "kernel", without),
     (SKIPPED, "bias", without),
@@ -172,6 +168,6 @@ def test_what_stands_for_a_projection_spoiled(
     assert caught(monkeypatch, LENGTHS, tmp_path, to)
 
 
-@combinations(lambda _, to: to == CHEAPEST, sample=[LENGTHS, SQUARE, SKIPPED], to=TARGETS)
+@combinations(lambda _, to: to == CHEAPEST, sample=[LENGTHS, SKIPPED], to=TARGETS)
 def test_the_samples_of_this_file_pass_unchanged(tmp_path: Path, sample: str, to: str) -> None:
     assert exit_code(fixture(sample).prefix, tmp_path / "out", *TARGETS[to]) == 0

@@ -117,7 +117,7 @@ class Fixture:
             return self.folder.name != "printed_scatter"
         if form == "tflite":
             return self.folder.name not in FLEXIBLE
-        return form != "checkpoint" or not self.folder.name.startswith("op_proj")
+        return form != "checkpoint" or self.folder.name not in ("op_proj_double", "op_proj_lstm")
 
     @property
     def form(self) -> str:
