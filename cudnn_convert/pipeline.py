@@ -365,7 +365,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
 
 
 @staging.with_copies
-@silence()
+@silence(on_cpu=False)  # nothing runs: weights alone need no TensorFlow
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
     """Plan a source's recurrences without the rest, for a format of weights."""
@@ -382,6 +382,7 @@ def load(source: Path, options: Options) -> Loaded:
     weights = tuple(named_weights.decode(single) for single in plan.singles)
     singles = {single.name: single for single in plan.singles}
 
+    @silence()
     def prove(name: str, model: Any) -> None:
         """Compare a Keras model with the recurrence of this name. Raises VerificationError."""
         from cudnn_convert.artifacts.keras import run_recurrence

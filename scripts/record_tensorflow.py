@@ -4,14 +4,14 @@
     python scripts/record_tensorflow.py [--only op/ source/ ...] [--out FOLDER] [--artifacts FOLDER]
 
 Needs a CUDA device, TensorFlow 2.21 built for it, tf_keras and Keras 3. Where `scripts/record_cudnn.py` calls
-cuDNN itself, this goes through TensorFlow: its CudnnRNN ops with their gradients, its conversions between
-canonical parameters and blobs, its Savers, Keras's layers. TF32 is off but where a case names it.
+cuDNN itself, this goes through TensorFlow: its CudnnRNN ops with their gradients, its Savers, Keras's layers.
+TF32 is off but where a case names it.
 
 Jobs, by the beginning of their names:
 
     op/        one CudnnRNN, CudnnRNNV2 or CudnnRNNV3: outputs, and gradients where it trains
-    layout/    CudnnRNNParamsSize, CudnnRNNCanonicalToParamsV2 and back, of distinct numbers
-    source/    a model of tests/data, as it is, on the feeds of its golden.npz
+    source/    a model of tests/data, as it is, on the feeds of its golden.npz. Those of TensorFlow 1 whose
+               Saver restores by CudnnRNNCanonicalToParams end the process
     written/   a Keras 3 model exported on this machine: its graph's ops, its answers
     drop_in/   `cudnn_convert.compat`: a graph for a GPU and one for a CPU, trained from the same weights
     artifact/  a SavedModel in `--artifacts`, named like a source, on the source's feeds
@@ -21,8 +21,9 @@ Every job runs in a worker that writes its result before it starts the next, so 
 process is recorded as such and the rest goes on. Written to `--out` (default tests/data/cudnn):
 
     tensorflow.json     device, versions, date; each job's status, and how far it is from golden.npz
-    tensorflow_op.npz, tensorflow_layout.npz, ...   the arrays of each kind of job, `<job>/<name>`
+    tensorflow_op.npz, tensorflow_source.npz, ...   the arrays of each kind of job, `<job>/<name>`
 
+What `--only` leaves out stays there as an earlier run recorded it.
 Shapes are the ops': x `[T, B, I]` or, batch-major, `[B, T, I]`; states `[L*D, B, H]` or `[B, L*D, H]`.
 """
 
@@ -39,7 +40,8 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -52,7 +54,9 @@ Arrays = dict[str, Array]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 DATA: Final = ROOT / "tests" / "data"
-KINDS: Final = ("op", "layout", "source", "written", "drop_in", "artifact", "real")
+KINDS: Final = ("op", "source", "written", "drop_in", "artifact", "real")
+#: Those whose arrays judge something; of the others the differences from golden.npz tell all.
+KEPT: Final = ("op", "source", "drop_in", "real")
 GATES: Final[Mapping[str, int]] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 DIRECTIONS: Final = ("unidirectional", "bidirectional")
 STEPS, BATCH, INPUTS, UNITS, PROJECTION = 7, 4, 5, 6, 3
@@ -89,6 +93,7 @@ class Op:
     dropout: float = 0.0
     training: bool = False
     tf32: bool = False
+    after_full: bool = False
 
     @property
     def name(self) -> str:
@@ -107,6 +112,7 @@ class Op:
             ("dropout", self.dropout > 0),
             ("training", self.training),
             ("tf32", self.tf32),
+            ("after_full", self.after_full),
         )
 
     @property
@@ -119,7 +125,18 @@ class Op:
 
 
 def list_ops() -> Iterator[Op]:
-    """Every mode, direction and depth by each op; then what each op has to itself."""
+    """Every mode, direction and depth by each op, and what CudnnRNNV3 alone has.
+
+    Short rows come before full ones of the same sizes: TensorFlow keeps what it set up for a shape.
+    """
+    for mode, directions, layers in itertools.product(GATES, (1, 2), (1, 2)):
+        base = Op("CudnnRNNV3", mode, layers, directions)
+        yield replace(base, lengths="ragged")
+        yield replace(base, lengths="ragged", training=True)
+        yield replace(base, lengths="empty")
+        yield replace(base, lengths="ragged", dtype="float64", training=True)
+        yield replace(base, lengths="ragged", time_major=False)
+        yield replace(base, lengths="empty", time_major=False, zero_states=True)
     for op, mode, layers, directions in itertools.product(
         ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), GATES, (1, 2, 3), (1, 2)
     ):
@@ -133,16 +150,16 @@ def list_ops() -> Iterator[Op]:
         yield replace(base, dropout=0.5)
         yield replace(base, zero_states=True, time_major=False)
         yield replace(base, time_major=False)
-        yield replace(base, time_major=False, lengths="ragged", layers=1)
-        yield replace(base, lengths="ragged")
-        yield replace(base, lengths="ragged", training=True)
-        yield replace(base, lengths="empty")
         yield replace(base, input_mode="skip_input")
         yield replace(base, input_mode="auto_select")
         yield replace(base, op="CudnnRNN", input_mode="auto_select")
         yield replace(base, op="CudnnRNNV2", training=True)
         yield replace(base, op="CudnnRNN", training=True)
-    for mode, cell, op in itertools.product(GATES, ("scalar", "empty"), ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")):
+    for mode in GATES:
+        yield Op("CudnnRNNV3", mode, lengths="ragged", after_full=True)
+    for mode, cell, op in itertools.product(
+        GATES, ("scalar", "empty"), ("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3")
+    ):
         yield Op(op, mode, cell=cell)
     for layers, directions in itertools.product((1, 2), (1, 2)):
         base = Op("CudnnRNNV3", "lstm", layers, directions, projection=PROJECTION)
@@ -166,12 +183,11 @@ def run_op(case: Op) -> Arrays:
         shape = (case.depth, BATCH, size) if case.time_major else (BATCH, case.depth, size)
         return values(*shape) * np.dtype(case.dtype).type(not case.zero_states)
 
-    size = params_size(case.mode, case.layers, case.directions, case.inputs, case.dtype, case.input_mode, case.projection)
     fed = {
         "x": values(*((STEPS, BATCH) if case.time_major else (BATCH, STEPS)), case.inputs),
         "h": state(width),
         "c": {"full": state(UNITS), "scalar": values(), "empty": values(0)}[case.cell],
-        "blob": values(size),
+        "blob": values(params_size(case)),
     }
     named: dict[str, Any] = {
         "rnn_mode": case.mode,
@@ -182,8 +198,18 @@ def run_op(case: Op) -> Arrays:
     }
     if case.op == "CudnnRNNV3":
         fed["lengths"] = np.array(LENGTHS.get(case.lengths, (STEPS,) * BATCH), np.int32)
-        named |= {"sequence_lengths": fed["lengths"], "time_major": case.time_major, "num_proj": case.projection}
+        named |= {
+            "sequence_lengths": fed["lengths"],
+            "time_major": case.time_major,
+            "num_proj": case.projection,
+        }
     given = {key: tf.constant(fed[key]) for key in ("x", "h", "c", "blob")}
+    if case.after_full:
+        named["seed"] = 7  # a kernel that no other case has set up
+        full = named | {"sequence_lengths": np.full(BATCH, STEPS, np.int32)}
+        tf.raw_ops.CudnnRNNV3(
+            input=given["x"], input_h=given["h"], input_c=given["c"], params=given["blob"], **full
+        )
     with tf.GradientTape() as tape:
         tape.watch(list(given.values()))
         y, h, c, *_ = getattr(tf.raw_ops, case.op)(
@@ -200,83 +226,26 @@ def run_op(case: Op) -> Arrays:
     return arrays
 
 
-def params_size(mode: str, layers: int, directions: int, inputs: int, dtype: str, input_mode: str, projection: int) -> Any:
+def params_size(case: Op) -> int:
     """What CudnnRNNParamsSize answers, in elements."""
     import tensorflow as tf
 
-    return tf.raw_ops.CudnnRNNParamsSize(
-        num_layers=layers,
+    size = tf.raw_ops.CudnnRNNParamsSize(
+        num_layers=case.layers,
         num_units=UNITS,
-        input_size=inputs,
-        T=tf.as_dtype(dtype),
+        input_size=case.inputs,
+        T=tf.as_dtype(case.dtype),
         S=tf.int32,
-        rnn_mode=mode,
-        input_mode=input_mode,
-        direction=DIRECTIONS[directions - 1],
-        num_proj=projection,
-    ).numpy().item()
-
-
-# ---------------------------------------------------------------------------------------------------------
-# 2. Layouts.
-
-
-@dataclass(frozen=True)
-class Layout:
-    """One network whose blob is packed and unpacked."""
-
-    mode: str
-    layers: int
-    directions: int
-    dtype: str = "float32"
-    input_mode: str = "linear_input"
-    projection: int = 0
-
-    @property
-    def name(self) -> str:
-        words = [self.mode, DIRECTIONS[self.directions - 1][:3], f"{self.layers}l", self.dtype, self.input_mode]
-        return "layout/" + "-".join([*words, *(["projected"] if self.projection else [])])
-
-
-def list_layouts() -> Iterator[Layout]:
-    for mode, layers, directions in itertools.product(GATES, (1, 2, 3), (1, 2)):
-        yield Layout(mode, layers, directions)
-        yield Layout(mode, layers, directions, "float64")
-        yield Layout(mode, layers, directions, input_mode="skip_input")
-    for layers, directions in itertools.product((1, 2), (1, 2)):
-        yield Layout("lstm", layers, directions, projection=PROJECTION)
-
-
-def run_layout(case: Layout) -> Arrays:
-    """A blob of the numbers 1, 2, 3, ..., unpacked into weights and biases, and packed from them again."""
-    import tensorflow as tf
-
-    inputs = UNITS if case.input_mode == "skip_input" else INPUTS
-    size = params_size(case.mode, case.layers, case.directions, inputs, case.dtype, case.input_mode, case.projection)
-    blob = np.arange(1, size + 1).astype(case.dtype)
-    pseudo_layers = case.layers * case.directions
-    biases = 2 * GATES[case.mode] * pseudo_layers
-    weights = biases + (pseudo_layers if case.projection else 0)
-    named = {
-        "num_layers": case.layers,
-        "num_units": UNITS,
-        "input_size": inputs,
-        "rnn_mode": case.mode,
-        "input_mode": case.input_mode,
-        "direction": DIRECTIONS[case.directions - 1],
-        "num_proj": case.projection,
-    }
-    unpacked = tf.raw_ops.CudnnRNNParamsToCanonicalV2(
-        params=tf.constant(blob), num_params_weights=weights, num_params_biases=biases, **named
+        rnn_mode=case.mode,
+        input_mode=case.input_mode,
+        direction=DIRECTIONS[case.directions - 1],
+        num_proj=case.projection,
     )
-    packed = tf.raw_ops.CudnnRNNCanonicalToParamsV2(weights=unpacked.weights, biases=unpacked.biases, **named)
-    arrays: Arrays = {"size": np.array(size), "packed": packed.numpy()}
-    arrays |= {f"weights{number}": value.numpy() for number, value in enumerate(unpacked.weights)}
-    return arrays | {f"biases{number}": value.numpy() for number, value in enumerate(unpacked.biases)}
+    return int(size.numpy().item())
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 3. Models of tests/data, on the feeds of their golden.npz.
+# 2. Models of tests/data, on the feeds of their golden.npz.
 
 
 def list_sources() -> Iterator[str]:
@@ -348,7 +317,9 @@ def run_session(folder: Path, case: Mapping[str, Any]) -> Arrays:
                     if variable is not None and number == 0:
                         variable.load(row[name], session)
             names = [key for key in row if key not in is_given and key not in states]
-            for name, value in zip(names, session.run([graph.get_tensor_by_name(n) for n in names], feeds), strict=True):
+            for name, value in zip(
+                names, session.run([graph.get_tensor_by_name(n) for n in names], feeds), strict=True
+            ):
                 arrays[f"feed{number}/{name}"] = np.asarray(value)
     return arrays
 
@@ -423,15 +394,18 @@ def run_signatures(folder: Path, saved: Path, case: Mapping[str, Any]) -> Arrays
         call = model.signatures[signature]
         for number, row in enumerate(read_golden(folder, prefix=f"{signature}/")):
             kinds = call.structured_input_signature[1]
-            feeds = {name: tf.cast(row[name], spec.dtype) if spec.dtype != tf.string else tf.constant(row[name]) for name, spec in kinds.items()}
+            feeds = {
+                name: tf.cast(row[name], spec.dtype) if spec.dtype != tf.string else tf.constant(row[name])
+                for name, spec in kinds.items()
+            }
             for name, value in call(**feeds).items():
-                value = tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value
-                arrays[f"{signature}/feed{number}/out/{name}"] = value.numpy()
+                plain_value = tf.cast(value, tf.float32) if value.dtype == tf.bfloat16 else value
+                arrays[f"{signature}/feed{number}/out/{name}"] = plain_value.numpy()
     return arrays
 
 
 def measure_gap(folder: Path, arrays: Arrays) -> dict[str, Any]:
-    """The largest difference from golden.npz, beside the largest number there; unequal integers are counted."""
+    """The largest difference from golden.npz, the largest number there, and how many integers differ."""
     with np.load(folder / "golden.npz") as data:
         golden = {key.replace("/call", "/feed"): data[key] for key in data.files}
     gap, largest, unequal = 0.0, 0.0, 0
@@ -449,7 +423,7 @@ def measure_gap(folder: Path, arrays: Arrays) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 4. What is written here.
+# 3. What is written here.
 
 
 def list_written() -> Iterator[str]:
@@ -460,10 +434,9 @@ def list_written() -> Iterator[str]:
 
 
 def run_written(name: str) -> tuple[Arrays, dict[str, Any]]:
-    """Export a case's model as this machine does; its nodes, its answers, how they differ from the fixture's."""
-    import tensorflow as tf
+    """Export a case's model here: its answers, its nodes, and how both differ from the fixture's."""
+    import keras
 
-    keras = prepare_keras()
     sys.path.insert(0, str(ROOT / "scripts"))
     import make_keras3_exports as making
     from keras3_exports import record
@@ -477,44 +450,60 @@ def run_written(name: str) -> tuple[Arrays, dict[str, Any]]:
         record.export(case, saved)
         arrays = run_signatures(folder, saved, json.loads((folder / "case.json").read_text()))
         nodes = count_nodes(saved), count_nodes(folder / "saved_model")
-    del tf
     return arrays, {"gap": measure_gap(folder, arrays), "nodes": nodes[0], "same_nodes": nodes[0] == nodes[1]}
-
-
-def prepare_keras() -> Any:
-    import keras
-
-    return keras
 
 
 def count_nodes(saved: Path) -> dict[str, int]:
     """How often each op stands in a SavedModel's graph and functions."""
-    from collections import Counter
-
     from tensorflow.core.protobuf import saved_model_pb2
 
-    graph = saved_model_pb2.SavedModel.FromString((saved / "saved_model.pb").read_bytes()).meta_graphs[0].graph_def
+    graph = (
+        saved_model_pb2.SavedModel.FromString((saved / "saved_model.pb").read_bytes())
+        .meta_graphs[0]
+        .graph_def
+    )
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
     return dict(sorted(Counter(node.op for nodes in bodies for node in nodes).items()))
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 5. The drop-in.
+# 4. The drop-in.
 
 
 def list_drop_ins() -> Iterator[str]:
     for mode, directions, layers in itertools.product(GATES, (1, 2), (1, 2)):
-        yield f"drop_in/{mode}-{DIRECTIONS[directions - 1][:3]}-{layers}l"
+        name = f"drop_in/{mode}-{DIRECTIONS[directions - 1][:3]}-{layers}l"
+        yield name
+        if directions == layers:
+            yield f"{name}-lengths"
+            yield f"{name}-batch_major"
+            yield f"{name}-batch_major-lengths"
 
 
 def run_drop_in(name: str) -> tuple[Arrays, dict[str, Any]]:
-    """Losses and outputs of a GPU's graph and of a CPU's, trained from one checkpoint; and its scores."""
+    """Train a GPU's graph and a CPU's from the same weights; how far they are from each other."""
+    gpu, cpu = (train_drop_in(name, device) for device in ("GPU", "CPU"))
+    gap = max(float(np.abs(gpu[key] - cpu[key]).max()) for key in gpu)
+    arrays = {
+        f"{device}/{key}": value
+        for device, each in (("GPU", gpu), ("CPU", cpu))
+        for key, value in each.items()
+    }
+    return arrays, {"gap": gap, "losses": [float(gpu["losses"][step]) for step in (0, -1)]}
+
+
+def train_drop_in(name: str, device: str) -> Arrays:
+    """Losses of 20 steps of Adam, then outputs and states, of the graph for a device.
+
+    Where there are lengths, steps with full rows and with shorter ones follow each other.
+    """
     import tensorflow as tf
 
     from cudnn_convert.compat import branches, cudnn_rnn
 
     v1 = tf.compat.v1
-    mode, way, depth = name.partition("/")[2].split("-")
+    mode, way, depth, *words = name.partition("/")[2].split("-")
+    time_major = "batch_major" not in words
     layer_of = {
         "lstm": cudnn_rnn.CudnnLSTM,
         "gru": cudnn_rnn.CudnnGRU,
@@ -522,48 +511,49 @@ def run_drop_in(name: str) -> tuple[Arrays, dict[str, Any]]:
         "rnn_relu": cudnn_rnn.CudnnRNNRelu,
     }
     random = seeded(name)
-    x = random.normal(size=(STEPS, BATCH, INPUTS)).astype(np.float32)
-    direction = DIRECTIONS[("uni", "bid").index(way)]
-    arrays: Arrays = {}
-    ops = {}
+    rows = (STEPS, BATCH) if time_major else (BATCH, STEPS)
+    x = random.normal(size=(*rows, INPUTS)).astype(np.float32)
+    directions = 1 + ("uni", "bid").index(way)
+    pseudo_layers = int(depth[0]) * directions
+    state = (pseudo_layers, BATCH, UNITS) if time_major else (BATCH, pseudo_layers, UNITS)
     options = v1.ConfigProto(allow_soft_placement=True)
     options.gpu_options.allow_growth = True
-    with tempfile.TemporaryDirectory() as scratch:
-        for device in ("GPU", "CPU"):
-            with tf.Graph().as_default() as graph, v1.Session(config=options) as session:
-                v1.set_random_seed(3)
-                with branches.build_for(device):
-                    layer = layer_of[mode](int(depth[0]), UNITS, direction=direction)
-                    y, _ = layer(tf.constant(x), training=True)
-                    factors = seeded(f"{name}/factors").normal(size=(STEPS, BATCH, int(y.shape[-1])))
-                    loss = tf.reduce_mean(tf.square(y - tf.constant(factors.astype(np.float32))))
-                    update = v1.train.AdamOptimizer(0.02).minimize(loss)
-                saver = v1.train.Saver()
-                session.run(v1.global_variables_initializer())
-                ops[device] = sorted({node.op for node in graph.as_graph_def().node if "Cudnn" in node.op})
-                if device == "GPU":
-                    for variable in v1.trainable_variables():
-                        shape = [int(size) for size in session.run(tf.shape(variable))]
-                        variable.load(random.uniform(-0.5, 0.5, shape).astype(np.float32), session)
-                    saver.save(session, f"{scratch}/first")
-                else:
-                    saver.restore(session, f"{scratch}/first")
-                losses = [session.run([loss, update])[0] for _ in range(20)]
-                arrays[f"{device}/losses"] = np.array(losses)
-                arrays[f"{device}/y"] = session.run(y)
-    gap = max(float(np.abs(arrays[f"GPU/{key}"] - arrays[f"CPU/{key}"]).max()) for key in ("losses", "y"))
-    return arrays, {"gap": gap, "ops": ops, "losses": [float(arrays["GPU/losses"][k]) for k in (0, -1)]}
+    with tf.Graph().as_default(), v1.Session(config=options) as session:
+        lengths = v1.placeholder_with_default(np.full(BATCH, STEPS, np.int32), [BATCH])
+        with branches.build_for(device):
+            layer = layer_of[mode](int(depth[0]), UNITS, direction=DIRECTIONS[directions - 1])
+            y, states = layer(
+                tf.constant(x),
+                sequence_lengths=lengths if "lengths" in words else None,
+                time_major=time_major,
+                training=True,
+            )
+            shapes = [(*rows, directions * UNITS), *(state for _ in states)]
+            loss = tf.add_n(
+                tf.reduce_mean(
+                    tf.square(value - seeded(f"{name}/{number}").normal(size=shape).astype(np.float32))
+                )
+                for number, (value, shape) in enumerate(zip([y, *states], shapes, strict=True))
+            )
+            update = v1.train.AdamOptimizer(0.02).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        for variable in v1.trainable_variables():
+            shape = [int(size) for size in session.run(tf.shape(variable))]
+            session.run(variable.assign(random.uniform(-0.5, 0.5, shape).astype(np.float32)))
+        feeds = [{}, {lengths: LENGTHS["ragged"]}] * 10
+        losses = [session.run([loss, update], fed)[0] for fed in feeds]
+        outputs = session.run([y, *states], feeds[1])
+        return {"losses": np.array(losses)} | {f"output{k}": value for k, value in enumerate(outputs)}
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 6. Converted models on a machine with a GPU.
+# 5. Converted models on a machine with a GPU.
 
 
 def run_artifact(folder: Path, saved: Path) -> Arrays:
     """A converted SavedModel of a TensorFlow 1 source, on the source's feeds."""
     import tensorflow as tf
 
-    case = json.loads((folder / "case.json").read_text())
     names = json.loads((saved / "names.json").read_text())
     call = tf.saved_model.load(str(saved)).signatures["serving_default"]
     specs = call.structured_input_signature[1]
@@ -574,16 +564,15 @@ def run_artifact(folder: Path, saved: Path) -> Arrays:
             name = names["outputs"][key]
             if name in row:
                 arrays[f"feed{number}/{name}"] = value.numpy()
-    del case
     return arrays
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 7. Published models.
+# 6. Published models.
 
 
 def list_real(real: Path) -> Iterator[str]:
-    for path in sorted([*real.glob("*/*.hdf5"), *real.glob("*/*.meta")]):
+    for path in sorted(real.glob("*/*.hdf5")):
         yield f"real/{path.relative_to(real)}"
 
 
@@ -598,8 +587,6 @@ def run_real(job: str, path: Path) -> Arrays:
     import tf_keras
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm
 
-    if path.suffix == ".meta":
-        return run_calamari(job, path)
     tf_keras.saving.get_custom_objects().update(CuDNNLSTM=cudnn_lstm.CuDNNLSTM, CuDNNGRU=cudnn_gru.CuDNNGRU)
     if path.parent.name == "textgenrnn":
         import h5py
@@ -624,34 +611,13 @@ def run_real(job: str, path: Path) -> Arrays:
     return {"y": model(fed if len(fed) > 1 else fed[0], training=False).numpy()}
 
 
-def run_calamari(job: str, path: Path) -> Arrays:
-    """The predicting half of its training graph: images `[B, width, 48]` to `[.., B, classes]`."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    options = v1.ConfigProto(allow_soft_placement=True, graph_options=v1.GraphOptions(place_pruned_graph=True))
-    options.gpu_options.allow_growth = True
-    with tf.Graph().as_default(), v1.Session(config=options) as session:
-        meta_graph = v1.MetaGraphDef.FromString(path.read_bytes())
-        drop_saveables(meta_graph)
-        saver = v1.train.import_meta_graph(meta_graph, clear_devices=True)
-        saver.restore(session, str(path.with_suffix("")))
-        feeds = {
-            "cnn_lstm_2/IteratorGetNext:0": make_real_inputs(job, (2, 64, 48)),
-            "cnn_lstm_2/IteratorGetNext:2": np.array([[64], [49]], np.int32),
-            "cnn_lstm_2/dropout_rate:0": 0.0,
-        }
-        return {"y": session.run("cnn_lstm_3/Softmax:0", feeds)}
-
-
 # ---------------------------------------------------------------------------------------------------------
-# 8. Jobs, workers, files.
+# 7. Jobs, workers, files.
 
 
 def list_jobs(artifacts: Path | None, real: Path | None) -> list[str]:
     """The names of all jobs, in the order in which they run."""
     found = [case.name for case in list_ops()]
-    found += [case.name for case in list_layouts()]
     found += [*list_sources(), *list_written(), *list_drop_ins()]
     if artifacts:
         found += [f"artifact/{path.relative_to(artifacts)}" for path in sorted(artifacts.glob("*/*/*"))]
@@ -666,9 +632,6 @@ def run_job(job: str, artifacts: Path | None, real: Path | None) -> tuple[Arrays
     if kind == "op":
         case = next(case for case in list_ops() if case.name == job)
         return run_op(case), asdict(case)
-    if kind == "layout":
-        layout = next(case for case in list_layouts() if case.name == job)
-        return run_layout(layout), asdict(layout)
     if kind == "source":
         arrays = run_source(DATA / name)
         return arrays, measure_gap(DATA / name, arrays)
@@ -698,7 +661,7 @@ def work(folder: Path, jobs: Sequence[str], artifacts: Path | None, real: Path |
             arrays, about = run_job(job, artifacts, real)
             np.savez(folder / f"{number}.npz", **{key: plain(value) for key, value in arrays.items()})
             result["about"] = about
-        except Exception as error:  # whatever a job raises is its result
+        except Exception as error:  # noqa: BLE001 - whatever a job raises is its result
             result["status"] = f"{type(error).__name__}: {error}"[:400]
         write_json(folder / f"{number}.json", result | {"seconds": round(time.monotonic() - start, 2)})
 
@@ -735,7 +698,9 @@ def write_json(path: Path, value: Any) -> None:
     beside.replace(path)
 
 
-def run_workers(jobs: list[str], folders: Sequence[str], seconds: float) -> tuple[dict[str, Any], dict[str, Any], dict[str, Arrays]]:
+def run_workers(
+    jobs: list[str], folders: Sequence[str], seconds: float
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Arrays]]:
     """What ran on which machine, each job's result and each kind's arrays."""
     about: dict[str, Any] = {}
     results: dict[str, Any] = {}
@@ -765,6 +730,17 @@ def run_workers(jobs: list[str], folders: Sequence[str], seconds: float) -> tupl
             results[jobs[0]] = {"status": f"the process {how}"}
             jobs = jobs[1:]
     return about, results | {job: {"status": "not run"} for job in jobs}, arrays
+
+
+def save_arrays(path: Path, arrays: Arrays, jobs: Sequence[str]) -> None:
+    """Write the arrays of one kind; those of jobs that did not run stay."""
+    kept: Arrays = {}
+    if path.exists():
+        ran = tuple(f"{job}/" for job in jobs)
+        with np.load(path) as data:
+            kept = {key: data[key] for key in data.files if not key.startswith(ran)}
+    if kept | arrays:
+        np.savez_compressed(path, **kept | arrays)
 
 
 def watch(process: subprocess.Popen[bytes], folder: Path, end: float) -> str:
@@ -799,10 +775,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     folders = [word for flag, path in pairs if path for word in (flag, str(path))]
     about, results, arrays = run_workers(jobs, folders, flags.seconds)
     flags.out.mkdir(parents=True, exist_ok=True)
-    (flags.out / "tensorflow.json").write_text(json.dumps(about | {"jobs": results}, indent=1) + "\n")
+    summary = flags.out / "tensorflow.json"
+    before = json.loads(summary.read_text())["jobs"] if summary.exists() else {}
+    summary.write_text(json.dumps(about | {"jobs": before | results}, indent=1) + "\n")
     for kind, each in arrays.items():
-        if each:
-            np.savez_compressed(flags.out / f"tensorflow_{kind}.npz", **each)
+        if kind in KEPT:
+            save_arrays(flags.out / f"tensorflow_{kind}.npz", each, jobs)
     print(json.dumps(about, indent=1))
     for kind in KINDS:
         of_kind = {job: result for job, result in results.items() if job.startswith(f"{kind}/")}

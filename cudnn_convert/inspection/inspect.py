@@ -160,7 +160,7 @@ def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offer
 
 
 @staging.with_copies
-@silence()
+@silence(on_cpu=False)  # nothing runs: some sources need no TensorFlow
 @with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
     """Inspect `source`, with the command for the format `form`, by default the fitting one.

@@ -93,10 +93,7 @@ def tried(cases: Sequence[tuple[str, str, Any]]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("sample", "order", "to"),
-    tried([(LENGTHS, order, order) for order in ORDERS]),
-)
+@pytest.mark.parametrize(("sample", "order", "to"), tried([(LENGTHS, order, order) for order in ORDERS]))
 def test_regions_taken_in_another_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
 ) -> None:
