@@ -76,6 +76,12 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": meaning}
 
 
+#: What TensorFlow runs on no device since cuDNN 9, seen with v2.21.0 on a GPU (tests/data/cudnn/tensorflow.json):
+#: the first two have no lengths, which cuDNN asks for; the others end the process.
+_NOWHERE: Final = frozenset(
+    {"CudnnRNN", "CudnnRNNV2", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"}
+)
+_WHERE_TRAINED: Final = "scripts/record_tf1.py where the model was trained"
 #: What TensorFlow says where no device has the op (v2.21.0 core/framework/op_kernel.cc).
 _NO_KERNEL: Final = re.compile(r"No OpKernel was registered to support Op '(\w+)'")
 _STATE: Final = "the feeds ran in order in one session; variables keep what a feed left in them"
@@ -99,6 +105,10 @@ def record_source(
             cure="vouch for the file with --trust",
             doing="recording",
         )
+    if dead := sorted({node.op for node in graph.node} & _NOWHERE):
+        expected = f"one that TensorFlow {tf.__version__} runs, found one that it runs on no device"
+        reasons = [f"op {op}: expected {expected}; record with {_WHERE_TRAINED}" for op in dead]
+        raise UnsupportedModelError(plan.model.path, reasons)
     try:
         answers = _answers(plan, graph, fed, restores)
     except tf.errors.OpError as cause:
@@ -229,7 +239,7 @@ def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGr
 def _refuse(plan: Plan, calls: Calls, cause: Any) -> Exception:
     text = str(cause)
     if match := _NO_KERNEL.search(text):
-        cure = "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"
+        cure = f"record on a machine with a GPU, or with {_WHERE_TRAINED}"
         here = ", ".join(sorted({device["type"] for device in devices()}))
         reason = f"op {match[1]}: expected a kernel for a device of this machine ({here}), found none; {cure}"
         return UnsupportedModelError(plan.model.path, [reason])

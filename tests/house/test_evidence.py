@@ -13,7 +13,7 @@ EQUATIONS, TESTING = (ROOT / "docs" / name for name in ("equations.md", "testing
 #: What a row may rest on.
 KINDS = (
     *("published figures", "authors' scores", "TensorFlow's own ops", "PyTorch's own ops", "recording"),
-    *("nothing but reading", "the reference"),
+    *("TensorFlow on a GPU", "nothing but reading", "the reference"),
 )
 NAMED = re.compile(r"`(?:(tests/[\w/]+\.py)::)?(test_\w+)`")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow as tf
 from support.command_line import command, copied, refused
 from support.graphs import drawing, model, placeholder, saved, v1, variable
 from support.samples import ROOT, Fixture, fixture
@@ -82,6 +83,17 @@ def test_what_a_cpu_cannot_run_is_said_in_one_line(tmp_path: Path) -> None:
     assert line == (
         f"{source}: op CudnnRNNV3: expected a kernel for a device of this machine (CPU), found none; "
         "record on a machine with a GPU, or with scripts/record_tf1.py where the model was trained"
+    )
+
+
+def test_what_no_device_runs_is_refused_before_it_is_tried(tmp_path: Path) -> None:
+    """With cuDNN 9 TensorFlow refuses the op on a GPU too."""
+    sample = fixture("1.15.5-bilstm_tagger")
+    data = fed(sample, tmp_path / "in.npz")
+    [line] = refused(tmp_path, "record", sample.prefix, "--data", data, "--out", tmp_path / "out", code=1)
+    assert line == (
+        f"{sample.prefix}: op CudnnRNN: expected one that TensorFlow {tf.__version__} runs, found one that it "
+        "runs on no device; record with scripts/record_tf1.py where the model was trained"
     )
 
 
