@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow as tf
 from support.command_line import command, copied, refused
 from support.graphs import drawing, model, placeholder, saved, v1, variable
 from support.samples import ROOT, Fixture, fixture
@@ -92,8 +91,8 @@ def test_what_no_device_runs_is_refused_before_it_is_tried(tmp_path: Path) -> No
     data = fed(sample, tmp_path / "in.npz")
     [line] = refused(tmp_path, "record", sample.prefix, "--data", data, "--out", tmp_path / "out", code=1)
     assert line == (
-        f"{sample.prefix}: op CudnnRNN: expected one that TensorFlow {tf.__version__} runs, found one that it "
-        "runs on no device; record with scripts/record_tf1.py where the model was trained"
+        f"{sample.prefix}: op CudnnRNN: expected one that TensorFlow {tf.__version__} runs, "
+        "found one that it runs on no device; record with scripts/record_tf1.py where the model was trained"
     )
 
 
