@@ -194,7 +194,7 @@ def test_every_question_gets_an_answer() -> None:
     results = rec.Results(jobs={name: {"job": name, "status": "refused"} for name in BY_NAME})
     found = rec.answers(results, rec.judged(results))
     assert [f"Q{n}" for n in range(1, 14)] == [question for question in found if question.startswith("Q")]
-    assert "record_tensorflow" in found["Q9"] and "needs TensorFlow" in found["Q11"]
+    assert "record_tensorflow" in found["Q9"] and "record_tensorflow" in found["Q11"]
     assert found["Q4"] == "no outputs"
 
 
