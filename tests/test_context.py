@@ -200,7 +200,8 @@ with context.silence():
     import tensorflow as tf
     print(tf.ones([]).device.rpartition("/")[2], tf.config.experimental.tensor_float_32_execution_enabled())
 """
-    assert run_python(program, CUDA_VISIBLE_DEVICES="").splitlines() == ["False", "device:CPU:0 False"]
+    shown = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+    assert run_python(program, **shown).splitlines() == ["False", "device:CPU:0 False"]
 
 
 @pytest.mark.parametrize(("command", "seen"), [("record", "7"), ("verify", "-1"), ("model.h5", "-1")])

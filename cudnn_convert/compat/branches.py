@@ -99,17 +99,21 @@ def _lower_to_cpu(
     layer = layer_stack.block_layer if block else while_loop.layer
     between = partial(_drop, dropout, training, seed) if dropout and training is not False else None
     with tf.name_scope(name or "CudnnRNN"), _sizes_as_numbers():
-        # The op's shapes, which the cells rely on; of a placeholder they may be unknown.
-        hidden, cell = sizes.states(time_major=time_major)
-        x = tf.ensure_shape(x, [None, None, sizes.input_size])
-        h = tf.ensure_shape(h, hidden)
-        c = tf.ensure_shape(c, cell) if sizes.mode is Mode.LSTM else c
+        x, h, c = _with_shapes(sizes, x, h, c, time_major=time_major)
         arrays = parameters.for_lowering(blob, sizes, block=block)
         each = len(arrays) // (sizes.layers * sizes.directions)
         compute = layer_stack.stack_layers(sizes, layer, each, time_major=time_major, between=between)
         lengths = None if lengths is None else tf.cast(lengths, tf.int32)
         y, h, c = compute(x, h, c, lengths, *arrays)
         return y, h, c
+
+
+def _with_shapes(sizes: Sizes, x: Any, h: Any, c: Any, *, time_major: bool) -> tuple[Any, Any, Any]:
+    """The op's shapes, which the cells rely on; of a placeholder they may be unknown. Raises ValueError."""
+    hidden, cell = sizes.states(time_major=time_major)
+    x = tf.ensure_shape(x, [None, None, sizes.input_size])
+    h = tf.ensure_shape(h, hidden)
+    return x, h, tf.ensure_shape(c, cell) if sizes.mode is Mode.LSTM else c
 
 
 @contextmanager
@@ -148,7 +152,8 @@ def _cudnn_op(
 
     cuDNN 9 asks for lengths, which those two do not have: recorded in tests/data/cudnn/tensorflow.json.
     """
-    x, h, c, blob = tensors
+    *given, blob = tensors
+    x, h, c = _with_shapes(sizes, *given, time_major=time_major)
     is_lstm = sizes.mode is Mode.LSTM
     # The kernel reads batch-major states as time-major ones: with several, rows and layers are mixed up.
     swaps = not time_major and sizes.layers * sizes.directions > 1

@@ -532,8 +532,9 @@ def test_a_wrong_argument_gets_the_error_of_tensorflow_1(
     assert str(caught.value).splitlines()[0] == message
 
 
-def test_a_state_of_another_width_is_refused_by_its_shape() -> None:
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="5") as caught:
+@pytest.mark.parametrize("device", ["CPU", "GPU"])
+def test_a_state_of_another_width_is_refused_by_its_shape(device: str) -> None:
+    with tf.Graph().as_default(), cudnn_rnn.build_for(device), pytest.raises(ValueError, match="5") as caught:
         cudnn_rnn.CudnnGRU(1, 5)(three(), initial_state=(tf.zeros([1, 2, 6]),))
     assert "6" in str(caught.value)
 
