@@ -154,7 +154,11 @@ def _trace(model: Any) -> Any:
 
 
 def _call(model: Any, given: Sequence[Any]) -> Any:
-    return model(given if len(given) > 1 else given[0], training=False)
+    """Call a model as a CPU runs it, on a machine with a GPU too."""
+    from cudnn_convert.private import keras_private
+
+    with keras_private.trace_as_on_cpu():
+        return model(given if len(given) > 1 else given[0], training=False)
 
 
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:

@@ -157,6 +157,14 @@ def trace_as_on_gpu() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def trace_as_on_cpu() -> Iterator[None]:
+    """Trace Keras 3 models as on a machine without a GPU: with loops in place of cuDNN ops."""
+    module = importlib.import_module("keras.src.backend.tensorflow.rnn")
+    with _replace(module, "_is_gpu_available", lambda: False):
+        yield
+
+
 def flatten_layers(model: Any) -> Iterator[Any]:
     """All layers of a Keras 3 or tf_keras model, of nested models and wrappers too."""
     layers: Iterator[Any] = iter(model._flatten_layers())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,6 +20,7 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.private import keras_private
 
 PATH = Path("artifact")
 
@@ -437,8 +439,6 @@ def test_a_file_outside_of_its_assets_is_refused(tmp_path: Path) -> None:
 
 def test_what_an_archive_was_trained_with_is_not_built(tmp_path: Path) -> None:
     """A loss of somebody's own module: nothing looks for it."""
-    import keras
-
     model = keras.Sequential([keras.Input((2,), name="x"), keras.layers.Dense(3, name="y")])
     path = tmp_path / "model.keras"
     model.compile(optimizer="adam", loss="mse")
@@ -454,3 +454,16 @@ def test_what_an_archive_was_trained_with_is_not_built(tmp_path: Path) -> None:
             archive.writestr(name, content)
     answer = runners.open_artifact("keras", path, PARTS)({"x": np.ones((4, 2), np.float32)})
     assert answer["y"].shape == (4, 3)
+
+
+def test_an_archive_runs_without_cudnn_s_op_beside_a_gpu(tmp_path: Path) -> None:
+    """Keras 3 chooses the op where it sees a GPU; what is proven is what a CPU runs."""
+    model = keras.Sequential([keras.Input([None, 3], name="x"), keras.layers.LSTM(4)])
+    model.save(tmp_path / "model.keras")
+    x = np.ones([2, 5, 3], np.float32)
+    (interface,) = runners.find_interfaces("keras", tmp_path / "model.keras")
+    (key,) = interface.inputs
+    with keras_private.trace_as_on_gpu():
+        run = runners.open_artifact("keras", tmp_path / "model.keras", [interface.part])
+        (found,) = run({key: x}).values()
+    np.testing.assert_allclose(found, model(x), atol=1e-6)

@@ -160,6 +160,9 @@ def test_keras_traces_as_beside_a_gpu() -> None:
     assert _ops(graph) & {"CudnnRNNV3"}
     graph = tf.function(layer.call).get_concrete_function(spec).graph.as_graph_def()
     assert not _ops(graph) & {"CudnnRNNV3"}
+    with keras_private.trace_as_on_gpu(), keras_private.trace_as_on_cpu():
+        graph = tf.function(layer.call).get_concrete_function(spec).graph.as_graph_def()
+    assert not _ops(graph) & {"CudnnRNNV3"}
 
 
 def _ops(graph: Any) -> set[str]:
