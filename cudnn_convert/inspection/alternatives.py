@@ -61,6 +61,15 @@ def tags(folder: Path) -> list[str]:
     return [listed for listed, _ in _infos(folder) if listed and count[frozenset(listed.split(","))] == 1]
 
 
+def other_tags(folder: Path) -> list[tuple[str, str]]:
+    """The graph that is read without `--tag`, in words, with the tags of each that is not."""
+    listed = tags(folder)
+    if "serve" in listed:
+        return [("that of serve", other) for other in listed if other != "serve"]
+    has_untagged = any(not each for each, _ in _infos(folder))
+    return [("the one without tags", other) for other in listed] if has_untagged else []
+
+
 def _infos(path: Path) -> list[tuple[str, str]]:
     """Read tags and TensorFlow version of each MetaGraph of a checkpoint or SavedModel.
 

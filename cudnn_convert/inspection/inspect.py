@@ -184,8 +184,8 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
         return portable(source, model, options)
     if model.graph is None:
         return alone(source, model, options, form)
-    tags = alternatives.tags(model.path) if options.tag is None else []
-    notes = [f"other graphs than that of serve: --tag {other}" for other in tags if other != "serve"]
+    others = alternatives.other_tags(model.path) if options.tag is None else []
+    notes = [f"other graphs than {which}: --tag {other}" for which, other in others]
     return alternatives.with_notes(graph(source, model, options), notes)
 
 

@@ -204,15 +204,20 @@ def test_tags_are_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found = cudnn_convert.inspect("model")
     assert "other graphs than that of serve: --tag serve,gpu" in found.notes
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    for meta in saved.meta_graphs:
-        if [*meta.meta_info_def.tags] == ["serve"]:
-            meta.meta_info_def.tags[:] = ["tpu"]
+    (served,) = (meta for meta in saved.meta_graphs if [*meta.meta_info_def.tags] == ["serve"])
+    served.meta_info_def.tags[:] = []
+    path.write_bytes(saved.SerializeToString())
+    notes = cudnn_convert.inspect("model").notes
+    assert "other graphs than the one without tags: --tag serve,gpu" in notes
+    served.meta_info_def.tags[:] = ["tpu"]
     path.write_bytes(saved.SerializeToString())
     found = cudnn_convert.inspect("model")
     assert {way.flags for way in found.candidates} == {("--tag=tpu",), ("--tag=serve,gpu",)}
     assert all(one.live is None for one in found.recurrences)
     assert "choose with --tag" in found.reasons[0]
     assert all(ran(way.command) == 0 for way in found.candidates)
+    path.write_bytes(saved_model_pb2.SavedModel(meta_graphs=[served]).SerializeToString())
+    assert not [note for note in cudnn_convert.inspect("model").notes if "other graphs" in note]
 
 
 def test_a_keras_model_without_cudnn_needs_no_command(

@@ -474,7 +474,7 @@ PORTABLE: Final = (
         ["inspection/inspect.py: --tag {}"],
         "1.15.5-saved_model_tags",
         [],
-        r"other graphs than that of serve: (--tag \S+)",
+        r"other graphs than [\w ]+: (--tag \S+)",
         verb="inspect",
     ),
     Advice(
