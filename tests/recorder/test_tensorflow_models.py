@@ -49,7 +49,7 @@ def test_the_drop_in_trains_as_on_a_gpu(name: str) -> None:
         recorded = {key.removeprefix(prefix): data[key] for key in data.files if key.startswith(prefix)}
     trained = rec.train_drop_in(name, "CPU")
     assert recorded.keys() == trained.keys()
-    assert recorded["losses"][-2] < 0.8 * recorded["losses"][0]
+    assert recorded["losses"][-2] < 0.9 * recorded["losses"][0]
     for key, value in recorded.items():
         # Adam divides by the gradients' size: what rounding makes of a small one grows over the steps.
         np.testing.assert_allclose(trained[key], value, atol=5e-5, err_msg=key)
