@@ -11,12 +11,13 @@ import logging
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from cudnn_convert.errors import UsageError
 
@@ -53,12 +54,12 @@ def hold_process_lock() -> Iterator[None]:
 
 @contextmanager
 def silence(*, on_cpu: bool = True) -> Iterator[None]:
-    """Hold the process lock, keep loggers of other libraries at ERROR, and run ops eagerly, on the CPU.
+    """Hold the process lock, silence other libraries, and run ops eagerly, on the CPU, with usual settings.
 
     The caller may be building a graph or have turned TensorFlow 2 off; the items of shapes are numbers even
-    then. Afterwards all settings are restored except ONNX Runtime's telemetry, which must be off before its
-    import: it stays off in this process unless the environment says otherwise. Without `on_cpu` TensorFlow
-    chooses the devices.
+    then. A training may have set Keras's types, a tape or checks of numerics. Afterwards all settings are as
+    they were except ONNX Runtime's telemetry, which must be off before its import: it stays off in this
+    process unless the environment says otherwise. Without `on_cpu` TensorFlow chooses the devices.
     """
     os.environ.setdefault(_NO_EVENTS, "1")
     with hold_process_lock(), ExitStack() as stack:
@@ -66,15 +67,62 @@ def silence(*, on_cpu: bool = True) -> Iterator[None]:
             logger = logging.getLogger(name)
             stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # a filter may make errors of what other libraries warn of
+        stack.enter_context(_usual_keras())
         # Without TensorFlow nothing has built a graph yet, and without a GPU it computes on the CPU.
         if "tensorflow" in sys.modules or (on_cpu and _may_have_gpu()):
             from cudnn_convert.private import tf_private
 
             stack.enter_context(tf_private.eager_mode())
+            stack.enter_context(tf_private.without_callbacks())
             stack.enter_context(_plain_sizes())
             if on_cpu:
                 stack.enter_context(_compute_on_cpu())
         yield
+
+
+@contextmanager
+def _usual_keras() -> Iterator[None]:
+    """Give layers the usual types and layout, whatever the caller has set for all that are built."""
+    keras, tf_keras = (sys.modules.get(name) for name in ("keras", "tf_keras"))
+    with ExitStack() as stack:
+        stack.enter_context(_usual_policy())
+        for settings in (getattr(keras, "config", None), getattr(tf_keras, "backend", None)):
+            if settings is not None:
+                _set_for_now(stack, settings.floatx, settings.set_floatx, "float32")
+                _set_for_now(
+                    stack, settings.image_data_format, settings.set_image_data_format, "channels_last"
+                )
+        policies = getattr(tf_keras, "mixed_precision", None)
+        if policies is not None and policies.global_policy().name != "_infer":  # TensorFlow 1's cannot be set
+            _set_for_now(stack, policies.global_policy, policies.set_global_policy, "float32")
+        yield
+
+
+@contextmanager
+def _usual_policy() -> Iterator[None]:
+    """Leave the policy of Keras 3 as unset as it was: the first layer sets it, from then on for all."""
+    name, unset = "keras.src.backend.common.global_state", None
+    state = sys.modules.get(name)
+    before = state.get_global_attribute("dtype_policy") if state else unset
+    if state:
+        state.set_global_attribute("dtype_policy", unset)
+    try:
+        yield
+    finally:
+        if state := sys.modules.get(name):
+            state.set_global_attribute("dtype_policy", before)
+
+
+def _set_for_now(
+    stack: ExitStack, read: Callable[[], Any], change: Callable[[Any], None], usual: str
+) -> None:
+    """Change a setting that is not the usual one, until the stack ends."""
+    before = read()
+    if getattr(before, "name", before) != usual:
+        change(usual)
+        stack.callback(change, before)
 
 
 #: Names of GPUs on Linux: NVIDIA's driver, Windows' under WSL, AMD's.
@@ -108,7 +156,8 @@ def _compute_on_cpu() -> Iterator[None]:
     before = precision.tensor_float_32_execution_enabled()
     precision.enable_tensor_float_32_execution(False)
     try:
-        with tf.device("/CPU:0"):
+        # None: the caller's own scope may name another job.
+        with tf.device(None), tf.device("/CPU:0"):
             yield
     finally:
         precision.enable_tensor_float_32_execution(before)

@@ -3,14 +3,14 @@
 Source: tensorflow v2.21.0, the modules that are imported here. `tests/house/test_private.py` calls each.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.client import device_lib
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 from tensorflow.python.framework import kernels, meta_graph, op_def_registry, ops
 from tensorflow.python.ops import script_ops
 from tensorflow.python.training.saving import saveable_object
@@ -63,6 +63,21 @@ def eager_mode() -> AbstractContextManager[None]:
     """Eager execution within, also where a graph stands open."""
     mode: AbstractContextManager[None] = context.eager_mode()
     return mode
+
+
+@contextmanager
+def without_callbacks() -> Iterator[None]:
+    """Record no gradients, and call nothing for each op, as `tf.debugging.enable_check_numerics` does."""
+    current = context.context()
+    callbacks = [*current.op_callbacks]
+    for callback in callbacks:
+        current.remove_op_callback(callback)
+    try:
+        with record.stop_recording():
+            yield
+    finally:
+        for callback in callbacks:
+            current.add_op_callback(callback)
 
 
 def share_memory(array: Any, dtype: Any) -> Any:
