@@ -136,6 +136,14 @@ def hide_gpus() -> None:
     os.environ.update(_GPU_SETTINGS)
 
 
+def use_plain_keras() -> None:
+    """Have Keras in this process, before its import, run on TensorFlow and read no settings of the user.
+
+    `~/.keras/keras.json` may name another backend, which crashes beside TensorFlow, or types for all layers.
+    """
+    os.environ.update(KERAS_BACKEND="tensorflow", KERAS_HOME=os.devnull)
+
+
 def _may_have_gpu() -> bool:
     """Whether TensorFlow could find a GPU when it is imported."""
     is_hidden = any(os.environ.get(name) == value for name, value in _GPU_SETTINGS.items())

@@ -30,7 +30,7 @@ from threading import Event
 from typing import IO, Any, Final
 
 from cudnn_convert import storage
-from cudnn_convert.context import Limits, hide_gpus, machine_memory
+from cudnn_convert.context import Limits, hide_gpus, machine_memory, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError, WriteError
 
 #: The exit code of a command that was told to stop.
@@ -166,6 +166,7 @@ def _begin(parent: int) -> None:
     handle_stops(signal.SIG_IGN)
     silence_native()
     hide_gpus()
+    use_plain_keras()
 
 
 def memory_knob() -> str:
@@ -234,6 +235,7 @@ def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]]
     use_scratch(Path(scratch))
     silence_native()
     hide_gpus()
+    use_plain_keras()
     try:
         for line in requests:
             answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")

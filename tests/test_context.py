@@ -206,11 +206,14 @@ with context.silence():
 
 @pytest.mark.parametrize(("command", "seen"), [("record", "7"), ("verify", "-1"), ("model.h5", "-1")])
 def test_commands_see_no_gpu_unless_they_record(command: str, seen: str) -> None:
+    """And none reads `~/.keras/keras.json`, which may name a backend that crashes beside TensorFlow."""
     program = f"""
 import os, sys
 sys.argv = ["cudnn-convert", {command!r}]
 from cudnn_convert import cli
-cli.main = lambda **_: print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+names = ("CUDA_VISIBLE_DEVICES", "KERAS_BACKEND", "KERAS_HOME")
+cli.main = lambda **_: print(*map(os.environ.get, names), flush=True)
 cli.run()
 """
-    assert run_python(program, CUDA_VISIBLE_DEVICES="7").split() == [seen]
+    printed = run_python(program, CUDA_VISIBLE_DEVICES="7", KERAS_BACKEND="torch", KERAS_HOME="/home/keras")
+    assert printed.split() == [seen, "tensorflow", os.devnull]

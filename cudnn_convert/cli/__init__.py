@@ -35,7 +35,7 @@ from cudnn_convert import process
 from cudnn_convert.cli import child_process, commands
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
-from cudnn_convert.context import Limits, hide_gpus
+from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError, UsageError, visible
 
 _BUG: Final = 70
@@ -53,6 +53,7 @@ def run() -> None:
         main(words_to_complete(SUBCOMMANDS))
     if sys.argv[1:2] != ["record"]:  # which runs the original where it was trained
         hide_gpus()
+    use_plain_keras()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -117,3 +118,16 @@ def test_conversions_are_proven_as_ever(settings: ExitStack, tmp_path: Path) -> 
         assert cudnn_convert.convert(stacked.path, tmp_path / form, format=form).verification.passed
     assert cudnn_convert.convert(tagger.prefix, tmp_path / "out").verification.passed
     assert cudnn_convert.load(stacked.path).to_keras("second/CudnnRNNV3")
+
+
+@pytest.mark.slow("cudnn_convert/cli/", "cudnn_convert/context.py", "cudnn_convert/keras/")
+@pytest.mark.parametrize("form", ["keras", "h5"])
+def test_a_command_reads_no_settings_of_keras(tmp_path: Path, form: str) -> None:
+    """Another backend, types and layouts in the user's file: a command knows nothing of them."""
+    found = {"backend": "jax", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 0.5}
+    (tmp_path / "keras.json").write_text(json.dumps(found))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "KERAS_HOME": str(tmp_path)}
+    source = keras_fixture("keras-2.2.4-stacked").path
+    words = [sys.executable, "-m", "cudnn_convert", source, tmp_path / "out", "--format", form]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
