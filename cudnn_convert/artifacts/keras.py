@@ -46,6 +46,9 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runn
 
 def run_recurrence(model: Any, part: Part) -> Recurrent:
     """The runner of a recurrence as a model of its own."""
+    from cudnn_convert.keras import build_keras3
+
+    build_keras3.require_tensorflow("Keras 3")
     return Recurrent(model, _trace(model), [tensor.name for tensor in model.inputs], part)
 
 
@@ -60,6 +63,7 @@ def _load(path: Path, vouched: Vouched) -> Any:
     from cudnn_convert.keras import build_keras3
     from cudnn_convert.keras.config import classes, validate
 
+    build_keras3.require_tensorflow("Keras 3")
     with zipfile.ZipFile(path) as archive:
         config = json.loads(archive.read("config.json"))
     # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.

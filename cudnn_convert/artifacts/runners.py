@@ -232,7 +232,7 @@ def _loading(form: str, path: Path) -> Iterator[None]:
     """In this context what a runtime raises becomes a ReadError."""
     try:
         yield
-    except (UsageError, UnsupportedModelError, ReadError):  # ours, which say more
+    except CudnnConvertError:  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
         raise _read_error(path, f"one that loads as {form}", cause) from cause

@@ -33,13 +33,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
 from cudnn_convert.keras import translate
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.weights import layouts
+
+
+def require_tensorflow(where: object) -> None:
+    """Raise MissingDependencyError where Keras 3 runs on another backend in this process."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        actual = f"KERAS_BACKEND={keras.backend.backend()}"
+        reason = f"expected KERAS_BACKEND=tensorflow, found {actual}; set it in the environment"
+        raise MissingDependencyError(f"{where}: {reason}")
 
 
 def first(model: Entry) -> Sequence[int | None]:

@@ -20,9 +20,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
-from cudnn_convert.keras import cpu_layers
+from cudnn_convert.keras import build_keras3, cpu_layers
 from cudnn_convert.keras.config import classes, layer_tree, validate, values
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private
@@ -255,13 +255,8 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
     runs on another backend.
     """
-    import keras
-
     assert model.architecture is not None
-    if keras.backend.backend() != "tensorflow":
-        actual = f"KERAS_BACKEND={keras.backend.backend()}"
-        reason = f"expected KERAS_BACKEND=tensorflow, found {actual}; set it in the environment"
-        raise MissingDependencyError(f"{model.path}: {reason}")
+    build_keras3.require_tensorflow(model.path)
     built = _build_keras3(model.path, model.architecture, vouched)
     _assign_weights(model.path, model.architecture, built)
     with keras_private.trace_as_on_gpu():

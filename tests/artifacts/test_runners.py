@@ -17,7 +17,7 @@ from support.watched_file import Watched
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import MissingDependencyError, ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.private import keras_private
@@ -467,3 +467,15 @@ def test_an_archive_runs_without_cudnn_s_op_beside_a_gpu(tmp_path: Path) -> None
         run = runners.open_artifact("keras", tmp_path / "model.keras", [interface.part])
         (found,) = run({key: x}).values()
     np.testing.assert_allclose(found, model(x), atol=1e-6)
+
+
+def test_keras_on_another_backend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = keras.Sequential([keras.Input([3], name="x"), keras.layers.Dense(4)])
+    model.save(tmp_path / "model.keras")
+    (interface,) = runners.find_interfaces("keras", tmp_path / "model.keras")
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(MissingDependencyError) as caught:
+        runners.open_artifact("keras", tmp_path / "model.keras", [interface.part])
+    assert str(caught.value) == (
+        "Keras 3: expected KERAS_BACKEND=tensorflow, found KERAS_BACKEND=torch; set it in the environment"
+    )
