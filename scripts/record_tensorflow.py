@@ -280,8 +280,8 @@ def run_session(folder: Path, case: Mapping[str, Any]) -> Arrays:
     import tensorflow as tf
 
     v1 = tf.compat.v1
-    if case.get("graphless") or "--weights" in case["flags"]:
-        raise NotImplementedError("weights without a graph, or a choice of them")
+    if case.get("graphless") or case.get("stateful") or "--weights" in case["flags"]:
+        raise NotImplementedError("weights without a graph or a choice of them, state in variables")
     fixed = {}
     for flag, value in zip(case["flags"][::2], case["flags"][1::2], strict=True):
         if flag == "--set":
@@ -305,21 +305,11 @@ def run_session(folder: Path, case: Mapping[str, Any]) -> Arrays:
             saver = v1.train.import_meta_graph(meta_graph, clear_devices=True)
             saver.restore(session, str(path))
             session.run(v1.get_collection("table_initializer"))
-        states = case.get("states", {})
         for number, row in enumerate(read_golden(folder)):
-            is_given = set(case["inputs"]) | set(states if number == 0 else ())
-            feeds = {key: row[key] for key in case["inputs"] if key in row} | fixed
-            if states:
-                for name in states:
-                    variable = next(
-                        (v for v in v1.global_variables() if v.name == name or v.name.startswith(name)), None
-                    )
-                    if variable is not None and number == 0:
-                        variable.load(row[name], session)
-            names = [key for key in row if key not in is_given and key not in states]
-            for name, value in zip(
-                names, session.run([graph.get_tensor_by_name(n) for n in names], feeds), strict=True
-            ):
+            names = [key for key in row if key not in case["inputs"]]
+            feeds = {key: row[key] for key in case["inputs"]} | fixed
+            values = session.run([graph.get_tensor_by_name(name) for name in names], feeds)
+            for name, value in zip(names, values, strict=True):
                 arrays[f"feed{number}/{name}"] = np.asarray(value)
     return arrays
 
