@@ -15,7 +15,7 @@ import tensorflow as tf
 from support.cases import STEPS, Case, swapped
 from support.published_networks import INPUTS, NETWORKS, measure_distance
 from support.recorded_networks import read_gradients
-from support.tiers import some
+from support.tiers import combinations, some
 
 import cudnn_convert
 from cudnn_convert import reference
@@ -311,21 +311,31 @@ class TestGpu:
             cudnn_rnn.CudnnGRU(1, 5)(self.input())
         assert "CudnnRNNV3" not in {op.type for op in graph.get_operations()}
 
-    @pytest.mark.every
-    @pytest.mark.parametrize("mode", Mode)
-    def test_its_checkpoint_is_converted(self, tmp_path: Path, mode: Mode) -> None:
+    @combinations(
+        lambda mode, time_major, has_lengths: mode is Mode.LSTM and has_lengths and not time_major,
+        mode=Mode,
+        time_major=(True, False),
+        has_lengths=(True, False),
+    )
+    def test_its_checkpoint_is_converted(
+        self, tmp_path: Path, mode: Mode, time_major: bool, has_lengths: bool
+    ) -> None:
         """The graph of a GPU with the weights of the same model built for a CPU, which answers itself."""
+        lengths = np.array([6, 2, 4], np.int32)
 
-        def model() -> Any:
-            y, _ = small(mode, name="encoder")(self.input(), training=False)
-            return tf.identity(y, name="y")
+        def model() -> list[Any]:
+            rows = v1.placeholder_with_default(lengths, [None], name="lengths") if has_lengths else None
+            layer = small(mode, name="encoder")
+            y, states = layer(self.input(), sequence_lengths=rows, time_major=time_major, training=False)
+            return [tf.identity(value, name=f"out{number}") for number, value in enumerate([y, *states])]
 
-        prefix, x = tmp_path / "model.ckpt", np.random.default_rng(4).normal(size=(6, 2, 4))
+        x = np.random.default_rng(4).normal(size=(6, 3, 4) if time_major else (3, 6, 4)).astype(np.float32)
+        prefix = tmp_path / "model.ckpt"
         with tf.Graph().as_default(), v1.Session() as session:
-            y = model()
+            outputs = model()
             v1.global_variables_initializer().run()
             v1.train.Saver().save(session, str(prefix))
-            expected = session.run(y, {"x:0": x})
+            expected = session.run(outputs, {"x:0": x})
         with tf.Graph().as_default(), cudnn_rnn.build_for("GPU"):
             model()
             v1.train.Saver().export_meta_graph(f"{prefix}.meta")
@@ -333,8 +343,10 @@ class TestGpu:
         assert [r.mode for r in report.recurrences] == [mode.value]
         cudnn_convert.convert(prefix, tmp_path / "out", verify=False)
         served = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
-        answers = served(x=tf.constant(x, tf.float32))
-        np.testing.assert_allclose(next(iter(answers.values())), expected, atol=2e-6)
+        fed = {"x": x, "lengths": lengths}
+        answers = served(**{key: tf.constant(fed[key]) for key in served.structured_input_signature[1]})
+        for number, value in enumerate(expected):
+            np.testing.assert_allclose(answers[f"out{number}"], value, atol=2e-6)
 
 
 def test_a_meta_graph_of_the_drop_in_is_imported(tmp_path: Path) -> None:
