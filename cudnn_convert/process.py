@@ -182,6 +182,7 @@ def memory_knob() -> str:
 #: What the system's loader, TensorFlow and ONNX Runtime say where something does not fit into memory.
 _SHORTAGE: Final = re.compile(
     "failed to map|annot map zero-fill|annot allocate memory|ailed to allocate memory|OOM when allocating"
+    "|^error return without exception set$"  # CPython 3.11, where an import has no memory for its error
 )
 
 

@@ -141,12 +141,24 @@ def read_damage() -> None:
         (ImportError("libtensorflow_cc.so.2: cannot map zero-fill pages"), True),
         (RuntimeError("Failed to allocate memory for requested buffer of size 4096"), True),
         (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), True),
+        (SystemError("error return without exception set"), True),
         (raised(read_without_memory), True),
         (raised(read_without_permission), False),
         (raised(read_damage), False),
         (ImportError("No module named 'onnx'"), False),
     ],
-    ids=["memory", "segment", "pages", "onnxruntime", "system", "access", "permission", "damage", "module"],
+    ids=[
+        "memory",
+        "segment",
+        "pages",
+        "onnxruntime",
+        "system",
+        "python",
+        "access",
+        "permission",
+        "damage",
+        "module",
+    ],
 )
 def test_what_says_that_memory_ran_out(error: Exception, short: bool) -> None:
     """A file may be unreadable for want of memory; a damaged one asks for more than there is."""
