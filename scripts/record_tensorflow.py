@@ -677,7 +677,7 @@ def describe() -> dict[str, Any]:
         "tensorflow": tf.__version__,
         "keras": keras.__version__,
         "build": {key: str(value) for key, value in tf.sysconfig.get_build_info().items()},
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
 
 
