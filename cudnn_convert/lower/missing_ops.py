@@ -32,6 +32,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
+from cudnn_convert.model import Array
 
 
 def replace_sign_bits(graph: node_defs.Graph) -> node_defs.Graph:
@@ -110,7 +111,7 @@ def _real_type(node: NodeDef) -> tf.DType:
     return tf.as_dtype(node.attr["Treal"].type) if "Treal" in node.attr else tf.float32
 
 
-def _fourier_matrices(graph: node_defs.Graph, node: NodeDef) -> tuple[np.ndarray, np.ndarray] | None:
+def _fourier_matrices(graph: node_defs.Graph, node: NodeDef) -> tuple[Array, Array] | None:
     """The matrices `[width, n/2 + 1]` of both parts; None where a size is not known."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
     length = node_defs.fold_scalar(graph.index, tensor(node.input[1]))
