@@ -1,4 +1,4 @@
-"""The setting of a library call: its lock, silence, limits on files, and progress.
+"""The setting of a library call: its lock, silence, device, limits on files, and progress.
 
 The lock, the loggers and the descriptors belong to the process; limits and listeners are context variables,
 so that each thread has its own and a new thread has the defaults.

@@ -164,9 +164,7 @@ def _begin(parent: int) -> None:
     """Begin a process of a pool: it ends with its parent, which alone hears a terminal."""
     end_with(parent, CudnnConvertError.exit_code)
     handle_stops(signal.SIG_IGN)
-    silence_native()
-    hide_gpus()
-    use_plain_keras()
+    _prepare_libraries()
 
 
 def memory_knob() -> str:
@@ -234,9 +232,7 @@ def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]]
     end_with(parent, CudnnConvertError.exit_code)
     handle_stops(stop_once)
     use_scratch(Path(scratch))
-    silence_native()
-    hide_gpus()
-    use_plain_keras()
+    _prepare_libraries()
     try:
         for line in requests:
             answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
@@ -285,6 +281,13 @@ def _size(source: Path) -> int:
         with suppress(OSError), os.scandir(folder) as entries:
             size += sum(entry.stat().st_size for entry in entries if entry.name.startswith(start))
     return size
+
+
+def _prepare_libraries() -> None:
+    """Make TensorFlow silent and without GPUs, and Keras plain, before this worker imports them."""
+    silence_native()
+    hide_gpus()
+    use_plain_keras()
 
 
 def silence_native() -> None:

@@ -14,7 +14,8 @@ Jobs, by the beginning of their names:
                Saver restores by CudnnRNNCanonicalToParams end the process
     written/   a Keras 3 model exported on this machine: its graph's ops, its answers
     drop_in/   `cudnn_convert.compat`: a graph for a GPU and one for a CPU, trained from the same weights
-    artifact/  a SavedModel in `--artifacts`, named like a source, on the source's feeds
+    artifact/  a converted SavedModel in `--artifacts`, on the feeds of its source; the folder has the
+               source's name: `cudnn-convert tests/data/tf1/1.15.5/gru_bi/model.ckpt FOLDER/tf1/1.15.5/gru_bi`
     real/      a published model in `--real`, on random inputs; what those are, `make_real_inputs` says
 
 Every job runs in a worker that writes its result before it starts the next, so that a job which kills the
@@ -47,9 +48,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
+from record_cudnn import GATES, Array, write_json
 
-Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -57,7 +57,6 @@ DATA: Final = ROOT / "tests" / "data"
 KINDS: Final = ("op", "source", "written", "drop_in", "artifact", "real")
 #: Those whose arrays judge something; of the others the differences from golden.npz tell all.
 KEPT: Final = ("op", "source", "drop_in", "real")
-GATES: Final[Mapping[str, int]] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 DIRECTIONS: Final = ("unidirectional", "bidirectional")
 STEPS, BATCH, INPUTS, UNITS, PROJECTION = 7, 4, 5, 6, 3
 #: One row is as long as the tensor, one is empty; they are in no order.
@@ -77,7 +76,7 @@ def seeded(name: str) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Op:
-    """One call of a cuDNN op. `cell` is an LSTM's state, or what stands in its place: full, scalar, empty."""
+    """One call of a cuDNN op. `cell` is the shape of `input_c`: full, scalar or empty."""
 
     op: str
     mode: str
@@ -404,8 +403,8 @@ def measure_gap(folder: Path, arrays: Arrays) -> dict[str, Any]:
         if value.shape != expected.shape:
             return {"shapes": [key, list(value.shape), list(expected.shape)]}
         if expected.dtype.kind in "fc":
-            far = np.abs(value.astype(np.float64) - expected.astype(np.float64))
-            gap = max(gap, float(far.max(initial=0.0)))
+            differences = np.abs(value.astype(np.float64) - expected.astype(np.float64))
+            gap = max(gap, float(differences.max(initial=0.0)))
             largest = max(largest, float(np.abs(expected).max(initial=0.0)))
         else:
             unequal += int((value.astype(expected.dtype) != expected).sum())
@@ -492,7 +491,7 @@ def train_drop_in(name: str, device: str) -> Arrays:
     from cudnn_convert.compat import branches, cudnn_rnn
 
     v1 = tf.compat.v1
-    mode, way, depth, *words = name.partition("/")[2].split("-")
+    mode, direction, depth, *words = name.partition("/")[2].split("-")
     time_major = "batch_major" not in words
     layer_of = {
         "lstm": cudnn_rnn.CudnnLSTM,
@@ -503,7 +502,7 @@ def train_drop_in(name: str, device: str) -> Arrays:
     random = seeded(name)
     rows = (STEPS, BATCH) if time_major else (BATCH, STEPS)
     x = random.normal(size=(*rows, INPUTS)).astype(np.float32)
-    directions = 1 + ("uni", "bid").index(way)
+    directions = 1 + ("uni", "bid").index(direction)
     pseudo_layers = int(depth[0]) * directions
     state = (pseudo_layers, BATCH, UNITS) if time_major else (BATCH, pseudo_layers, UNITS)
     options = v1.ConfigProto(allow_soft_placement=True)
@@ -544,7 +543,7 @@ def run_artifact(folder: Path, saved: Path) -> Arrays:
     """A converted SavedModel of a TensorFlow 1 source, on the source's feeds."""
     import tensorflow as tf
 
-    names = json.loads((saved / "names.json").read_text())
+    names = json.loads((saved / "assets.extra" / "cudnn_convert.json").read_text())
     call = tf.saved_model.load(str(saved)).signatures["serving_default"]
     specs = call.structured_input_signature[1]
     arrays = {}
@@ -607,17 +606,17 @@ def run_real(job: str, path: Path) -> Arrays:
 
 def list_jobs(artifacts: Path | None, real: Path | None) -> list[str]:
     """The names of all jobs, in the order in which they run."""
-    found = [case.name for case in list_ops()]
-    found += [*list_sources(), *list_written(), *list_drop_ins()]
+    jobs = [case.name for case in list_ops()]
+    jobs += [*list_sources(), *list_written(), *list_drop_ins()]
     if artifacts:
-        found += [f"artifact/{path.relative_to(artifacts)}" for path in sorted(artifacts.glob("*/*/*"))]
+        jobs += [f"artifact/{path.relative_to(artifacts)}" for path in sorted(artifacts.glob("*/*/*"))]
     if real:
-        found += list_real(real)
-    return found
+        jobs += list_real(real)
+    return jobs
 
 
 def run_job(job: str, artifacts: Path | None, real: Path | None) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays of a job, and what is said of it."""
+    """The arrays of a job, and what its summary has of it."""
     kind, _, name = job.partition("/")
     if kind == "op":
         case = next(case for case in list_ops() if case.name == job)
@@ -679,13 +678,6 @@ def describe() -> dict[str, Any]:
         "build": {key: str(value) for key, value in tf.sysconfig.get_build_info().items()},
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Written beside and renamed, so that a file that exists is complete."""
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(value))
-    beside.replace(path)
 
 
 def run_workers(

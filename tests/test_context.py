@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from support.command_line import run_python
 from support.samples import fixture
 
 import cudnn_convert
@@ -137,17 +136,6 @@ with tf.device("/CPU:1"):
         say("as it comes")
     say("after")
 """
-
-
-def run_python(program: str, **settings: str) -> str:
-    """What a program prints in a process of its own."""
-    environment = (
-        os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"} | settings
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def test_a_call_computes_on_the_cpu_in_full_precision() -> None:

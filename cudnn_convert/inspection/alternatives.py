@@ -57,17 +57,21 @@ def library_versions(model: Model) -> dict[str, str]:
 
 def tags(folder: Path) -> list[str]:
     """List the tags of a SavedModel's graphs that `--tag` can choose, comma-separated."""
-    count = Counter(frozenset(listed.split(",")) for listed, _ in _infos(folder))
-    return [listed for listed, _ in _infos(folder) if listed and count[frozenset(listed.split(","))] == 1]
+    return _choosable([listed for listed, _ in _infos(folder)])
+
+
+def _choosable(listed: Sequence[str]) -> list[str]:
+    count = Counter(frozenset(each.split(",")) for each in listed)
+    return [each for each in listed if each and count[frozenset(each.split(","))] == 1]
 
 
 def other_tags(folder: Path) -> list[tuple[str, str]]:
     """The graph that is read without `--tag`, in words, with the tags of each that is not."""
-    listed = tags(folder)
-    if "serve" in listed:
-        return [("that of serve", other) for other in listed if other != "serve"]
-    has_untagged = any(not each for each, _ in _infos(folder))
-    return [("the one without tags", other) for other in listed] if has_untagged else []
+    listed = [each for each, _ in _infos(folder)]
+    choices = _choosable(listed)
+    if "serve" in choices:
+        return [("that of serve", other) for other in choices if other != "serve"]
+    return [("the one without tags", other) for other in choices] if "" in listed else []
 
 
 def _infos(path: Path) -> list[tuple[str, str]]:

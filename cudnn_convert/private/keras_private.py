@@ -6,9 +6,10 @@ their caller holds the process lock (`context.hold_process_lock`), as every libr
 """
 
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
@@ -159,9 +160,12 @@ def trace_as_on_gpu() -> Iterator[None]:
 
 @contextmanager
 def trace_as_on_cpu() -> Iterator[None]:
-    """Trace Keras 3 models as on a machine without a GPU: with loops in place of cuDNN ops."""
-    module = importlib.import_module("keras.src.backend.tensorflow.rnn")
-    with _replace(module, "_is_gpu_available", lambda: False):
+    """Trace Keras 3 models as on a machine without a GPU: with loops in place of cuDNN ops.
+
+    Where Keras 3 is not imported, no model is its own.
+    """
+    module = sys.modules.get("keras.src.backend.tensorflow.rnn")
+    with _replace(module, "_is_gpu_available", lambda: False) if module else nullcontext():
         yield
 
 

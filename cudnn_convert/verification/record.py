@@ -76,8 +76,8 @@ def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) 
     return {"on": not off, "reason": reason, "execution_enabled": enabled, "environment": meaning}
 
 
-#: What TensorFlow runs on no device since cuDNN 9, as v2.21.0 on a GPU (tests/data/cudnn/tensorflow.json):
-#: the first two have no lengths, which cuDNN asks for; the others end the process.
+#: What TensorFlow with cuDNN 9 runs on no device: recorded of v2.21.0 in tests/data/cudnn/tensorflow.json.
+#: The first two have no lengths, which cuDNN asks for; the others end the process.
 _NOWHERE: Final = frozenset(
     {"CudnnRNN", "CudnnRNNV2", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"}
 )

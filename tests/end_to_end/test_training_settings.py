@@ -16,6 +16,7 @@ import keras
 import pytest
 import tensorflow as tf
 import tf_keras
+from support.command_line import run_python
 from support.keras_samples import keras_fixture
 from support.samples import fixture
 
@@ -81,11 +82,7 @@ with context.silence():
 keras.config.set_floatx("float16")
 print(keras.layers.Dense(1).dtype_policy.name)
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["float32", "float16"]
+    assert run_python(program).split() == ["float32", "float16"]
 
 
 def test_no_tape_and_no_check_of_numerics_sees_a_call(settings: ExitStack) -> None:
@@ -125,8 +122,8 @@ def test_conversions_are_proven_as_ever(settings: ExitStack, tmp_path: Path) -> 
 @pytest.mark.parametrize("form", ["keras", "h5"])
 def test_a_command_reads_no_settings_of_keras(tmp_path: Path, form: str) -> None:
     """Another backend, types and layouts in the user's file: a command knows nothing of them."""
-    found = {"backend": "jax", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 0.5}
-    (tmp_path / "keras.json").write_text(json.dumps(found))
+    content = {"backend": "jax", "floatx": "float16", "image_data_format": "channels_first", "epsilon": 0.5}
+    (tmp_path / "keras.json").write_text(json.dumps(content))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "KERAS_HOME": str(tmp_path)}
     source = keras_fixture("keras-2.2.4-stacked").path
     words = [sys.executable, "-m", "cudnn_convert", source, tmp_path / "out", "--format", form]

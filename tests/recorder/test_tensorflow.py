@@ -52,12 +52,12 @@ def ran(kind: str) -> Iterator[str]:
     return (job for job, result in results().items() if job.startswith(kind) and result["status"] == "ok")
 
 
-def to_time_major(case: rec.Op, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def to_time_major(case: rec.Op, call: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A call's arrays in float64, time-major, with states `[layers*directions, batch, units]`.
 
     TensorFlow's kernel takes batch-major states for time-major ones: their memory has that order.
     """
-    turned = {key: value.astype(np.float64) for key, value in found.items() if key != "lengths"}
+    turned = {key: value.astype(np.float64) for key, value in call.items() if key != "lengths"}
     if not case.time_major:
         turned |= {key: turned[key].swapaxes(0, 1) for key in ("x", "y")}
         for key in ("h", "c", "h_n", "c_n"):
@@ -82,10 +82,9 @@ def steps_of(case: rec.Op, blob: np.ndarray) -> Steps:
 def run_reference(case: rec.Op, given: dict[str, np.ndarray], lengths: np.ndarray) -> list[np.ndarray]:
     """What the reference gives, but for the final states of rows of length 0, where cuDNN has zeros."""
     c = given["c"] if case.mode == "lstm" else np.zeros_like(given["h"])
-    found = reference.run(
+    y, *states = reference.run(
         steps_of(case, given["blob"]), given["x"], given["h"], c, directions=case.directions, lengths=lengths
     )
-    y, *states = found
     states = [np.where(lengths[:, None] == 0, 0, state) for state in states]
     return [y, *states][: 3 if case.mode == "lstm" else 2]
 
@@ -96,10 +95,10 @@ def test_ops_compute_what_the_reference_does(mode: str) -> None:
     assert len(cases) > 40
     assert {case.lengths for case in cases} == {"", "ragged", "empty"}
     for case in cases:
-        found = arrays("op")[case.name]
-        recorded = to_time_major(case, found)
-        expected = run_reference(case, recorded, found["lengths"])
-        is_step = np.arange(rec.STEPS)[:, None] < found["lengths"]
+        call = arrays("op")[case.name]
+        recorded = to_time_major(case, call)
+        expected = run_reference(case, recorded, call["lengths"])
+        is_step = np.arange(rec.STEPS)[:, None] < call["lengths"]
         bound = ROUNDING[case.dtype]
         for key, value in zip(("y", "h_n", "c_n"), expected, strict=False):
             pair = [recorded[key], value]
@@ -113,9 +112,9 @@ def test_in_double_precision_tensorflow_fills_steps_past_a_length_with_what_lies
     fills = {"float32": set(), "float64": set()}
     for case in OPS:
         if case.lengths and case.name in arrays("op"):
-            found = arrays("op")[case.name]
-            y = to_time_major(case, found)["y"]
-            fills[case.dtype].update(y[np.arange(rec.STEPS)[:, None] >= found["lengths"]].ravel())
+            call = arrays("op")[case.name]
+            y = to_time_major(case, call)["y"]
+            fills[case.dtype].update(y[np.arange(rec.STEPS)[:, None] >= call["lengths"]].ravel())
     assert fills["float32"] == {0.0}
     assert fills["float64"] - {0.0}
 
@@ -131,23 +130,22 @@ def test_gradients_are_the_slopes_of_the_reference() -> None:
     cases = [case for case in OPS if case.training and results()[case.name]["status"] == "ok"]
     assert len(cases) > 40
     for case in cases:
-        found = arrays("op")[case.name]
-        recorded = to_time_major(case, found)
+        call = arrays("op")[case.name]
+        recorded = to_time_major(case, call)
         weights = {key: recorded[f"{key}_gradient"] for key in ("y", "h_n", "c_n")}
-
-        lengths = found["lengths"]
+        lengths = call["lengths"]
         for key in ("blob", "x", "h", *(["c"] if case.mode == "lstm" else [])):
             slope = recorded[f"d{key}"]
-            way = np.random.default_rng(1).normal(size=slope.shape)
+            along = np.random.default_rng(1).normal(size=slope.shape)
             ends = [
-                run_reference(case, {**recorded, key: recorded[key] + step * way}, lengths)
+                run_reference(case, {**recorded, key: recorded[key] + step * along}, lengths)
                 for step in (1e-6, -1e-6)
             ]
             rise = sum(
                 ((high - low) * weight).sum()
                 for high, low, weight in zip(*ends, weights.values(), strict=False)
             )
-            error = abs(rise / 2e-6 - (slope * way).sum()) / (np.linalg.norm(slope) * np.linalg.norm(way))
+            error = abs(rise / 2e-6 - (slope * along).sum()) / (np.linalg.norm(slope) * np.linalg.norm(along))
             assert error < BOUND_OF_GRADIENTS[case.dtype], f"{case.name} d{key}: off by {error:.2g}"
 
 
@@ -200,9 +198,9 @@ def test_committed_models_answer_on_a_gpu_as_they_are_recorded_to(kind: str) -> 
 
 def test_a_projection_as_wide_as_the_units_is_none() -> None:
     """TensorFlow took a blob with a matrix of 4 by 4 behind an LSTM's own values, and did not read it."""
-    found = arrays("source")["source/tf1/1.15.5/op_proj_plain"]
+    call = arrays("source")["source/tf1/1.15.5/op_proj_plain"]
     layer = reference.steps_from_blob(
-        found["blob"][:144],
+        call["blob"][:144],
         "lstm",
         layers=1,
         directions=1,
@@ -211,13 +209,13 @@ def test_a_projection_as_wide_as_the_units_is_none() -> None:
         skip_input=False,
         projection=0,
     )
-    assert found["blob"].size == 160
+    assert call["blob"].size == 160
     for row in ("feed0", "feed1"):
-        x = found[f"{row}/x:0"].astype(np.float64)
+        x = call[f"{row}/x:0"].astype(np.float64)
         zeros = np.zeros((1, x.shape[1], 4))
         names = (f"{row}/rnn_out:0", f"{row}/state_h:0", f"{row}/state_c:0")
         for name, value in zip(names, reference.run(layer, x, zeros, zeros, directions=1), strict=True):
-            np.testing.assert_allclose(found[name], value, atol=1e-6)
+            np.testing.assert_allclose(call[name], value, atol=1e-6)
 
 
 def test_an_export_from_a_gpu_has_the_nodes_of_its_fixture() -> None:

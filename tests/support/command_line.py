@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -93,6 +96,19 @@ def make_foreign(out: Path) -> None:
     """OUT as a folder with somebody else's file."""
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
+
+
+def run_python(program: str, **settings: str) -> str:
+    """What a program prints in a process of its own, with `settings` in its environment."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | paths | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
 
 
 def ends_within(seconds: float, process: int) -> bool:
