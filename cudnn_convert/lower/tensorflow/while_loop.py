@@ -42,8 +42,8 @@ from cudnn_convert.weights import layouts
 
 #: The hidden state `[batch, width]`, which is also a step's output, and for an LSTM the cell state.
 State = tuple[Any, ...]
-#: `(rows of each sum, old state) -> new state`.
-Step = Callable[[Sequence[Any], State], State]
+#: `(rows of each sum, old state, multiply=operator.matmul) -> new state`.
+Step = Callable[..., State]
 #: `(rows of each step, first state) -> the state after each step`.
 Steps = Callable[[Iterable[Sequence[Any]], State], list[State]]
 _SCOPE: Final = "steps"
@@ -164,47 +164,43 @@ def times(x: Any, matrix: Any, bias: Any = None) -> Any:
     time, batch = tf.shape(x)[0], tf.shape(x)[1]
     # TensorFlow Lite cannot resolve a size of -1 where there are no rows.
     rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
-    rows = rows @ matrix if bias is None else affine(rows, matrix, bias)
-    return tf.reshape(rows, tf.stack([time, batch, matrix.shape[1]]))
+    return tf.reshape(affine(rows, matrix, bias), tf.stack([time, batch, matrix.shape[1]]))
 
 
-def affine(x: Any, matrix: Any, bias: Any) -> Any:
+#: `(x, matrix) -> x @ matrix`.
+Multiply = Callable[[Any, Any], Any]
+
+
+def affine(x: Any, matrix: Any, bias: Any = None, multiply: Multiply = operator.matmul) -> Any:
     """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
     TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum. A fused product of
     one row stays on its thread; one that is not wakes a second thread, which may take longer than a call.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its patterns; the rest is measured.
     """
-    return tf.nn.bias_add(x @ matrix, bias)
+    product = multiply(x, matrix)
+    return product if bias is None else tf.nn.bias_add(product, bias)
 
 
-def _split_bias(bias: Any, *, plain: bool) -> tuple[Any, Any]:
-    """The biases of the input's product and of the state's, whose sum is `bias`.
-
-    Half and half, so that both products are fused: TensorFlow removes a bias of zeros. A plain loop adds it
-    to the state's product.
-    Source: tensorflow v2.21.0 core/grappler/optimizers/constant_folding.cc SimplifyArithmeticOperations.
-    """
-    if plain:
-        return None, bias
-    half = bias * 0.5
-    return half, half
-
-
-#: The most multiplications of a product of one row that TensorFlow leaves on one thread, if it fuses no bias.
+#: The most multiplications of a product of one row that MatMul leaves on one thread, if it fuses no bias.
 _UNSHARED: Final = 128 * 128
+#: The type of SparseMatMul's kernel.
+_UNSHARED_TYPE: Final = tf.float32
 
 
-def _is_faster_by_gate(matrix: Any) -> bool:
-    """Whether a step with `matrix [units, gates*units]` is faster with a product for each gate.
+def _multiply_few_rows(h: Any, matrix: Any) -> Any:
+    """`h [rows, units] @ matrix [units, columns]`, one row of it on one thread.
 
-    `tf.saved_model.load` fuses no bias in the function of a loop. There a product that is shared wakes a
-    second thread at each step: with two threads, u1 of `scripts/bench` took 4.4 ms for a GRU, by gate 1.6.
-    With one thread, and in a Session, it takes 7 percent more.
-    Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism.
+    Where no bias is fused, as in the loops of `tf.saved_model.load`, MatMul shares a large product of one row
+    among threads, which it wakes at each step: with two threads, u1 of `scripts/bench` took 3 times as long
+    for a GRU. SparseMatMul, to which matrices are dense unless it is told, never shares one of one row.
+    Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism;
+    sparse_matmul_op.cc Compute, which leaves dense matrices to Eigen.
     """
     units, columns = matrix.shape
-    return bool(units * units <= _UNSHARED < units * columns)
+    if units * columns <= _UNSHARED or matrix.dtype != _UNSHARED_TYPE:
+        return h @ matrix
+    return tf.raw_ops.SparseMatMul(a=h, b=matrix)
 
 
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
@@ -267,84 +263,71 @@ def cell_steps(
 ) -> CellSteps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
 
-    `plain`: without what makes few rows faster in TensorFlow.
+    `plain`: for a plain loop, which adds the bias to the state's product at each step, since TensorFlow fuses
+    the two. Others add it to the input's, for all steps, unless their products may be shared among threads.
     """
     order = layout.gates[mode]
+    is_fused = plain or x.dtype != _UNSHARED_TYPE
     if mode is Mode.GRU:
-        make = _whole_gru if len(arrays) == _WHOLE else _gru
-        return make(x, order, *arrays, plain=plain)
+        make = _whole_gru if len(arrays) == _WHOLE else partial(_gru, is_fused=is_fused)
+        return make(x, order, *arrays)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
-    bias, recurrent_bias = _split_bias(bias, plain=plain)
-    return [times(x, kernel, bias)], partial(step, recurrent, recurrent_bias, *projection)
+    bias, state_bias = (None, bias) if is_fused else (bias, None)
+    return [times(x, kernel, bias)], partial(step, recurrent, state_bias, *projection)
 
 
 def _rnn(
-    activation: Callable[[Any], Any], recurrent: Any, bias: Any, rows: Sequence[Any], state: State
+    activation: Callable[[Any], Any],
+    recurrent: Any,
+    bias: Any,
+    *rest: Any,
+    multiply: Multiply = operator.matmul,
 ) -> State:
-    return (activation(rows[0] + affine(state[0], recurrent, bias)),)
+    """One step of a plain RNN; `rest` is the rows, the state."""
+    (part,), (h,) = rest
+    return (activation(part + affine(h, recurrent, bias, multiply)),)
 
 
-def _lstm(order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any) -> State:
+def _lstm(
+    order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any, multiply: Multiply = operator.matmul
+) -> State:
     """One LSTM step; `rest` is an optional projection, the rows, the state."""
     *projection, (sums,), (h, c) = rest
-    gates = _activate(sums + affine(h, recurrent, bias), order)
+    gates = _activate(sums + affine(h, recurrent, bias, multiply), order)
     c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
     h = gates[Gate.OUTPUT] * tf.tanh(c)
-    return h @ projection[0] if projection else h, c
+    return multiply(h, projection[0]) if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any, is_fused: bool) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, candidate_recurrent_bias = candidate
-    bias, recurrent_bias = _split_bias(bias, plain=plain)
-    sums = [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)]
-    if not plain and _is_faster_by_gate(recurrent):
-        matrices = [*tf.split(recurrent, 2, 1), candidate_recurrent]
-        biases = [*tf.split(recurrent_bias, 2), candidate_recurrent_bias]
-        return [*tf.split(sums[0], 2, 2), sums[1]], partial(_gru_by_gate, order, matrices, biases)
+    bias, state_bias = (None, bias) if is_fused else (bias, None)
 
-    def step(rows: Sequence[Any], state: State) -> State:
+    def step(rows: Sequence[Any], state: State, multiply: Multiply = operator.matmul) -> State:
         h = state[0]
-        gates = rows[0] + affine(h, recurrent, recurrent_bias)
-        candidate_sum = affine(h, candidate_recurrent, candidate_recurrent_bias)
-        return _apply_gates(order, gates, rows[1], candidate_sum, h)
+        gates = rows[0] + affine(h, recurrent, state_bias, multiply)
+        candidate_h = affine(h, candidate_recurrent, candidate_recurrent_bias, multiply)
+        return _apply_gates(order, gates, rows[1], candidate_h, h)
 
-    return sums, step
+    return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
 
 
-def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
     kernel, recurrent, bias, recurrent_bias = arrays
-    sums = times(x, kernel, bias)
-    if not plain and _is_faster_by_gate(recurrent):
-        matrices, biases = tf.split(recurrent, 3, 1), tf.split(recurrent_bias, 3)
-        return tf.split(sums, 3, 2), partial(_gru_by_gate, order, matrices, biases)
     sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
 
-    def step(rows: Sequence[Any], state: State) -> State:
+    def step(rows: Sequence[Any], state: State, multiply: Multiply = operator.matmul) -> State:
         h = state[0]
-        gates, candidate = tf.split(affine(h, recurrent, recurrent_bias), sizes, 1)
-        return _apply_gates(order, rows[0] + gates, rows[1], candidate, h)
+        gates, candidate_h = tf.split(affine(h, recurrent, recurrent_bias, multiply), sizes, 1)
+        return _apply_gates(order, rows[0] + gates, rows[1], candidate_h, h)
 
-    return tf.split(sums, sizes, 2), step
-
-
-def _gru_by_gate(
-    order: Sequence[Gate], matrices: Sequence[Any], biases: Sequence[Any], rows: Sequence[Any], state: State
-) -> State:
-    """One GRU step with rows, a matrix and a bias for each gate, the candidate last."""
-    h = state[0]
-    *sums, candidate = (affine(h, matrix, bias) for matrix, bias in zip(matrices, biases, strict=True))
-    gate = {name: tf.sigmoid(row + part) for name, row, part in zip(order, rows, sums, strict=False)}
-    return _apply_candidate(gate, rows[-1], candidate, h)
+    return tf.split(times(x, kernel, bias), sizes, 2), step
 
 
 def _apply_gates(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h: Any, h: Any) -> State:
     gate = dict(zip(order, tf.split(tf.sigmoid(gates), 2, 1), strict=False))
-    return _apply_candidate(gate, candidate, candidate_h, h)
-
-
-def _apply_candidate(gate: Mapping[Gate, Any], candidate: Any, candidate_h: Any, h: Any) -> State:
     n = tf.tanh(candidate + gate[Gate.RESET] * candidate_h)
     return (n + gate[Gate.UPDATE] * (h - n),)
 
@@ -394,9 +377,10 @@ def layer(
 def _mask_rows(step: Step) -> Step:
     """A step that takes the mask as last row: rows outside it keep their state."""
 
-    def step_rows(rows: Sequence[Any], old: State) -> State:
+    def step_rows(rows: Sequence[Any], old: State, multiply: Multiply = operator.matmul) -> State:
         *rows, now = rows
-        return tuple(tf.where(now, new, other) for new, other in zip(step(rows, old), old, strict=True))
+        new = step(rows, old, multiply=multiply)
+        return tuple(tf.where(now, value, other) for value, other in zip(new, old, strict=True))
 
     return step_rows
 
@@ -424,7 +408,7 @@ def _walk(
     shape = tf.shape(x)
     rows = [tf.TensorSpec([None, part.shape[2]], part.dtype) for part in sums]
     specs = [tf.TensorSpec([None, part.shape[1]], part.dtype) for part in state]
-    steps = unroll_traced(_on_cpu(step), rows, specs)
+    steps = unroll_traced(_on_cpu(partial(step, multiply=_multiply_few_rows)), rows, specs)
 
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)

@@ -120,31 +120,30 @@ def whole(case: Case) -> list[Any]:
 
 
 @pytest.mark.parametrize("arrays", [partial(stored, block=False), whole], ids=["parts", "whole"])
-@pytest.mark.parametrize(("shared", "products"), [(-1, 0), (0, 1), (1, 0)], ids=["fewer", "one", "all"])
-def test_a_product_that_threads_would_share_is_made_a_gate_at_a_time(
-    arrays: Any, shared: int, products: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where that of one gate is not shared, and not in a plain loop, whose products are fused."""
+def test_threads_do_not_share_a_large_product_of_a_step(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In loops of several steps an iteration and in a single step; a plain loop's are fused with biases."""
     case = Case(Mode.GRU, 2, 2, "CudnnRNNV3", True)
     weights = arrays(case)
     each = len(weights) // 4
-    count = weights[1].shape[1] // case.units
-    limit = case.units**2 * (count if shared == 1 else 1) + min(shared, 0)
-    monkeypatch.setattr(while_loop, "_UNSHARED", limit)
+    products = [value.size for value in weights[:each] if value.ndim == 2 and len(value) == case.units]
 
-    def products_of(together: tuple[int, ...]) -> int:
+    def unshared(together: tuple[int, ...], dtype: Any) -> int:
         layer = partial(while_loop.layer, together=together)
         stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
-        judged(case, stack, weights, ((7, 3), (2, 1)))
+        if dtype == case.dtype:
+            judged(case, stack, weights, ((7, 3), (7, 1), (2, 1), (1, 1)))
         with tf.Graph().as_default() as graph:
-            stack(*case.placeholders()[:3], None, *weights)
-            bodies = [node.op for item in graph.as_graph_def().library.function for node in item.node_def]
-        return bodies.count("MatMul")
+            inputs = [tf.compat.v1.placeholder(dtype, item.shape) for item in case.placeholders()[:3]]
+            stack(*inputs, None, *(value.astype(dtype) for value in weights))
+            functions = graph.as_graph_def().library.function
+        return [node.op for item in functions for node in item.node_def].count("SparseMatMul")
 
-    usual = products_of(while_loop.PLAIN)
-    both_loops_and_a_single_step = 3
-    by_gate = usual + 4 * products * (count - 1)
-    assert products_of((1, 1)) == both_loops_and_a_single_step * by_gate
+    two_loops_and_a_single_step = 3
+    for limit in (0, *products):
+        monkeypatch.setattr(while_loop, "_UNSHARED", limit)
+        large = sum(size > limit for size in products)
+        assert unshared((1, 1), np.float32) == 4 * two_loops_and_a_single_step * large
+        assert unshared((1, 1), np.float64) == unshared(while_loop.PLAIN, np.float32) == 0
 
 
 @pytest.mark.usefixtures("shipped_loops")
@@ -157,7 +156,7 @@ def test_the_loop_takes_several_steps_an_iteration_and_none_for_a_single_one(
 
     def counted(*given: Any, **named: bool) -> Any:
         sums, step = right(*given, **named)
-        return sums, lambda rows, state: ran.append(len(rows)) or step(rows, state)
+        return sums, lambda rows, state, **named: ran.append(len(rows)) or step(rows, state, **named)
 
     monkeypatch.setattr(while_loop, "cell_steps", counted)
     # From some rows on, large matrices have a plain loop too.
@@ -225,10 +224,11 @@ def test_the_feeds_of_a_proof_take_every_loop() -> None:
             assert any(time % before >= count for time, _ in sizes)
 
 
-# A step's product and its bias are one op where an artifact runs, with oneDNN and without it.
+# A candidate's product and its bias are one op where an artifact runs, with oneDNN and without it.
 
 PROGRAM: Final = ROOT / "tests" / "support" / "programs" / "count_products.py"
-#: The steps of the loops' bodies as users have them, and a single step; each has two products.
+#: The steps of the loops' bodies as users have them, and a single step; each has two products, one with a
+#: bias: that of the gates is in the input's product.
 IN_BODIES: Final = sum(SMALL) + 1
 
 
@@ -240,4 +240,4 @@ def test_a_product_and_its_bias_are_one_op(onednn: str) -> None:
     call = [sys.executable, str(PROGRAM)]
     ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert json.loads(ended.stdout) == {"_FusedMatMul": 2 * IN_BODIES, "MatMul": 2, "BiasAdd": 2}
+    assert json.loads(ended.stdout) == {"_FusedMatMul": IN_BODIES, "MatMul": IN_BODIES + 2, "BiasAdd": 2}
