@@ -21,10 +21,11 @@ import pytest
 from hypothesis import settings
 from support import user_processes
 
-from cudnn_convert.context import hide_gpus
+from cudnn_convert.context import hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError
 
 hide_gpus()  # an artifact of the suite runs on the CPU; a GPU would multiply float32 as TF32
+use_plain_keras()  # a developer's `~/.keras/keras.json` may name other types or another backend
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parents[1]
 #: Files of tests that read messages as library calls word them, with arguments in the place of flags. Others

@@ -96,10 +96,7 @@ _ANSWERS: Final = (
         _THREADS,
         "For a batch of one, one thread (`intra_op_parallelism_threads=1`, in ONNX Runtime "
         "`intra_op_num_threads=1`): a second gains little where matrices are small, and serves another call "
-        "better. In functions of `tf.saved_model.load` "
-        "(`tf.config.threading.set_intra_op_parallelism_threads`) TensorFlow does not fuse the products of a "
-        "loop's steps, and shares each of more than 16,384 multiplications among threads, as a GRU wider "
-        "than 128 units has at every step; a Session fuses them. "
+        "better. By `tf.saved_model.load` it is `tf.config.threading.set_intra_op_parallelism_threads(1)`. "
         "For large batches and matrices, as many as there are cores. The table has the time with two "
         "threads over that with one, both on two cores.",
         (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),
