@@ -105,7 +105,7 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
         gates = (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE)
         bias = {gate: one[1] + other[1] for gate, one, other in ((g, into[g], matrices[g]) for g in gates)}
 
-        def step(rows: Any, state: Any) -> Any:
+        def step(rows: Any, state: Any, **_: Any) -> Any:
             h = state[0]
             r, z = (
                 tf.sigmoid(row + h @ matrices[gate][0]) for gate, row in zip(gates, rows[:2], strict=False)
