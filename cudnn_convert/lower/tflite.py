@@ -163,34 +163,9 @@ def _expand_slices(graph: node_defs.Graph) -> node_defs.Graph:
         if shape.rank is not None and sum(size is None for size in shape) < 2:
             continue
         spec = _SliceSpec.of(graph.index, node)
-        if spec is None:
-            continue
-        kind = tf.as_dtype(node.attr["T"].type)
-        source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
-        added.append(source)
-        after = [f"^{source.name}"]
-        current = source.name
-        if spec.kept:
-            inputs, current = [source.name], claim(f"{node.name}/slice", taken)
-            for bounds in spec.bounds:
-                inputs.append(claim(f"{node.name}/bounds", taken))
-                if isinstance(bounds, list):
-                    added.append(node_defs.node(inputs[-1], "Pack", bounds, T=spec.index, N=len(bounds)))
-                else:
-                    added.append(node_defs.constant(inputs[-1], bounds, control=after))
-            added.append(
-                node_defs.node(current, "StridedSlice", inputs, T=kind, Index=spec.index, **spec.masks)
-            )
-        for number, axis in enumerate(spec.axes, 1):
-            at = claim(f"{node.name}/axis", taken)
-            added.append(node_defs.constant(at, np.array(axis, np.int32), control=after))
-            name = node.name if number == len(spec.axes) else claim(f"{node.name}/expanded", taken)
-            expanded = node_defs.node(name, "ExpandDims", [current, at], T=kind, Tdim=tf.int32)
-            current = name
-            if name == node.name:
-                changes[name] = expanded
-            else:
-                added.append(expanded)
+        if spec is not None and spec.axes:
+            *before, changes[node.name] = spec.nodes(node, taken)
+            added += before
     return node_defs.replace_nodes(graph, changes, added)
 
 
@@ -232,6 +207,29 @@ class _SliceSpec:
         after = [at - len(left) for at, k in enumerate(left) if at > rest and new[k]]
         bounds = [_select(each, kept) for each in given]
         return cls(kept, bounds, masks, [*before, *reversed(after)], tf.as_dtype(node.attr["Index"].type))
+
+    def nodes(self, node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+        """What computes the slice `node` by ExpandDims; the last has its name. Adds new names to `taken`."""
+        kind = tf.as_dtype(node.attr["T"].type)
+        source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
+        yield source
+        after, current = [f"^{source.name}"], source.name
+        if self.kept:
+            inputs = [source.name]
+            for bounds in self.bounds:
+                inputs.append(claim(f"{node.name}/bounds", taken))
+                if isinstance(bounds, list):
+                    yield node_defs.node(inputs[-1], "Pack", bounds, T=self.index, N=len(bounds))
+                else:
+                    yield node_defs.constant(inputs[-1], bounds, control=after)
+            current = claim(f"{node.name}/slice", taken)
+            yield node_defs.node(current, "StridedSlice", inputs, T=kind, Index=self.index, **self.masks)
+        for number, axis in enumerate(self.axes, 1):
+            at = claim(f"{node.name}/axis", taken)
+            yield node_defs.constant(at, np.array(axis, np.int32), control=after)
+            name = node.name if number == len(self.axes) else claim(f"{node.name}/expanded", taken)
+            yield node_defs.node(name, "ExpandDims", [current, at], T=kind, Tdim=tf.int32)
+            current = name
 
 
 def _mask(node: NodeDef, name: str) -> int:
