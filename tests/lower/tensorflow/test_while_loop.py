@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 from typing import Any, Final
 
@@ -127,23 +128,45 @@ def test_threads_do_not_share_a_large_product_of_a_step(arrays: Any, monkeypatch
     each = len(weights) // 4
     products = [value.size for value in weights[:each] if value.ndim == 2 and len(value) == case.units]
 
-    def unshared(together: tuple[int, ...], dtype: Any) -> int:
+    def unshared(together: tuple[int, ...], dtype: Any, lengths: Any = None) -> int:
         layer = partial(while_loop.layer, together=together)
         stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
         if dtype == case.dtype:
             judged(case, stack, weights, ((7, 3), (7, 1), (2, 1), (1, 1)))
-        with tf.Graph().as_default() as graph:
-            inputs = [tf.compat.v1.placeholder(dtype, item.shape) for item in case.placeholders()[:3]]
-            stack(*inputs, None, *(value.astype(dtype) for value in weights))
-            functions = graph.as_graph_def().library.function
-        return [node.op for item in functions for node in item.node_def].count("SparseMatMul")
+        return ops_of_loops(case, stack, weights, dtype, lengths)["SparseMatMul"]
 
     two_loops_and_a_single_step = 3
     for limit in (0, *products):
         monkeypatch.setattr(while_loop, "_UNSHARED", limit)
-        large = sum(size > limit for size in products)
-        assert unshared((1, 1), np.float32) == 4 * two_loops_and_a_single_step * large
+        expected = 4 * two_loops_and_a_single_step * sum(size > limit for size in products)
+        assert unshared((1, 1), np.float32) == unshared((1, 1), np.float32, [2, 1, 0]) == expected
         assert unshared((1, 1), np.float64) == unshared(while_loop.PLAIN, np.float32) == 0
+
+
+def ops_of_loops(case: Case, stack: Any, weights: Any, dtype: Any, lengths: Any = None) -> Counter[str]:
+    """How many ops of each kind loops and branches have that compute in `dtype`."""
+    with tf.Graph().as_default() as graph:
+        inputs = [tf.cast(item, dtype) for item in case.placeholders()[:3]]
+        stack(*inputs, lengths, *(value.astype(dtype) for value in weights))
+        functions = graph.as_graph_def().library.function
+    return Counter(node.op for item in functions for node in item.node_def)
+
+
+@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize(
+    ("together", "dtype", "biases"),
+    [((1, 1), np.float32, 0), ((1, 1), np.float64, 3), (while_loop.PLAIN, np.float32, 1)],
+    ids=["few_rows", "float64", "plain"],
+)
+def test_a_bias_is_added_once_for_all_steps(
+    mode: Mode, together: tuple[int, ...], dtype: Any, biases: int
+) -> None:
+    """But where TensorFlow fuses it with the state's product; and a GRU's candidate has one at each step."""
+    case = Case(mode)
+    counts = ops_of_loops(case, looped(case, together), stored(case, block=False), dtype)
+    steps = 1 if together == while_loop.PLAIN else 3  # two loops and a single step
+    candidates = steps if mode is Mode.GRU else 0
+    assert counts["BiasAdd"] == biases + candidates
 
 
 @pytest.mark.usefixtures("shipped_loops")
