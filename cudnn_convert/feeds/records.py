@@ -272,11 +272,15 @@ def _parse_cell(text: str | None, feature: Feature, where: str) -> list[Any]:
         raise UsageError(f"{where}: {feature.name}: expected numbers or text in CSV, found {feature}")
     if feature.kind == "bytes":
         return [word.encode() for word in (text.split() if feature.shape else [text])]
+    return [_parse_number(word, feature, where) for word in text.split()]
+
+
+def _parse_number(word: str, feature: Feature, where: str) -> float:
     try:
-        return [*map(float if feature.kind == "float" else int, text.split())]
+        return float(word) if feature.kind == "float" else int(word)
     except ValueError as cause:
         raise UsageError(
-            f"{where}: {feature.name}: expected numbers for {feature}, found {text!r}"
+            f"{where}: {feature.name}: expected numbers for {feature}, found {word!r}"
         ) from cause
 
 

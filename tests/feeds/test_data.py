@@ -298,8 +298,11 @@ def test_compressed_records_are_bounded(tmp_path: Path) -> None:
 def test_a_csv_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("x,y\n1 2,3\n4 five,6\n")
-    assert "a.csv: line 3: x: expected numbers for x=int64[2], found '4 five'" in refused(path, "x=int64[2]")
+    assert "a.csv: line 3: x: expected numbers for x=int64[2], found 'five'" in refused(path, "x=int64[2]")
     assert "expected the columns z, found x, y" in refused(path, "z=int64[2]")
+    path.write_text("x\n" + "0.25 " * 1000 + "0.2.5\n")
+    message = refused(path, "x=float32[?,7]")
+    assert message.endswith("found '0.2.5'"), "the word, not the cell"
     path.write_text("x\n" + "9" * 30 + "\n")
     assert refused(path, "x=int64[1]").startswith("--data a.csv: line 2: x: expected x=int64[1], found ")
     path.write_text("x,y\n1 2,3\n4 five,6\n")
