@@ -42,7 +42,9 @@ from cudnn_convert.weights import layouts
 
 #: The hidden state `[batch, width]`, which is also a step's output, and for an LSTM the cell state.
 State = tuple[Any, ...]
-#: `(rows of each sum, old state, multiply=operator.matmul) -> new state`.
+#: `(x, matrix) -> x @ matrix`.
+Multiply = Callable[[Any, Any], Any]
+#: `(rows of each sum, old state) -> new state`; with `multiply=` its products are computed by a `Multiply`.
 Step = Callable[..., State]
 #: `(rows of each step, first state) -> the state after each step`.
 Steps = Callable[[Iterable[Sequence[Any]], State], list[State]]
@@ -167,15 +169,12 @@ def times(x: Any, matrix: Any, bias: Any = None) -> Any:
     return tf.reshape(affine(rows, matrix, bias), tf.stack([time, batch, matrix.shape[1]]))
 
 
-#: `(x, matrix) -> x @ matrix`.
-Multiply = Callable[[Any, Any], Any]
-
-
 def affine(x: Any, matrix: Any, bias: Any = None, multiply: Multiply = operator.matmul) -> Any:
     """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
     TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum. A fused product of
-    one row stays on its thread; one that is not wakes a second thread, which may take longer than a call.
+    one row stays on its thread; a large one that is not wakes a second thread, which may take longer than a
+    call.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc, its patterns; the rest is measured.
     """
     product = multiply(x, matrix)
@@ -184,23 +183,32 @@ def affine(x: Any, matrix: Any, bias: Any = None, multiply: Multiply = operator.
 
 #: The most multiplications of a product of one row that MatMul leaves on one thread, if it fuses no bias.
 _UNSHARED: Final = 128 * 128
-#: The type of SparseMatMul's kernel.
-_UNSHARED_TYPE: Final = tf.float32
+#: The type of SparseMatMul's kernel for dense matrices.
+_SPARSE_MATMUL_TYPE: Final = tf.float32
 
 
-def _multiply_few_rows(h: Any, matrix: Any) -> Any:
-    """`h [rows, units] @ matrix [units, columns]`, one row of it on one thread.
+def _multiply_unshared(h: Any, matrix: Any) -> Any:
+    """`h [rows, units] @ matrix [units, columns]`; threads do not share the product of a single row.
 
-    Where no bias is fused, as in the loops of `tf.saved_model.load`, MatMul shares a large product of one row
-    among threads, which it wakes at each step: with two threads, u1 of `scripts/bench` took 3 times as long
-    for a GRU. SparseMatMul, to which matrices are dense unless it is told, never shares one of one row.
+    MatMul shares it if it is large and no bias is fused, as in the loops of `tf.saved_model.load`, and wakes
+    a second thread at each step: u1 of `scripts/bench` took 3 times as long for a GRU with two threads.
+    SparseMatMul, whose matrices are dense by default, does not.
     Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism;
     sparse_matmul_op.cc Compute, which leaves dense matrices to Eigen.
     """
     units, columns = matrix.shape
-    if units * columns <= _UNSHARED or matrix.dtype != _UNSHARED_TYPE:
+    if units * columns <= _UNSHARED or matrix.dtype != _SPARSE_MATMUL_TYPE:
         return h @ matrix
     return tf.raw_ops.SparseMatMul(a=h, b=matrix)
+
+
+def _place_bias(bias: Any, *, plain: bool) -> tuple[Any, Any]:
+    """The biases of the input's product and of the state's: `bias` is one of them, the other is None.
+
+    Added to the input's, for all steps at once, it is cheaper. A plain loop adds it to the state's, which
+    TensorFlow then fuses with it, and so do types whose products would be shared (`_multiply_unshared`).
+    """
+    return (None, bias) if plain or bias.dtype != _SPARSE_MATMUL_TYPE else (bias, None)
 
 
 _ACTIVATIONS: Final[dict[Mode, Callable[[Any], Any]]] = {Mode.RNN_TANH: tf.tanh, Mode.RNN_RELU: tf.nn.relu}
@@ -263,17 +271,15 @@ def cell_steps(
 ) -> CellSteps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
 
-    `plain`: for a plain loop, which adds the bias to the state's product at each step, since TensorFlow fuses
-    the two. Others add it to the input's, for all steps, unless their products may be shared among threads.
+    `plain`: for a plain loop, which differs in where biases are added (`_place_bias`).
     """
     order = layout.gates[mode]
-    is_fused = plain or x.dtype != _UNSHARED_TYPE
     if mode is Mode.GRU:
-        make = _whole_gru if len(arrays) == _WHOLE else partial(_gru, is_fused=is_fused)
+        make = _whole_gru if len(arrays) == _WHOLE else partial(_gru, plain=plain)
         return make(x, order, *arrays)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
-    bias, state_bias = (None, bias) if is_fused else (bias, None)
+    bias, state_bias = _place_bias(bias, plain=plain)
     return [times(x, kernel, bias)], partial(step, recurrent, state_bias, *projection)
 
 
@@ -300,10 +306,10 @@ def _lstm(
     return multiply(h, projection[0]) if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any, is_fused: bool) -> CellSteps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, candidate_recurrent_bias = candidate
-    bias, state_bias = (None, bias) if is_fused else (bias, None)
+    bias, state_bias = _place_bias(bias, plain=plain)
 
     def step(rows: Sequence[Any], state: State, multiply: Multiply = operator.matmul) -> State:
         h = state[0]
@@ -377,9 +383,9 @@ def layer(
 def _mask_rows(step: Step) -> Step:
     """A step that takes the mask as last row: rows outside it keep their state."""
 
-    def step_rows(rows: Sequence[Any], old: State, multiply: Multiply = operator.matmul) -> State:
+    def step_rows(rows: Sequence[Any], old: State, **named: Any) -> State:
         *rows, now = rows
-        new = step(rows, old, multiply=multiply)
+        new = step(rows, old, **named)
         return tuple(tf.where(now, value, other) for value, other in zip(new, old, strict=True))
 
     return step_rows
@@ -408,7 +414,7 @@ def _walk(
     shape = tf.shape(x)
     rows = [tf.TensorSpec([None, part.shape[2]], part.dtype) for part in sums]
     specs = [tf.TensorSpec([None, part.shape[1]], part.dtype) for part in state]
-    steps = unroll_traced(_on_cpu(partial(step, multiply=_multiply_few_rows)), rows, specs)
+    steps = unroll_traced(_on_cpu(partial(step, multiply=_multiply_unshared)), rows, specs)
 
     def loops() -> tuple[Any, Any, Any]:
         return _loop(sums, steps, state, backward=backward, together=together)

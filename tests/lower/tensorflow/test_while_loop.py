@@ -128,23 +128,25 @@ def test_threads_do_not_share_a_large_product_of_a_step(arrays: Any, monkeypatch
     each = len(weights) // 4
     products = [value.size for value in weights[:each] if value.ndim == 2 and len(value) == case.units]
 
-    def unshared(together: tuple[int, ...], dtype: Any, lengths: Any = None) -> int:
+    def compute(together: tuple[int, ...]) -> layer_stack.Stack:
         layer = partial(while_loop.layer, together=together)
-        stack = layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
-        if dtype == case.dtype:
-            judged(case, stack, weights, ((7, 3), (7, 1), (2, 1), (1, 1)))
-        return ops_of_loops(case, stack, weights, dtype, lengths)["SparseMatMul"]
+        return layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
+
+    def unshared(together: tuple[int, ...], dtype: Any = np.float32, lengths: Any = None) -> int:
+        return ops_of_loops(case, compute(together), weights, dtype, lengths)["SparseMatMul"]
 
     two_loops_and_a_single_step = 3
     for limit in (0, *products):
         monkeypatch.setattr(while_loop, "_UNSHARED", limit)
+        judged(case, compute((1, 1)), weights, ((7, 3), (7, 1), (2, 1), (1, 1)))
         expected = 4 * two_loops_and_a_single_step * sum(size > limit for size in products)
-        assert unshared((1, 1), np.float32) == unshared((1, 1), np.float32, [2, 1, 0]) == expected
-        assert unshared((1, 1), np.float64) == unshared(while_loop.PLAIN, np.float32) == 0
+        assert unshared((1, 1)) == unshared((1, 1), lengths=[2, 1, 0]) == expected
+        assert unshared((1, 1), np.float64) == unshared(while_loop.PLAIN) == 0
+    judged(case, compute(while_loop.PLAIN), weights, ((7, 3), (7, 1), (2, 1), (1, 1)))
 
 
 def ops_of_loops(case: Case, stack: Any, weights: Any, dtype: Any, lengths: Any = None) -> Counter[str]:
-    """How many ops of each kind loops and branches have that compute in `dtype`."""
+    """The number of ops by kind in all loops and branches that compute in `dtype`."""
     with tf.Graph().as_default() as graph:
         inputs = [tf.cast(item, dtype) for item in case.placeholders()[:3]]
         stack(*inputs, lengths, *(value.astype(dtype) for value in weights))
@@ -161,7 +163,7 @@ def ops_of_loops(case: Case, stack: Any, weights: Any, dtype: Any, lengths: Any 
 def test_a_bias_is_added_once_for_all_steps(
     mode: Mode, together: tuple[int, ...], dtype: Any, biases: int
 ) -> None:
-    """But where TensorFlow fuses it with the state's product; and a GRU's candidate has one at each step."""
+    """Unless TensorFlow fuses it with the state's product. A GRU's candidate adds a bias at each step."""
     case = Case(mode)
     counts = ops_of_loops(case, looped(case, together), stored(case, block=False), dtype)
     steps = 1 if together == while_loop.PLAIN else 3  # two loops and a single step
@@ -250,8 +252,8 @@ def test_the_feeds_of_a_proof_take_every_loop() -> None:
 # A candidate's product and its bias are one op where an artifact runs, with oneDNN and without it.
 
 PROGRAM: Final = ROOT / "tests" / "support" / "programs" / "count_products.py"
-#: The steps of the loops' bodies as users have them, and a single step; each has two products, one with a
-#: bias: that of the gates is in the input's product.
+#: The steps of the loops' bodies as users have them, and a single step; each has a product of the gates,
+#: without a bias, and the candidate's, with its bias.
 IN_BODIES: Final = sum(SMALL) + 1
 
 
