@@ -351,7 +351,7 @@ def fold_quantized_weights(graph: Graph) -> Graph:
     small = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
     with node_defs.open_session(small) as session:
         try:
-            values = session.run([f"{name}:0" for name in folded])
+            values = [np.asarray(value) for value in session.run([f"{name}:0" for name in folded])]
         except tf.errors.OpError as cause:
             expected = "quantized weights that TensorFlow can read"
             raise InvalidModelError("graph", expected=expected, found=first_line(cause)) from cause

@@ -219,20 +219,21 @@ _WAIT: Final = "/done"
 _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements", "api_preferred_device")
 
 
+def _call_ops(graph: AnyGraph) -> Collection[str]:
+    """The ops that are calls: functions of TensorFlow 1 (`Defun`) are called by a node of their name."""
+    return ops.CALLS | Graph.of(graph).functions.keys()
+
+
 def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
     """Whether what the tensors or ops `keep` need has calls, a Case, or cuDNN nodes in branches or loops.
 
     Only TensorFlow's runtime has the op Case.
     """
-    index, library = graph.index, graph.functions
+    index, called = graph.index, _call_ops(graph)
     reaching = functions_reaching(graph, ops.CUDNN | cases.OPS)
     needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
     return any(
-        node.op in ops.CALLS
-        or node.op in library
-        or node.op in cases.OPS
-        or not reaching.isdisjoint(callees(node))
-        for node in needed
+        node.op in called or node.op in cases.OPS or not reaching.isdisjoint(callees(node)) for node in needed
     )
 
 
@@ -283,7 +284,8 @@ def inline_functions(
         _mark(whole)
     node_defs.import_checked(whole)
     # The optimizer inlines a call with effects only if another node waits for it.
-    calls = [node.name for node in whole.node if node.op in ops.CALLS]
+    called = _call_ops(whole)
+    calls = [node.name for node in whole.node if node.op in called]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
     meta = meta_graph_pb2.MetaGraphDef()
     node_defs.copy_graph(Graph(whole, [*whole.node, *waits]), meta.graph_def)
@@ -318,11 +320,12 @@ def _prepare(graph: GraphDef, around: Collection[str]) -> None:
     for node in graph.node:
         if node.op in ops.PLACEHOLDERS and "shape" not in node.attr:
             node.attr["shape"].shape.unknown_rank = True
+    called = _call_ops(graph)
     for node in all_nodes(graph):
         for name in _APART:
             node.attr.pop(name, None)
         is_around = node.op in cases.OPS or not reaching.isdisjoint(callees(node))
-        if node.op not in ops.CALLS and (is_around or LOWERED in node.attr):
+        if node.op not in called and (is_around or LOWERED in node.attr):
             node.attr[LOWERED].b = is_around
 
 

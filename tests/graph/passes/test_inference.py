@@ -312,6 +312,20 @@ def test_weights_in_8_bits_become_floats() -> None:
         np.testing.assert_allclose(session.run("out:0"), expected, rtol=1e-5)
 
 
+def test_a_single_weight_in_8_bits() -> None:
+    """As `quantize_weights` with a `minimum_size` of 1 stores it."""
+    with drawing() as graph:
+        value = tf.constant(np.array(128, np.uint8).view(tf.quint8.as_numpy_dtype))
+        scale = tf.raw_ops.Dequantize(input=value, min_range=-0.5, max_range=1.0, mode="MIN_FIRST", name="w")
+        tf.identity(scale, "out")
+    folded = inference.fold_quantized_weights(Graph(graph.as_graph_def()))
+    assert folded.index.nodes["w"].op == "Const"
+    with v1.Session(graph=node_defs.import_graph(folded)) as session:
+        answer = session.run("out:0")
+    assert np.shape(answer) == ()
+    np.testing.assert_allclose(answer, -0.5 + 128 * 1.5 / 255, rtol=1e-5)
+
+
 def test_a_graph_without_such_weights_stays_itself() -> None:
     with drawing() as graph:
         tf.identity(placeholder("x"), "out")

@@ -12,7 +12,7 @@ from support.graphs import BLOB, INPUTS, lstm, ops
 
 from cudnn_convert.graph import control_flow
 from cudnn_convert.graph import ops as op_sets
-from cudnn_convert.graph.index import Index, split
+from cudnn_convert.graph.index import Index, all_nodes, split
 from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.inlining import LOWERED
@@ -179,6 +179,52 @@ def test_a_call_with_effects_that_is_only_read() -> None:
     found = inlining.inline_functions(graph.as_graph_def(), ["y:0", first])
     assert no_calls(found)
     assert run(found, ["y:0"], [{"x:0": 2.0}, {"x:0": 1.0}], first=first) == [[14.0], [16.0]]
+
+
+def call_by_name(definition: Any) -> None:
+    """Make calls nodes of their functions' names, as `Defun` of TensorFlow 1 does, in place.
+
+    A call's output in a function is then called by the result's name, `call:result:0`.
+    """
+    functions = definition.library.function
+    results = {item.signature.name: [arg.name for arg in item.signature.output_arg] for item in functions}
+    for node in all_nodes(definition):
+        if node.op in op_sets.CALLS:
+            node.op = node.attr["f"].func.name
+            node.attr.clear()
+    for function in functions:
+        function.control_ret.clear()
+        function.signature.ClearField("control_output")
+        function.signature.is_stateful = True
+        calls = {node.name: results[node.op] for node in function.node_def if node.op in results}
+
+        def renamed(source: str, calls: dict[str, list[str]] = calls) -> str:
+            call, _, number = source.partition(":output:")
+            return f"{call}:{calls[call][int(number)]}:0" if call in calls and number else source
+
+        for node in function.node_def:
+            node.input[:] = map(renamed, node.input)
+        for key, source in [*function.ret.items()]:
+            function.ret[key] = renamed(source)
+
+
+def test_functions_that_nodes_of_their_names_call() -> None:
+    inner = tf.function(lambda x, blob: 3 * lstm(x, blob).output, autograph=False)
+    outer = tf.function(lambda x, blob: inner(x + 1, blob) - 7, autograph=False)
+    with tf.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [None, None, INPUTS], "x")
+        blob = tf.constant(BLOB)
+        tf.add(outer(x, blob), outer(tf.reverse(x, [0]), blob), name="y")
+    definition = graph.as_graph_def()
+    call_by_name(definition)
+    library = Graph(definition).functions
+    assert sum(node.op in library for node in definition.node) == 2
+    assert inlining.needs_inlining(Graph(definition), ["y:0"])
+    flat = inlining.inline_functions(definition, ["y:0"])
+    kinds = [*ops(flat).values()]
+    assert kinds.count("CudnnRNN") == 2
+    assert not library.keys() & {*kinds}
+    assert {"ReverseV2", "Sub", "Mul", "AddV2"} <= {*kinds}
 
 
 def both_kinds(kind: str) -> tuple[Any, list[str]]:
