@@ -134,7 +134,7 @@ def _keys(
     matches = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
     if matches is None and blob is None:
         try:
-            return weight_copies.match_by_sizes(model, facts, has_blob=False)
+            return weight_copies.match_by_sizes(model, facts, origin.op, has_blob=False)
         except AmbiguousSourceError:  # the refusal says so
             return None
     return matches

@@ -173,7 +173,7 @@ def recurrences(
         for single in plan.singles:
             singles.setdefault(single.recurrence.shared, []).append(single)
     for variable, same in singles.items():
-        scope = by_scope.get(variable, variable.removesuffix(graphless.BLOB))
+        scope = by_scope.get(variable, variable.removesuffix(weight_copies.BLOB))
         shown = _describe_planned(model, variable, same, keys.get(scope, ()))
         copies = shown.copies if checked else _compare(model, shown, scope, same[0], convention)
         yield replace(shown, copies=copies, live=True if len(same) == len(plans) else None)

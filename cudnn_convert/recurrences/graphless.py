@@ -17,7 +17,7 @@ import numpy as np
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
-from cudnn_convert.recurrences.weight_copies import scopes
+from cudnn_convert.recurrences.weight_copies import BLOB, scopes
 from cudnn_convert.weights import lazy
 
 #: The largest size of an axis in TensorFlow and NumPy; a damaged index may claim any shape.
@@ -135,8 +135,6 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
     return Reason(expected + cure, *(Remedy({"mode": Mode.LSTM.value, "units": count}) for count in units))
 
 
-#: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
-BLOB: Final = "opaque_kernel"
 #: Ends each key of tf.train.Checkpoint (tensorflow v2.21.0 python/trackable/base.py).
 _OF_OBJECT: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 FLAGS: Final = "--mode, --layers, --units and --directions"

@@ -1,14 +1,15 @@
 """Chooses a copy of a recurrence's weights, and checks that all copies agree.
 
 A checkpoint may have the raw blob and canonical keys of one recurrence. A canonical set is matched to a blob
-by scope, else by being the only one that fits its sizes; both copies must have the same weights.
+by scope, else by being the only one that fits its sizes; both copies must have the same weights. A set in the
+scope of a layer is that layer's, so it is no copy of another variable there, such as a moving average.
 
 `auto_select` skips the input matrices of layer 0 where the input is as wide as the units (tensorflow v1.15.0
 core/kernels/cudnn_rnn_ops.cc ToRNNInputMode); it was the default until TensorFlow 1.2. A blob with those
 matrices and one without never have the same length.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -76,6 +77,10 @@ def describe_lengths(sizes: Sizes) -> str:
     return f"{linear} values for linear_input, {without} for skip_input"
 
 
+#: What contrib layers call their blob (tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py).
+BLOB: Final = "opaque_kernel"
+
+
 def scopes(variable: str) -> tuple[str, str]:
     """The scopes of a variable's canonical keys: its own, and the enclosing one."""
     own = variable.rpartition("/")[0]
@@ -88,31 +93,28 @@ def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> 
 
     The scope is that of the key from which the variable is restored.
     """
-    key = model.keys.get(variable, variable)
-    if key.rpartition("/")[2] != variable.rpartition("/")[2]:
-        return None  # such as a moving average, which has no canonical keys
-    for scope in scopes(key):
-        for parameters in model.canonical:
-            if parameters.scope == scope and _fits(parameters, mode, directions):
+    for scope in scopes(model.keys.get(variable, variable)):
+        for parameters in _sets(model, variable, mode, directions):
+            if parameters.scope == scope:
                 return parameters
     return None
 
 
-def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalParameters | None:
-    """The only canonical set with the node's sizes, or None.
+def match_by_sizes(
+    model: Model, facts: Facts, variable: str, *, has_blob: bool
+) -> CanonicalParameters | None:
+    """The only canonical set with the node's sizes that may be the variable's, or None.
 
     Savers of TensorFlow before 1.4 use a scope that the user chose. With `has_blob`, the error advises to use
     the blob. Raises AmbiguousSourceError where several fit.
     """
-    sets = [
-        parameters
-        for parameters in model.canonical
-        if not parameters.may_be_dense and _fits(parameters, facts.mode, facts.directions)
-    ]
+    sets = _sets(model, variable, facts.mode, facts.directions)
     known = [
         parameters
         for parameters in sets
-        if facts.layers in (None, parameters.layers) and facts.units in (None, parameters.units)
+        if not parameters.may_be_dense
+        and facts.layers in (None, parameters.layers)
+        and facts.units in (None, parameters.units)
     ]
     if len(known) > 1:
         scopes = ", ".join(parameters.scope.rstrip("/") or "the root scope" for parameters in known)
@@ -123,15 +125,34 @@ def match_by_sizes(model: Model, facts: Facts, *, has_blob: bool) -> CanonicalPa
     return known[0] if known else None
 
 
+def _sets(model: Model, variable: str, mode: Mode, directions: int) -> list[CanonicalParameters]:
+    """The canonical sets of a mode and directions that may be the variable's."""
+    key = model.keys.get(variable, variable)
+    if key.rpartition("/")[2] != variable.rpartition("/")[2]:
+        return []  # such as a moving average, which has no canonical keys
+    sets = [
+        parameters
+        for parameters in model.canonical
+        if mode in parameters.modes and parameters.directions == directions
+    ]
+    if not sets or model.graph is None:
+        return sets
+    names = (node.name for node in model.graph.node if node.name.rpartition("/")[2] == BLOB)
+    blobs = [model.keys.get(name, name) for name in names]
+    return [parameters for parameters in sets if key in (_owners(parameters, blobs) or [key])]
+
+
+def _owners(parameters: CanonicalParameters, blobs: Sequence[str]) -> list[str]:
+    """The layers' blobs whose set this is: those of its scope, else those of a scope directly inside it."""
+    inside, around = ([blob for blob in blobs if scopes(blob)[k] == parameters.scope] for k in (0, 1))
+    return inside or around
+
+
 def describe_missing_half(model: Model, facts: Facts) -> str:
     """The message's ending where only half of a bidirectional layer is stored, else ""."""
     if facts.directions == 2 and any(parameters.may_be_half for parameters in model.canonical):
         return "; of a bidirectional layer TensorFlow before 1.4 saved half under its canonical keys"
     return ""
-
-
-def _fits(canonical_parameters: CanonicalParameters, mode: Mode, directions: int) -> bool:
-    return mode in canonical_parameters.modes and canonical_parameters.directions == directions
 
 
 #: Two copies of one model written by one `save` differ by the rounding of one bias sum, no more.
@@ -203,7 +224,9 @@ def take(
     canonical = match_by_scope(model, variable, facts.mode, facts.directions) if has_canonical else None
     blob = read() if copy != "canonical" else None
     if canonical is None and blob is None and has_canonical:
-        canonical = match_by_sizes(model, facts, has_blob=copy == "canonical" and read() is not None)
+        canonical = match_by_sizes(
+            model, facts, variable, has_blob=copy == "canonical" and read() is not None
+        )
     if canonical is not None:
         weights = _from_canonical(canonical, facts)
         if blob is not None:
