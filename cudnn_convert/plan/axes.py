@@ -43,17 +43,24 @@ _MOST: Final = 4
 def name_axes(plan: Plan) -> dict[str, tuple[Axis, ...]]:
     """The axes of each input and output of a plan, by key: a name, a size, or None.
 
-    Without those of which not even the rank is known. Empty for a plan without a graph or recurrences.
+    Without those of which not even the rank is known, and without a key that an input and an output of
+    other axes share. Empty for a plan without a graph or recurrences.
     """
     if plan.graph is None or not plan.recurrences or plan.singles:
         return {}
     nodes = plan.graph.index.nodes
     recurrences = {each.node: each.time_major for each in plan.recurrences if each.node in nodes}
     starts = {state.start for state in plan.streaming.states} if plan.streaming else set()
-    ends = {**plan.signature.inputs, **plan.signature.outputs}
+    ends = [*plan.signature.inputs.items(), *plan.signature.outputs.items()]
     inputs = {name: (1,) if name in starts else () for name in plan.signature.inputs.values()}
-    axes = _name_tensors(plan.graph, inputs, [*ends.values()], recurrences) if recurrences else None
-    return {} if axes is None else {key: axes[name] for key, name in ends.items() if name in axes}
+    axes = _name_tensors(plan.graph, inputs, [name for _, name in ends], recurrences) if recurrences else None
+    if axes is None:
+        return {}
+    by_key: dict[str, set[tuple[Axis, ...] | None]] = {key: set() for key, _ in ends}
+    for key, name in ends:
+        by_key[key].add(axes.get(name))
+    alone = {key: named.pop() for key, named in by_key.items() if len(named) == 1}
+    return {key: named for key, named in alone.items() if named is not None}
 
 
 def _name_tensors(

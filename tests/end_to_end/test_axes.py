@@ -128,6 +128,21 @@ def test_a_saved_model_and_every_provenance_have_the_names(tmp_path: Path) -> No
     assert json.loads(text)["axes"] == AXES[name]
 
 
+def test_a_key_that_an_input_and_an_output_share_has_no_names(tmp_path: Path) -> None:
+    """Names of one's axes would be wrong for the other."""
+    plain = cudnn_convert.convert(source("crf_tagger"), tmp_path / "plain", verify=False)
+    logits = f"ids={plain.outputs['logits']}"
+    report = cudnn_convert.convert(source("crf_tagger"), tmp_path / "saved", outputs=[logits])
+    assert "ids" not in report.axes
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((tmp_path / "saved" / "saved_model.pb").read_bytes())
+    signature = saved.meta_graphs[0].signature_def["serving_default"]
+    shapes = [side["ids"].tensor_shape.dim for side in (signature.inputs, signature.outputs)]
+    assert [len(shape) for shape in shapes] == [2, 3]
+    assert [dimension.name for shape in shapes for dimension in shape] == [""] * 5
+    assert [dimension.size for dimension in shapes[1]][-1] == AXES["crf_tagger"]["logits"][-1]
+
+
 def test_a_search_has_no_names_of_the_steps_it_calls(tmp_path: Path) -> None:
     """Its tokens have other axes than those that the model takes."""
     out = tmp_path / "saved"
