@@ -32,7 +32,7 @@ class Format:
     `computes_single`: its recurrences compute in float32. `takes_states`: initial states can be inputs, and
     final ones outputs. `keeps_signatures`: an artifact may have several signatures of one graph.
     `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too. `shares_names`: an input and an
-    output cannot have one name.
+    output cannot have one name. `keys_are_parameters`: an input's key cannot be a word that Python reserves.
     """
 
     about: str
@@ -60,6 +60,7 @@ class Format:
     replaces_blocks: bool = False
     states_recurrences: bool = False
     shares_names: bool = False
+    keys_are_parameters: bool = False
     alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -96,6 +97,7 @@ _ROWS: Final = {
         keeps_strings=True,
         takes_states=True,
         keeps_signatures=True,
+        keys_are_parameters=True,
         sizes=_SINGLE,
     ),
     "frozen": Format(
@@ -148,6 +150,7 @@ _ROWS: Final = {
         computes_single=True,
         replaces_blocks=True,
         takes_states=True,
+        keys_are_parameters=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(

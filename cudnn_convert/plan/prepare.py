@@ -5,7 +5,8 @@ TensorFlow is imported for graphs only. Of weights without a graph each recurren
 that a checkpoint of CPU-compatible cells cannot store.
 """
 
-from collections.abc import Iterable, Sequence
+import keyword
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -122,6 +123,8 @@ def make_plan(model: Model, options: Options) -> Plan:
             plan = replace(plan, flags=(*plan.flags, "--states"))
     if form.shares_names:
         plan = _separate_keys(plan)
+    if form.keys_are_parameters:
+        plan = _avoid_keywords(plan)
     if options.decode is not None:
         plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
@@ -133,19 +136,43 @@ def _separate_keys(plan: Plan) -> Plan:
     """Rename outputs that have the key of an input, as modules of TensorFlow Hub do with `default`."""
     inputs, outputs = plan.source.inputs, plan.source.outputs
     keys = {key: unique(f"{key}_output", {*inputs, *outputs}) for key in outputs if key in inputs}
-    if not keys:
+    notes = [f"output {key} is {new}: an input has its key" for key, new in keys.items()]
+    return _rename_keys(plan, {}, keys, notes)
+
+
+def _avoid_keywords(plan: Plan) -> Plan:
+    """Rename inputs whose keys cannot be parameters: TensorFlow loads a signature as a function of its keys.
+
+    Source: tensorflow v2.21.0 core/function/polymorphism/function_type.py Parameter, which is that of
+    `inspect`; python/eager/polymorphic_function/concrete_function.py ConcreteFunction.__call__, a method.
+    """
+    inputs, outputs = plan.source.inputs, plan.source.outputs
+    reserved = [key for key in inputs if keyword.iskeyword(key) or key == "self"]
+    keys = {key: unique(f"{key}_", {*inputs, *outputs}) for key in reserved}
+    notes = [f"input {key} is {new}: Python reserves the word" for key, new in keys.items()]
+    return _rename_keys(plan, keys, {}, notes)
+
+
+def _rename_keys(
+    plan: Plan, inputs: Mapping[str, str], outputs: Mapping[str, str], notes: Sequence[str]
+) -> Plan:
+    """Give inputs and outputs new keys, if there are some, in all signatures of a plan."""
+    if not (inputs or outputs):
         return plan
 
     def rename(signature: Signature) -> Signature:
-        outputs = {keys.get(key, key): tensor for key, tensor in signature.outputs.items()}
-        return replace(signature, outputs=outputs)
+        return replace(
+            signature,
+            inputs={inputs.get(key, key): tensor for key, tensor in signature.inputs.items()},
+            outputs={outputs.get(key, key): tensor for key, tensor in signature.outputs.items()},
+        )
 
     return replace(
         plan,
         source=rename(plan.source),
         signature=rename(plan.signature),
         parts=tuple(replace(part, signature=rename(part.signature)) for part in plan.parts),
-        notes=(*plan.notes, *(f"output {key} is {new}: an input has its key" for key, new in keys.items())),
+        notes=(*plan.notes, *notes),
     )
 
 
