@@ -340,7 +340,7 @@ def _optimize(graph: Any) -> Any:
     there is one copy, for the case that a pass fails.
     """
     spare = copy.deepcopy(graph)
-    with tf2onnx_private.keep_transposes_outside():
+    with tf2onnx_private.keep_transposes_outside(), tf2onnx_private.keep_copied_sizes():
         try:
             return optimizer.optimize_graph(graph, catch_errors=False)
         except Exception:  # noqa: BLE001 - whatever a pass may raise

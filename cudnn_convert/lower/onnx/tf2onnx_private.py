@@ -4,7 +4,10 @@ tf2onnx iterates sets of names and nodes in random order, and numbers names acro
 nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
 tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes). It moves a
 Transpose behind the only node that reads it, into a loop's body too, and loses the node's output there
-(tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose).
+(tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose). Of two Reshapes it keeps the second, whose 0
+stands for a size of the first one's result (tf2onnx/optimizer/back_to_back_optimizer.py
+_optimize_reshape_reshape). It prints the shapes of a GRU's weights (tf2onnx/rewriter/gru_rewriter.py
+process_weights).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from tf2onnx import tfonnx, utils
+from tf2onnx.optimizer.back_to_back_optimizer import _func_map
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.rewriter import loop_rewriter_base
 from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
@@ -63,12 +67,15 @@ class InsertionSet(MutableSet[Any]):
 @contextmanager
 def fix_order() -> Iterator[None]:
     """Make tf2onnx work in a fixed order within the context. The caller holds the process lock."""
-    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
     with ExitStack() as changes:
-        for module in modules:
+        for module in _modules():
             changes.enter_context(_patch(module, "set", InsertionSet))
         changes.enter_context(_patch(utils, "INTERNAL_NAME", 1))
         yield
+
+
+def _modules() -> list[Any]:
+    return [module for name, module in sys.modules.items() if name.partition(".")[0] == "tf2onnx"]
 
 
 @contextmanager
@@ -108,6 +115,26 @@ def keep_transposes_outside() -> Iterator[None]:
 
     with _patch(TransposeOptimizer, "_handle_nhwc_tranpose", move_within):
         yield
+
+
+@contextmanager
+def keep_copied_sizes() -> Iterator[None]:
+    """Keep two Reshapes apart where the second copies a size, within the context.
+
+    The caller holds the process lock.
+    """
+    key, merge = next((key, merge) for key, merge in _func_map.items() if key == ("Reshape",))
+
+    def merge_others(graph: Any, node: Any, readers: Any) -> Any:
+        shapes = [reader.inputs[1] for reader in readers]
+        copies = any(shape.is_const() and 0 in shape.get_tensor_value() for shape in shapes)
+        return [] if copies else merge(graph, node, readers)
+
+    _func_map[key] = merge_others
+    try:
+        yield
+    finally:
+        _func_map[key] = merge
 
 
 @contextmanager
@@ -203,7 +230,10 @@ def listen(failures: dict[str, str]) -> Iterator[None]:
         logger.handlers, logger.propagate = [Listener(logging.ERROR)], False
         logger.setLevel(logging.ERROR)
     try:
-        yield
+        with ExitStack() as changes:
+            for module in _modules():  # not the process's own output, into which other threads may print
+                changes.enter_context(_patch(module, "print", lambda *_, **__: None))
+            yield
     finally:
         for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
             logger.handlers, logger.propagate = handlers, propagate

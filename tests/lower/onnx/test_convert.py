@@ -395,6 +395,24 @@ def test_a_choice_keeps_infinities(dtype: str) -> None:
         np.testing.assert_array_equal(got, want, name)
 
 
+def test_a_size_that_a_reshape_copies_is_the_right_one() -> None:
+    """A column of scores turned into a row, as in an attention of two sequences."""
+    generator = np.random.default_rng(3)
+    with tf.Graph().as_default() as graph:
+        x, y = (v1.placeholder("float32", [None, None, 4], name) for name in "xy")
+        columns = [
+            tf.tensordot(v, tf.constant(generator.standard_normal((4, 1)), "float32"), 1) for v in (x, y)
+        ]
+        tf.add(columns[0], tf.transpose(columns[1], [0, 2, 1]), name="scores")
+    signature = Signature({"x": "x:0", "y": "y:0"}, {"scores": "scores:0"})
+    run = session(lower(graph.as_graph_def(), signature, []).whole())
+    feeds = {"x": (3, 5, 4), "y": (3, 2, 4)}
+    feeds = {key: generator.standard_normal(shape).astype(np.float32) for key, shape in feeds.items()}
+    with v1.Session(graph=graph) as tensorflow:
+        expected = tensorflow.run("scores:0", {f"{key}:0": value for key, value in feeds.items()})
+    np.testing.assert_allclose(run.run(None, feeds)[0], expected, rtol=1e-6, atol=1e-6)
+
+
 def test_nodes_that_share_a_blob_share_its_weights() -> None:
     case = Case(Mode.GRU, 1, 2)
     with tf.Graph().as_default() as graph:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 from tf2onnx import tfonnx, utils
+from tf2onnx.optimizer import back_to_back_optimizer
+from tf2onnx.rewriter import gru_rewriter
 
-from cudnn_convert.lower.onnx.tf2onnx_private import InsertionSet, fix_order, listen
+from cudnn_convert.lower.onnx.tf2onnx_private import InsertionSet, fix_order, keep_copied_sizes, listen
 
 
 def test_a_set_in_the_order_of_its_elements() -> None:
@@ -56,3 +59,18 @@ def test_the_log_says_why_nodes_are_not_converted() -> None:
             logger.exception("Failed to convert node %r (fct=%r)", "d", "f")
     assert failures == {"a": "", "d": "two lines"}
     assert (parent.handlers, parent.propagate, parent.level) == before
+
+
+def test_what_tf2onnx_prints_is_not_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    with listen({}):
+        exec("print('gate_bias', (8,))", vars(gru_rewriter))
+        sys.stdout.write("of the program\n")
+    assert capfd.readouterr().out == "of the program\n"
+    assert "print" not in vars(gru_rewriter)
+
+
+def test_the_rule_for_reshapes_is_as_it_was_afterwards() -> None:
+    before = dict(back_to_back_optimizer._func_map)
+    with keep_copied_sizes():
+        assert before != back_to_back_optimizer._func_map
+    assert before == back_to_back_optimizer._func_map
