@@ -11,7 +11,7 @@ tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to flo
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -19,10 +19,7 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from tf2onnx import constants, optimizer, tf_loader, tfonnx
-from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.handler import tf_op
-from tf2onnx.onnx_opset.controlflow import Select
-from tf2onnx.utils import make_name
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
@@ -41,12 +38,12 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
-from cudnn_convert.lower.onnx import finish, fused_nodes, tf2onnx_private
+from cudnn_convert.lower.onnx import exact_ops, finish, fused_nodes, tf2onnx_private
+from cudnn_convert.lower.onnx.tf2onnx_ops import Ops
 from cudnn_convert.model import Mode, Recurrence, Signature
 from cudnn_convert.weights import layouts, lazy
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
-_FLOATS: Final = frozenset({_FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16})
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
 
 
@@ -72,7 +69,7 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
     inputs, outputs, dtype = list(node.input), list(node.output), graph.get_dtype(node.input[INPUT])
     shapes = [graph.get_shape(name) for name in outputs]
     graph.remove_node(node.name)
-    ops = _Ops(graph)
+    ops = Ops(graph)
     lstm = recurrence.sizes.mode is Mode.LSTM
     floats = [inputs[k] for k in ((INPUT, INPUT_H, INPUT_C) if lstm else (INPUT, INPUT_H))]
     if all(_are_zeros(graph, name) for name in floats[1:]):
@@ -105,38 +102,6 @@ def _are_zeros(graph: Any, name: str) -> bool:
     if node is None or not node.is_const():
         return False
     return not node.get_tensor_value(as_list=False).any()
-
-
-class _Ops:
-    """`fused_nodes.Ops` in a tf2onnx graph."""
-
-    def __init__(self, graph: Any) -> None:
-        self.graph = graph
-        self.versioned = GraphBuilder(graph)  # for ops whose axes moved from attribute to input
-
-    def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
-        (output,) = self.several(op, inputs, 1, **attributes)
-        return output
-
-    def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
-        node = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
-        return list(node.output)
-
-    def constant(self, value: Any, dtype: Any = np.int64) -> str:
-        return str(self.graph.make_const(make_name("constant"), np.array(value, dtype)).output[0])
-
-    def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
-        ends = {"data": data, "starts": [start], "ends": [end], "axes": [axis]}
-        return str(self.versioned.make_slice(ends))
-
-    def squeeze(self, data: str, axis: int) -> str:
-        return str(self.versioned.make_squeeze({"data": data, "axes": [axis]}))
-
-    def unsqueeze(self, data: str, axes: list[int]) -> str:
-        return str(self.versioned.make_unsqueeze({"data": data, "axes": axes}))
-
-    def steps(self, x: str) -> int:
-        return int((self.graph.get_shape(x) or [-1])[0])
 
 
 def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
@@ -276,29 +241,11 @@ def _widen_types(holders: Iterable[Any]) -> None:
             holder.type = _WIDE
 
 
-def select(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Write a choice between floats as ONNX' Where, which keeps infinities and NaN in what is not chosen.
-
-    By itself tf2onnx writes `c * x + (1 - c) * y`, in which they become NaN, unless it sees one in a constant
-    beside it (tf2onnx v1.17.0 tf2onnx/onnx_opset/controlflow.py Select.version_9, which reads `handles_nan`).
-    """
-    if graph.get_dtype(node.output[0]) in _FLOATS:
-        node.set_attr("handles_nan", 1)
-    Select.version_9(graph, node)
-
-
-#: Ops of any graph that tf2onnx does not convert exactly.
-_EXACT: Final = dict.fromkeys(("Select", "SelectV2"), select)
-
-#: Replaces a node of a tf2onnx graph; takes that graph, the node, its name and the handler's arguments.
-Handler = Callable[[Any, Any, str, list[str]], None]
-
-
 def run_tf2onnx(
     graph: Any,
     inputs: list[str],
     outputs: list[str],
-    handlers: Mapping[str, Handler],
+    handlers: Mapping[str, exact_ops.Handler],
     *,
     opset: int,
     known: Collection[str],
@@ -315,7 +262,7 @@ def run_tf2onnx(
                     imported,
                     opset=opset,
                     custom_op_handlers={
-                        op: (handler, []) for op, handler in (_EXACT | dict(handlers)).items()
+                        op: (handler, []) for op, handler in {**exact_ops.HANDLERS, **handlers}.items()
                     },
                     input_names=inputs,
                     output_names=outputs,

@@ -369,32 +369,6 @@ def test_an_output_may_be_an_input_and_an_input_may_be_unused() -> None:
     np.testing.assert_allclose(y, case.expected(feeds)[0], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
-def test_a_choice_keeps_infinities(dtype: str) -> None:
-    """In what it chooses and in what it does not, element by element, row by row, for all at once."""
-    with tf.Graph().as_default() as graph:
-        x, y = (v1.placeholder(dtype, [None, 3], name) for name in "xy")
-        each, rows = v1.placeholder("bool", [None, 3], "each"), v1.placeholder("bool", [None], "rows")
-        tf.raw_ops.SelectV2(condition=each, t=x, e=y, name="by_element")
-        tf.raw_ops.Select(condition=rows, x=x, y=y, name="by_row")
-        tf.raw_ops.SelectV2(condition=rows[0], t=x, e=y, name="whole")
-        tf.raw_ops.SelectV2(condition=each, t=tf.cast(x > 0, "int32"), e=[7, 8, 9], name="numbers")
-    names = ("by_element", "by_row", "whole", "numbers")
-    signature = Signature({k: f"{k}:0" for k in ("x", "y", "each", "rows")}, {k: f"{k}:0" for k in names})
-    run = session(lower(graph.as_graph_def(), signature, []).whole())
-    feeds = {
-        "x": np.array([[np.inf, 1, 2], [3, -np.inf, 4]], dtype),
-        "y": np.array([[5, np.nan, -np.inf], [6, np.inf, 7]], dtype),
-        "each": np.array([[True, True, False], [False, True, True]]),
-        "rows": np.array([True, False]),
-    }
-    with v1.Session(graph=graph) as tensorflow:
-        expected = tensorflow.run([f"{k}:0" for k in names], {f"{k}:0": feeds[k] for k in feeds})
-    assert np.isinf(expected[0]).any()
-    for name, got, want in zip(names, run.run(None, feeds), expected, strict=True):
-        np.testing.assert_array_equal(got, want, name)
-
-
 def test_a_size_that_a_reshape_copies_is_the_right_one() -> None:
     """A column of scores turned into a row, as in an attention of two sequences."""
     generator = np.random.default_rng(3)
