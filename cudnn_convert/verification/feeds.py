@@ -68,7 +68,8 @@ def pad_rows(
 ) -> Array:
     """Give each row of `drawn` a random length, and `padding` from there on.
 
-    `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are.
+    `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are. A word that is
+    `padding` becomes one that no vocabulary has.
     """
     if padding is None or drawn.ndim < 2:
         return drawn
@@ -76,7 +77,8 @@ def pad_rows(
     batch = roles.index("batch") if "batch" in roles else 0
     time = roles.index("time") if "time" in roles else next(axis for axis in (0, 1) if axis != batch)
     free = drawn == pad
-    filled = np.where(free, (pad + 1) % rows if rows else pad + 1, drawn).astype(drawn.dtype)
+    other = pad + (_UNKNOWN if drawn.dtype == object else 1)
+    filled = np.where(free, other % rows if rows else other, drawn).astype(drawn.dtype)
     lengths = rng.integers(1, drawn.shape[time] + 1, drawn.shape[batch])
     along = [1] * drawn.ndim
     along[time] = -1

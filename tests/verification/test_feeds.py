@@ -130,10 +130,20 @@ def refused(build: Callable[[], Any]) -> tuple[str, ...]:
     return caught.value.reasons
 
 
-def with_lengths(x: Any) -> Any:
+def looked_up(words: Any) -> Any:
+    """The numbers of words, 0 to 2, in a table that the graph fills."""
+    table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64, name="table")
+    numbers = tf.constant([0, 1], tf.int64)
+    tf.raw_ops.InitializeTableV2(table_handle=table, keys=tf.constant(["a", "b"]), values=numbers)
+    return tf.raw_ops.LookupTableFindV2(
+        table_handle=table, keys=words, default_value=tf.constant(2, tf.int64)
+    )
+
+
+def with_lengths(x: Any, lengths: Any = None) -> Any:
     """A recurrence whose rows have lengths."""
     zeros = tf.zeros([1, tf.shape(x)[1], UNITS])
-    lengths = placeholder("lengths", (None,), tf.int32)
+    lengths = placeholder("lengths", (None,), tf.int32) if lengths is None else lengths
     return tf.raw_ops.CudnnRNNV3(
         input=x,
         input_h=zeros,
@@ -409,6 +419,30 @@ def test_ids_are_padded_on_the_right(pad: int) -> None:
     assert ((found >= 0) & (found < 10)).all()
     kept = (found != pad) & (drawn != pad)
     np.testing.assert_array_equal(found[kept], drawn[kept])
+
+
+def test_words_are_padded_on_the_right() -> None:
+    """A word of the vocabulary that stands for padding is none before the end."""
+    rng = np.random.default_rng(5)
+    drawn = rng.choice(np.array([b"<pad>", b"a", b"b"], object), (40, 6))
+    found = feeds.pad_rows(rng, drawn.copy(), b"<pad>", ["batch", "time"], rows=None)
+    assert len(set(lengths_of(found, b"<pad>"))) > 3
+    kept = (found != b"<pad>") & (drawn != b"<pad>")
+    np.testing.assert_array_equal(found[kept], drawn[kept])
+    assert not {*found[~kept]} & {b"a", b"b"}
+
+
+def test_lengths_are_counted_from_padded_words() -> None:
+    def build() -> Any:
+        words = placeholder("words", (None, None), tf.string)
+        lengths = tf.reduce_sum(tf.cast(tf.not_equal(words, ""), tf.int32), 1)
+        return with_lengths(tf.one_hot(tf.transpose(looked_up(words)), INPUTS), lengths)
+
+    found = [feed["words:0"] for feed in generated(build)]
+    assert [words.shape for words in found] == [(3, 17), (2, 9)]
+    lengths = [length for words in found for length in lengths_of(words, b"")]
+    assert min(lengths) >= 1
+    assert len(set(lengths)) > 2
 
 
 @pytest.mark.parametrize("roles", [["batch", "time", None], ["time", "batch", None]])
