@@ -7,7 +7,6 @@ import importlib
 import inspect
 import json
 import sys
-import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -323,16 +322,19 @@ def of_model(model: Any, name: str) -> Side:
 
     Models without names go by position.
     """
+    from cudnn_convert.artifacts import keras
+
     known = getattr(model, "output_names", None)
     taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
     # Keras 3 calls several outputs of a layer alike.
     names = known if known and len(set(known)) == len(known) else None
 
     def run(feed: Feed) -> Any:
-        given: Any = [feed[key] for key in taken] if taken else dict(feed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a list stands for a dict
-            answer = model(*feed.values(), training=False) if len(feed) == 1 else model(given, training=False)
+        if taken:
+            given = keras.pack_inputs(model, [feed[key] for key in taken])
+        else:
+            given = dict(feed) if len(feed) > 1 else next(iter(feed.values()))
+        answer = model(given, training=False)
         values = answer if isinstance(answer, list | tuple) else [answer]
         if isinstance(answer, Mapping) or not names or len(values) != len(names):
             return answer

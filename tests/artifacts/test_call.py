@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import onnx
 import pytest
@@ -64,6 +65,19 @@ def test_an_artifact_of_layers_answers_as_recorded(tmp_path: Path, out: str, nam
     answers = cudnn_convert.run(tmp_path / out, data=data)
     assert list(answers.outputs[0]) == [name]
     np.testing.assert_allclose(answers.outputs[0][name], calls[0]["next"], rtol=1e-5, atol=1e-6)
+
+
+def test_keras_takes_its_dict_in_whatever_order_it_was_written(tmp_path: Path) -> None:
+    taken = {"b": keras.Input((3,), name="b"), "a": keras.Input((4,), name="a")}
+    layers = {"p": keras.layers.Dense(2, name="p"), "c": keras.layers.Dense(5, name="c")}
+    model = keras.Model(taken, {"p": layers["p"](taken["a"]), "c": layers["c"](taken["b"])})
+    model.save(tmp_path / "m.keras")
+    rng = np.random.default_rng(3)
+    feed = {key: rng.normal(size=(2, size)).astype(np.float32) for key, size in (("a", 4), ("b", 3))}
+    (answer,) = cudnn_convert.run(tmp_path / "m.keras", data=feed).outputs
+    for key, given in (("p", feed["a"]), ("c", feed["b"])):
+        kernel, _ = layers[key].get_weights()
+        np.testing.assert_allclose(answer[key], given @ kernel, rtol=1e-5, atol=1e-6)
 
 
 def test_a_checkpoint_answers_in_the_shape_of_its_cells(tmp_path: Path) -> None:

@@ -190,6 +190,21 @@ def test_every_kind_can_be_what_is_expected(
         assert_equivalent(lstm, KINDS[kind](lstm.swapped(), tmp_path), feeds)
 
 
+@pytest.mark.parametrize("library", [keras, tf_keras])
+def test_a_dict_of_inputs_is_given_in_any_order(library: Any) -> None:
+    """Its keys are in another order than the sorted one."""
+    b, a = library.Input((3,), name="b"), library.Input((4,), name="a")
+    side, end = library.layers.Dense(5), library.layers.Dense(2)
+    model = library.Model({"b": b, "a": a}, {"q": side(b), "p": end(a)})
+    drawn = np.random.default_rng(4)
+    feed = {key: drawn.normal(size=(2, size)).astype(np.float32) for key, size in (("a", 4), ("b", 3))}
+
+    def by_hand(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
+        return {"p": a @ end.get_weights()[0], "q": b @ side.get_weights()[0]}
+
+    assert assert_equivalent(model, by_hand, feed).passed
+
+
 @pytest.mark.parametrize("signed", [True, False])
 def test_tensorflow_lite(signed: bool, lstm: Any, tmp_path: Path) -> None:
     feed = {"x": np.random.default_rng(3).normal(size=(4, 1, 3)).astype(np.float32)}
