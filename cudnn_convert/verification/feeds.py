@@ -12,13 +12,12 @@ Inputs may have a value that stands for padding: ids of 0 before a masking embed
 Masking. Keras' cuDNN path accepts such an input only where each row is padded on the right and has at least
 one step (keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`).
 
-Ids pick rows of a table, which may be partitioned. TensorFlow divides ids among the parts, by remainder or by
-range, and gathers from each part what is its own: arithmetic on the ids, a DynamicPartition, a gather for
-each part (tensorflow v1.15.0 python/ops/embedding_ops.py `_embedding_lookup_and_transform`).
+Integers are ids of the tables that they pick rows of, or lengths. A model that accepts none of these gets
+small ones, which may be both.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from operator import itemgetter
@@ -28,11 +27,11 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split, tensor, walk
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
-from cudnn_convert.verification import judges
+from cudnn_convert.verification import ids, judges
 from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
 from cudnn_convert.weights import npz_archive
 
@@ -44,7 +43,7 @@ def find_padding(index: Index, name: str) -> Any:
 
     None if it is compared with no constant scalar.
     """
-    for current in _walk_carriers(index, name, _PASSES_VALUES):
+    for current in ids.walk_carriers(index, name, _PASSES_VALUES):
         for reader in index.consumers(*split(current)):
             inputs = index.data_inputs(reader)
             if reader.op == "NotEqual" and current in inputs:
@@ -52,15 +51,6 @@ def find_padding(index: Index, name: str) -> Any:
                 if (constant := node_defs.fold_scalar(index, other)) is not None:
                     return constant
     return None
-
-
-def _walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterator[str]:
-    """A tensor, and what `carriers` make of it."""
-
-    def onward(current: str) -> Iterator[str]:
-        return (f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in carriers)
-
-    return walk([name], onward)
 
 
 def pad_rows(
@@ -77,7 +67,7 @@ def pad_rows(
     batch = roles.index("batch") if "batch" in roles else 0
     time = roles.index("time") if "time" in roles else next(axis for axis in (0, 1) if axis != batch)
     free = drawn == pad
-    other = pad + (_UNKNOWN if drawn.dtype == object else 1)
+    other: Any = pad + (_UNKNOWN if drawn.dtype == object else 1)
     filled = np.where(free, other % rows if rows else other, drawn).astype(drawn.dtype)
     lengths = rng.integers(1, drawn.shape[time] + 1, drawn.shape[batch])
     along = [1] * drawn.ndim
@@ -88,41 +78,6 @@ def pad_rows(
     return np.where(alive, filled, pad)
 
 
-_ARITHMETIC: Final = frozenset(
-    "Identity Cast Reshape FloorMod FloorDiv Sub Add AddV2 Mul Maximum Minimum Select SelectV2 Unique".split()
-)
-_PARTITION: Final = "DynamicPartition"
-
-
-def count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
-    """The rows of the partitioned table that `ids` picks from; None if there is none.
-
-    `count` gives the rows of the table of one gather.
-    """
-    partitions = {name for name in _readers(index, ids, _ARITHMETIC) if index.nodes[name].op == _PARTITION}
-    tables: dict[str, Any] = {}
-    for name in partitions:
-        for k in range(index.nodes[name].attr["num_partitions"].i):
-            for consumer in _readers(index, f"{name}:{k}", _PASSES_VALUES):
-                gather = index.nodes[consumer]
-                if gather.op in ops.GATHERS:
-                    table = index.maker(gather.input[0], ["Identity", "ReadVariableOp"])
-                    tables[table.name] = gather
-    counts = [count(gather) for gather in tables.values()]
-    known = [rows for rows in counts if rows is not None]
-    return sum(known) if known and len(known) == len(counts) else None
-
-
-def _readers(index: Index, name: str, carriers: frozenset[str]) -> set[str]:
-    """The ops that read a tensor, directly or through `carriers`."""
-    carried = _walk_carriers(index, name, carriers)
-    return {reader.name for current in carried for reader in index.consumers(*split(current))}
-
-
-_CARRIERS: Final = frozenset(
-    "Identity Cast Reshape ExpandDims Squeeze Transpose Switch Enter Merge NextIteration StridedSlice "
-    "Maximum Minimum".split()
-)
 _TRIES: Final = 64
 #: Ops that leave fewer steps than they take. Source: tensorflow v2.21.0 core/ops/nn_ops.cc, spectral_ops.cc.
 _WINDOWS: Final = frozenset(
@@ -166,12 +121,11 @@ def _generate(
     seen, index = node_defs.import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
-    ranges = {name: _rows(index, seen, name) for name in names}
     paddings = {name: find_padding(index, name) for name in names}
-    longest = _find_fixed_steps(plan, seen)
-    failure = "no unknown dimension could be told"
 
-    def draw_feeds(roles: Mapping[str, tuple[str, ...]], pairs: Sizes) -> list[dict[str, Array]]:
+    def draw_feeds(
+        integers: _Integers, roles: Mapping[str, tuple[str, ...]], pairs: Sizes
+    ) -> list[dict[str, Array]]:
         rng = np.random.default_rng(seed)
         fed = [
             {
@@ -181,15 +135,15 @@ def _generate(
                         rng,
                         tensors[name],
                         roles[name],
-                        ranges[name],
                         sizes,
+                        rows=integers.rows[name],
+                        most=integers.most[name],
                         words=source.words,
-                        longest=longest,
                         draw=partial(floats.draw, rng, name),
                     ),
                     paddings[name],
                     _axes(tensors[name], roles[name]),
-                    rows=ranges[name],
+                    rows=integers.rows[name],
                 )
                 for name in names
             }
@@ -203,31 +157,89 @@ def _generate(
         windows.require_filled(feed)
         return _sizes(plan, source, feed)
 
+    failure = ""
+    for integers in _list_integers(plan, index, seen, tensors):
+
+        def draw_tries(pairs: Sizes, integers: _Integers = integers) -> Iterator[list[dict[str, Array]]]:
+            return (draw_feeds(integers, roles, pairs) for roles in _assignments(tensors))
+
+        rank, feeds, failure = _search(
+            plan, _groups_of_sizes(plan, seen, kinds), draw_tries, measure=measure, count=len(kinds[-1])
+        )
+        if rank > _REFUSED:
+            return feeds
+    raise UnsupportedModelError(
+        plan.model.path,
+        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Integers:
+    """What random integers are, by input.
+
+    `rows`: of the table that they are ids of. The others are at most `most`, or the number of steps.
+    """
+
+    rows: Mapping[str, int | None]
+    most: Mapping[str, int | None]
+
+
+def _list_integers(
+    plan: Plan, index: Index, seen: tf.Graph, tensors: Mapping[str, Any]
+) -> Iterator[_Integers]:
+    """What integers may be: ids of their tables and lengths; then so small that they may be both.
+
+    Small ones leave a row of the tables for ids that the graph adds one to.
+    """
+    longest = _find_fixed_steps(plan, seen)
+    names = list(plan.signature.inputs.values())
+    rows = {name: ids.count_rows(index, seen, name) for name in names}
+    yield _Integers(rows, dict.fromkeys(names, longest))
+    integers = [name for name in names if tensors[name].dtype.is_integer]
+    # The steps of a recurrence may not be known where those of an input are: a lookup in a table hides them.
+    shapes = [tensors[name].shape.as_list() for name in names]
+    widths = [shape[1] or shape[0] for shape in shapes if len(shape) > 1]
+    steps = [width for width in widths if width and width > 1] + ([longest] if longest else [])
+    tables = {name: ids.count_fewest_rows(index, seen, name) for name in integers}
+    spared = {name: [max(count - 2, 0)] if count else [] for name, count in tables.items()}
+    most = {name: min(steps + spared[name], default=None) for name in integers}
+    if any(rows[name] or most[name] != longest for name in integers):
+        yield _Integers(rows | dict.fromkeys(integers), dict.fromkeys(names) | most)
+
+
+def _search(
+    plan: Plan,
+    groups: Iterable[Sequence[Sizes]],
+    draw: Callable[[Sizes], Iterable[list[dict[str, Array]]]],
+    *,
+    measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
+    count: int,
+) -> tuple[int, list[dict[str, Array]], str]:
+    """The best rank that feeds have, feeds of that rank, and why the last ones refused were.
+
+    `draw` gives feeds to try for some sizes; `measure` and `count` are those of `_choose_accepted`.
+    """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
-    for group in _groups_of_sizes(plan, seen, kinds):
+    failure = "no unknown dimension could be told"
+    for group in groups:
         for pairs in group:
-            tries = (draw_feeds(roles, pairs) for roles in _assignments(tensors))
             try:
                 rank, feeds, failure = _choose_accepted(
-                    plan, tries, pairs, failure, measure=measure, count=len(kinds[-1])
+                    plan, draw(pairs), pairs, failure, measure=measure, count=count
                 )
             except tf.errors.ResourceExhaustedError as error:
                 if best[0] > _REFUSED:
-                    return best[1]
+                    return *best, failure
                 expected = "one that runs in the memory that is here"
                 reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
                 raise UnsupportedModelError(plan.model.path, [reason]) from error
             best = max(best, (rank, feeds), key=itemgetter(0))
             if best[0] == _RIGHT_BATCH:
-                return best[1]
+                return *best, failure
         if best[0] > _NO_STEPS:
             break
-    if best[0] > _REFUSED:
-        return best[1]
-    raise UnsupportedModelError(
-        plan.model.path,
-        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
-    )
+    return *best, failure
 
 
 def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
@@ -434,48 +446,15 @@ def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ..
     )
 
 
-def _rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """Count the rows of the table that a tensor's values index.
-
-    None if they index no table, or one of unknown size.
-    """
-    todo, done = [name], set()
-    while todo:
-        current = todo.pop()
-        if current in done:
-            continue
-        done.add(current)
-        op, k = split(current)
-        for reader in index.consumers(op, k):
-            position = [tensor(reference) for reference in reader.input].index(current)
-            if reader.op in ops.GATHERS and position == 1:
-                return _table_rows(index, seen, reader)
-            if reader.op == "OneHot" and position == 0:
-                depth = tf.get_static_value(seen.get_operation_by_name(reader.name).inputs[1])
-                return None if depth is None else int(depth)
-            if (reader.op in _CARRIERS and position == 0) or (reader.op in ops.SELECTS and position > 0):
-                todo += [f"{reader.name}:{j}" for j in range(2)]
-    return count_partition_rows(index, name, lambda gather: _table_rows(index, seen, gather))
-
-
-def _table_rows(index: Index, seen: tf.Graph, gather: Any) -> int | None:
-    if gather.op == "ResourceGather":
-        handle = index.nodes[split(gather.input[0])[0]]
-        dims = handle.attr["shape"].shape.dim
-        return int(dims[0].size) if dims else None
-    shape = seen.get_operation_by_name(gather.name).inputs[0].shape
-    return shape[0] if shape.rank else None
-
-
 def _value(
     rng: np.random.Generator,
     operand: Any,
     roles: tuple[str, ...],
-    rows: int | None,
     sizes: tuple[int, int],
     *,
+    rows: int | None,
+    most: int | None,
     words: Sequence[bytes],
-    longest: int | None,
     draw: Callable[[Sequence[int]], Array],
 ) -> Array:
     by_role = dict(zip(("time", "batch"), sizes, strict=True))
@@ -489,8 +468,8 @@ def _value(
         return np.asarray(np.arange(shape[-1]) < lengths if shape else rng.integers(2) == 1)
     if operand.dtype.is_integer:
         # Integers that pick from no table are lengths: at least one step, at most all.
-        steps = min(by_role["time"], longest or by_role["time"])
-        low, high = (0, rows) if rows else (1, steps + 1)
+        longest = by_role["time"] if most is None else min(by_role["time"], most)
+        low, high = (0, rows) if rows else (min(1, longest), longest + 1)
         return rng.integers(low, high, shape).astype(dtype)
     if rows:  # of ids, which Keras takes as floats
         return rng.integers(0, rows, shape).astype(dtype)

@@ -235,6 +235,35 @@ def test_lengths_beyond_the_steps_are_refused() -> None:
         judge.run({**feed, "lengths:0": np.array([4, 0], np.int32)}, ["scores:0"])
 
 
+def test_lengths_are_within_the_steps_of_words() -> None:
+    """A lookup in a table hides how many steps there are."""
+
+    def build() -> Any:
+        words = placeholder("words", (None, 4), tf.string)
+        return with_lengths(tf.one_hot(tf.transpose(looked_up(words)), INPUTS))
+
+    found = generated(build)
+    assert [feed["words:0"].shape for feed in found] == [(3, 4), (2, 4)]
+    lengths = np.concatenate([feed["lengths:0"] for feed in found])
+    assert lengths.min() >= 1
+    assert lengths.max() <= 4
+    assert np.unique(lengths).size > 1
+
+
+def test_lengths_that_pick_rows_too_are_within_the_steps() -> None:
+    """A table of lengths has more rows than there are steps."""
+
+    def build() -> Any:
+        lengths = placeholder("lengths", (None,), tf.int32)
+        table = tf.constant(np.linspace(-1, 1, 50 * UNITS, dtype=np.float32).reshape(50, UNITS))
+        return with_lengths(placeholder("x"), lengths) + tf.gather(table, lengths)
+
+    for feed, (time, batch) in zip(generated(build), ((17, 3), (9, 2)), strict=True):
+        assert feed["lengths:0"].shape == (batch,)
+        assert feed["lengths:0"].min() >= 1
+        assert feed["lengths:0"].max() <= time
+
+
 def test_what_cannot_be_made_up_is_asked_for_all_at_once() -> None:
     def build() -> Any:
         x = tf.reshape(placeholder("x", None), [4, -1, INPUTS])
