@@ -206,15 +206,15 @@ def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 def cut(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Slice up to the end of an axis where its size is -1."""
-    given = [each.get_tensor_value(as_list=False) if each.is_const() else None for each in node.inputs[1:]]
+    known = [each.get_tensor_value(as_list=False) for each in node.inputs[1:] if each.is_const()]
     ops = _Replacement(graph, node)
     x, begin, size = ops.inputs
     starts, sizes = ops.cast(begin, _INT64), ops.cast(size, _INT64)
-    if any(value is None for value in given):
+    if len(known) < 2:
         is_rest = ops("Less", [sizes, ops.constant(0)])
         ends = ops("Where", [is_rest, ops.constant(_END), ops("Add", [starts, sizes])])
     else:
-        first, count = (value.astype(np.int64) for value in given)
+        first, count = (value.astype(np.int64) for value in known)
         starts, ends = ops.constant(first), ops.constant(np.where(count < 0, _END, first + count))
     ops.finish(ops("Slice", [x, starts, ends]))
 
