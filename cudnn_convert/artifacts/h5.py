@@ -51,10 +51,12 @@ def _load(path: Path, vouched: Vouched) -> Any:
     import tf_keras
 
     from cudnn_convert.keras.config import classes, layer_tree, validate, values
+    from cudnn_convert.read import hdf5
 
     with h5py.File(path) as file:
-        config = json.loads(file.attrs["model_config"])
-    foreign, brought = validate.foreign(config, vouched), classes.by_all_names(vouched.tf_keras, config)
+        config, version = json.loads(file.attrs["model_config"]), hdf5.text(file.attrs["keras_version"])
+    foreign = validate.foreign(config, vouched, version)
+    brought = classes.by_all_names(vouched.tf_keras, config)
     if foreign or not validate.is_plain(config):
         kept = layer_tree.model_until(config, foreign) if foreign else config
         legacy = values.to_legacy_form(kept or config, kept=brought)

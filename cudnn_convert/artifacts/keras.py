@@ -69,7 +69,8 @@ def _load(path: Path, vouched: Vouched) -> Any:
     # A layer of tf_keras's own is no foreign one where what Keras 3 lacks of it is brought.
     own = {name: value for name, value in vouched.keras.items() if name in classes.BUILT_IN}
     known = replace(vouched, tf_keras={**vouched.tf_keras, **own})
-    foreign, brought = validate.foreign(config, known), classes.by_all_names(vouched.keras, config)
+    foreign = validate.foreign(config, known, keras_3.__version__)
+    brought = classes.by_all_names(vouched.keras, config)
     if foreign:
         return build_keras3.load_until(path, foreign, brought)
     # Losses and metrics of its training are nothing that is run.

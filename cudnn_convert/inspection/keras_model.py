@@ -232,12 +232,12 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
 
 def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:
     """The layers that may not be built, although graph formats need them."""
-    return [str(layer) for layer in validate.layers_not_allowed(model.config, brought)]
+    return [str(layer) for layer in validate.refusals(model, brought)]
 
 
 def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
     """Why the model cannot be verified: its first layer may not be built. Else empty."""
-    layers = [*validate.layers_not_allowed(model.config, brought)]
+    layers = validate.refusals(model, brought)
     if layers and validate.own_part(model, brought) is None:
         return [f"{layers[0]}; nothing stands before this layer that could be verified"]
     return []

@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
 from cudnn_convert.keras import translate
-from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.private import keras_private
@@ -93,7 +93,8 @@ def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, A
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
     """
-    unconnected = _Pieces(source, brought, first(model.config)).model(model.config, model.weights)
+    to_come = versions.names_to_come(model.keras_version)
+    unconnected = _Pieces(source, brought, to_come, first(model.config)).model(model.config, model.weights)
     settle_seeds(unconnected)
     return unconnected
 
@@ -104,6 +105,7 @@ class _Pieces:
 
     source: Path
     brought: Mapping[str, Any]
+    to_come: Collection[str]
     given: Sequence[int | None]
 
     def model(self, entry: Entry, weights: Mapping[str, Listed]) -> Any:
@@ -121,12 +123,12 @@ class _Pieces:
     def layer(self, entry: Entry, listed: Listed) -> Any:
         """A layer with the listed weights, those of inner layers among them."""
         kind = str(entry["class_name"])
-        if classes.is_foreign(entry, self.brought):
+        if classes.is_foreign(entry, self.brought, self.to_come):
             return _stand_in(entry, listed)
         if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
             message = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
             raise self._refuse(entry, f"{message}; write --format h5")
-        if not classes.has_foreign(entry, self.brought):
+        if not classes.has_foreign(entry, self.brought, self.to_come):
             return self._own(entry, listed)
         if layer_tree.is_model(entry):
             return self.model(entry, self._share(entry, listed))
@@ -141,7 +143,8 @@ class _Pieces:
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that fits the listed weights."""
-        config = translate.translate_entry(entry, layer_tree.layer_name(entry), translate.Log(self.brought))
+        log = translate.Log(self.brought, self.to_come)
+        config = translate.translate_entry(entry, layer_tree.layer_name(entry), log)
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought)
             refuse_open_steps(self.source, layer)

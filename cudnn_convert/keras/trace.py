@@ -48,7 +48,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     assert model.architecture is not None
     if model.architecture.keras_version.partition(".")[0] == "3":
         return _trace_keras3(model, vouched)
-    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    refused = validate.refusals(model.architecture, vouched)
     if refused:
         raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
     return _trace(model, model.architecture, vouched)
@@ -65,7 +65,7 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     if version.partition(".")[0] == "3":
         message = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
         raise UnsupportedModelError(model.path, [message])
-    refused = [*validate.layers_not_allowed(model.architecture.config, vouched)]
+    refused = validate.refusals(model.architecture, vouched)
     part = validate.own_part(model.architecture, vouched) if refused else model.architecture
     if part is None and verify:
         more = "" if refused[0].runs else ", for --format keras one for Keras 3 too"
@@ -73,14 +73,14 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
         reason = f"{refused[0]}{more}; {message}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
-        return _inputs_alone(model, model.architecture.config)
-    notes = validate.notes(model.architecture.config, vouched)
+        return _inputs_alone(model, model.architecture)
+    notes = validate.notes(model.architecture, vouched)
     return replace(_trace(model, part, vouched), notes=(*model.notes, *notes))
 
 
-def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
+def _inputs_alone(model: Model, described: Architecture) -> Model:
     """The model with a graph whose outputs are its inputs."""
-    entries = layer_tree.layer_entries(config)
+    entries = layer_tree.layer_entries(described.config)
     given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]
     given = given or [{**entries[0]["config"], "name": f"{layer_tree.layer_name(entries[0])}_input"}]
     with tf.Graph().as_default() as graph:
@@ -92,7 +92,7 @@ def _inputs_alone(model: Model, config: layer_tree.Entry) -> Model:
         }
         outputs = {key: tf.identity(value) for key, value in inputs.items()}
     signature = Signature(*({key: value.name for key, value in of.items()} for of in (inputs, outputs)))
-    notes = (*model.notes, *validate.notes(config))
+    notes = (*model.notes, *validate.notes(described))
     return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
 
 
@@ -283,7 +283,7 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
 def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
     import keras
 
-    refused = validate.layers_not_allowed(described.config, vouched.for_keras_3())
+    refused = validate.refusals(described, vouched.for_keras_3())
     reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
     config = classes.by_name(vouched.keras, described.config)
     if not reasons and (names := validate.modules(config)):

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture
 
@@ -75,10 +75,12 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 class Log:
     """The log of a translation; `vouched` has the names that the user brings.
 
-    `functions` are other names that stay: functions neither Keras's nor brought.
+    `functions` are other names that stay: functions neither Keras's nor brought. `to_come` are the names
+    that the writer's Keras had not yet.
     """
 
     vouched: Collection[str] = ()
+    to_come: Collection[str] = ()
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
@@ -142,7 +144,7 @@ def _activation(key: str, value: Any, context: Context) -> Any:
         context.log.reasons.append(
             f"layer {context.path}: expected {key} to be a function of both, {actual}; write --format h5"
         )
-    elif name not in classes.ACTIVATIONS:
+    elif name not in classes.ACTIVATIONS or name in context.log.to_come:
         if name not in context.log.vouched:
             context.log.functions.append(name)
         return values.function(name)
@@ -278,7 +280,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    log = Log(vouched)
+    log = Log(vouched, versions.names_to_come(model.keras_version))
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)
@@ -292,7 +294,7 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     where = f"layer {path}" if path else "model"
     if "/" in layer_tree.layer_name(entry):
         log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
-    if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched):
+    if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched, log.to_come):
         try:
             return classes.keep_as_is(entry, log.vouched)
         except ValueError as cause:

@@ -20,8 +20,8 @@ from cudnn_convert.plan import Plan
 
 #: HDF5 stores an attribute in its object's header of at most 64 KiB.
 _LIMIT: Final = 64512
-#: Version for a config without one, which loaders would take for Keras 1's.
-_VERSION: Final = "2.2.4"
+#: Version for a config without one, which loaders would take for Keras 1's. It has all classes of Keras 2.
+_VERSION: Final = "2.13.0"
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:

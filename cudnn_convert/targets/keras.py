@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras import build_keras3, translate
-from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import named_weights
@@ -46,10 +46,11 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
     """Notes on what of a rewritten model Keras 3 cannot represent."""
     lines, model = list(modern.notes), modern.model
     lines += classes.notes(model.config, safe_mode=True)
+    to_come = versions.names_to_come(model.keras_version)
     kept = [
         path
         for path, entry in layer_tree.below(model.config)
-        if classes.is_foreign(entry, modern.vouched) and not classes.is_lambda(entry)
+        if classes.is_foreign(entry, modern.vouched, to_come) and not classes.is_lambda(entry)
     ]
     if kept:
         message = (
@@ -72,7 +73,9 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     Layers of unknown classes keep their config. Raises UnsupportedModelError for what Keras 3 cannot build.
     """
     model, brought = modern.model, modern.vouched
-    is_whole = not modern.functions and not classes.has_foreign(model.config, brought)
+    is_whole = not modern.functions and not classes.has_foreign(
+        model.config, brought, versions.names_to_come(model.keras_version)
+    )
     if is_whole:
         built = build_keras3.build_model(source, modern)
         lost = build_keras3.restore_optimizer(built, model)

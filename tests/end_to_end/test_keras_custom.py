@@ -134,6 +134,33 @@ def test_a_class_behind_others(
     answered_with_scale(job, sample)
 
 
+def named_attention(layers: list[Any]) -> None:
+    """The user's class by a name that Keras has today, and Keras 2.2.4 had not."""
+    begun(layers)
+    for layer in layers:
+        layer["class_name"] = layer["class_name"].replace("Scale", "Attention")
+
+
+def test_a_class_of_a_name_that_keras_got_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_attention.py").write_text("from scale_for_tf_keras import Scale as Attention\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(user_processes.FOLDER)
+    sample = edited(OLDEST, tmp_path, named_attention)
+    _, job = converted(sample, "savedmodel", tmp_path, custom_objects=["own_attention:Attention"])
+    (given,) = job["inputs"]
+    job["inputs"] = {given: {**job["inputs"][given], "source": sample.case["inputs"][0]}}
+    artifacts.answer([job])
+    compared(job, sample, sample.case["outputs"])
+
+
+@pytest.mark.parametrize("form", ["keras", "h5"])
+def test_it_goes_as_it_is_where_nobody_brings_it(tmp_path: Path, form: str) -> None:
+    sample = edited(OLDEST, tmp_path, named_attention)
+    report, _ = converted(sample, form, tmp_path)
+    assert "loading needs custom_objects with Attention" in report.notes
+    assert [*report.outputs] == ["start"]
+
+
 @pytest.mark.parametrize("form", ["keras", pytest.param("h5", marks=pytest.mark.every)])
 def test_a_class_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     def packed(layers: list[Any]) -> None:

@@ -126,6 +126,17 @@ def test_a_function_that_nobody_brings_stays_a_name() -> None:
     assert translate.modern(HERE, model(sequential(dense), {}), vouched={"mine": None}).functions == ()
 
 
+def test_what_keras_got_later_stays_a_name() -> None:
+    norm, dense = entry("LayerNormalization", "norm", eps=0.1), entry("Dense", "dense", activation="swish")
+    written = model(sequential({**norm, "config": {**norm["config"], **SHAPE}}, dense), {})
+    found = translate.modern(HERE, written)
+    _, norm, dense = found.config["config"]["layers"]
+    assert (norm["module"], norm["registered_name"]) == (None, "LayerNormalization")
+    assert norm["config"]["eps"] == 0.1
+    assert dense["config"]["activation"]["registered_name"] == "swish"
+    assert found.functions == ("swish",)
+
+
 def test_a_model_without_a_shape_says_what_to_do() -> None:
     with pytest.raises(
         UnsupportedModelError, match=r"model: expected an input shape, found none; build the model"

@@ -2,6 +2,7 @@
 
 * layer_tree: The layers of a model's config, how they call each other, and parts of models.
 * validate  : Validates a config: its claims, and which layers may be built.
+* versions  : What the Keras that wrote a file had not yet, by the version in the file.
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 * values    : Values in a layer's config beside layers, in the form that Keras 2 builds.
 

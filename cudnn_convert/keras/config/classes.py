@@ -81,15 +81,26 @@ BUILT_IN: Final = frozenset(
 _OPERATIONS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn", "math", "linalg", "image"))
 
 
-def is_keras_class(entry: Entry) -> bool:
-    """Whether an entry is of a class of Keras, not a user's of that name."""
+def is_keras_class(entry: Entry, to_come: Collection[str] = ()) -> bool:
+    """Whether an entry is of a class of Keras, not a user's of that name.
+
+    `to_come` are the names that the writer's Keras had not yet.
+    """
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
     return (
-        (entry["class_name"] in BUILT_IN or module in _OPERATIONS)
+        not is_registered(entry)
+        and (
+            (entry["class_name"] in BUILT_IN and entry["class_name"] not in to_come) or module in _OPERATIONS
+        )
         and registered in (None, entry["class_name"])
         and module.partition(".")[0] in ("keras", "tf_keras")
     )
+
+
+def is_registered(value: Any) -> bool:
+    """Whether an object is a user's that its registered name alone finds, as `keep_as_is` writes it."""
+    return isinstance(value, Mapping) and value.get("module", "") is None
 
 
 def registration_name(entry: Entry) -> str:
@@ -113,16 +124,16 @@ def cudnn_layers(model: Architecture) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def is_foreign(entry: Entry, brought: Collection[str]) -> bool:
+def is_foreign(entry: Entry, brought: Collection[str], to_come: Collection[str]) -> bool:
     """Whether an entry is a Lambda or of an unknown class, and not `brought`."""
     if class_name(entry) in brought:
         return False
-    return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry))
+    return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry, to_come))
 
 
-def has_foreign(entry: Entry, brought: Collection[str]) -> bool:
+def has_foreign(entry: Entry, brought: Collection[str], to_come: Collection[str]) -> bool:
     """Whether an entry is foreign, or a layer in it."""
-    return any(is_foreign(inner, brought) for _, inner in layer_tree.walk(entry))
+    return any(is_foreign(inner, brought, to_come) for _, inner in layer_tree.walk(entry))
 
 
 def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:

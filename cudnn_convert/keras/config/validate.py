@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
-from cudnn_convert.keras.config import classes, layer_tree, values
+from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture
@@ -202,24 +202,31 @@ class Refused:
         return f"{start}; bring it for {self.library} with --custom-objects MODULE:{own}"
 
 
-def layers_not_allowed(layer: Entry, vouched: Vouched = NOTHING) -> Iterator[Refused]:
-    """Yield the layers of a model, itself among them, that tf_keras may not build.
+def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
+    """The layers of a model, itself among them, that tf_keras may not build.
 
     No code that the config names is imported or run.
     """
+    return [*layers_not_allowed(model.config, vouched, versions.names_to_come(model.keras_version))]
+
+
+def layers_not_allowed(
+    layer: Entry, vouched: Vouched = NOTHING, to_come: Collection[str] = ()
+) -> Iterator[Refused]:
+    """Yield what `refusals` lists; `to_come` are the names that the writer's Keras had not yet."""
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
         return  # the object that holds its function is not a layer
-    refusal = _refuse(layer, vouched)
+    refusal = _refuse(layer, vouched, to_come)
     if refusal is not None:
         yield refusal
         return
     for entry in values.inner(layer):
-        yield from layers_not_allowed(entry, vouched)
+        yield from layers_not_allowed(entry, vouched, to_come)
 
 
-def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
+def _refuse(layer: Entry, vouched: Vouched, to_come: Collection[str]) -> Refused | None:
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
     config = layer["config"] if isinstance(layer["config"], Mapping) else {}
     if class_name in classes.CODE:
@@ -228,12 +235,19 @@ def _refuse(layer: Entry, vouched: Vouched) -> Refused | None:
         node = config.get("node_def")
         called = config.get("function") if class_name in _OPS else _of(node, "op")
         return Refused(label, class_name if called is None else f"{class_name} of {called}", runs=True)
-    if not classes.is_keras_class(layer):
+    if not classes.is_keras_class(layer, to_come):
         return Refused(label, classes.registration_name(layer), runs=False)
-    named = (values.name_of(value) for key, value in config.items() if str(key).endswith("activation"))
-    known = classes.ACTIVATIONS.union(vouched.tf_keras)
-    strange = (name for name in named if isinstance(name, str) and name not in known)
-    return next((Refused(label, name, runs=False) for name in strange), None)
+    named = (
+        (values.name_of(value), value) for key, value in config.items() if str(key).endswith("activation")
+    )
+    known = classes.ACTIVATIONS.difference(to_come)
+    strange = (
+        name
+        for name, value in named
+        if isinstance(name, str) and (name not in known or classes.is_registered(value))
+    )
+    others = (name for name in strange if name not in vouched.tf_keras)
+    return next((Refused(label, name, runs=False) for name in others), None)
 
 
 def _only_computes(class_name: str, config: Mapping[str, Any]) -> bool:
@@ -264,16 +278,17 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
     return f"model: expected a Sequential or functional model, {actual}; {cure}"
 
 
-def foreign(model: Entry, vouched: Vouched = NOTHING) -> list[str]:
+def foreign(model: Entry, vouched: Vouched, keras_version: str) -> list[str]:
     """The top-level layers of a model that tf_keras may not build."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
-    refused = [entry for entry in entries if [*layers_not_allowed(entry, vouched)]]
-    return [layer_tree.layer_name(entry) for entry in refused]
+    to_come = versions.names_to_come(keras_version)
+    others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, to_come)]]
+    return [layer_tree.layer_name(entry) for entry in others]
 
 
 def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:
     """A model up to its first foreign layer; None where only inputs come before it."""
-    others = foreign(model.config, vouched)
+    others = foreign(model.config, vouched, model.keras_version)
     config = layer_tree.model_until(model.config, others) if others else None
     if config is None:
         return None
@@ -282,12 +297,12 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
     return replace(model, config=config, weights=weights)
 
 
-def notes(model: Entry, vouched: Vouched = NOTHING) -> Iterator[str]:
+def notes(model: Architecture, vouched: Vouched = NOTHING) -> Iterator[str]:
     """Yield notes on what loading foreign layers needs, and how far verification goes."""
-    refused, left = [*layers_not_allowed(model)], [*layers_not_allowed(model, vouched)]
-    custom = dict.fromkeys(layer.class_name for layer in refused if not layer.runs)
-    if refused:
-        listed = ", ".join(f"{layer.layer} ({layer.class_name})" for layer in refused)
+    others, left = refusals(model), refusals(model, vouched)
+    custom = dict.fromkeys(layer.class_name for layer in others if not layer.runs)
+    if others:
+        listed = ", ".join(f"{layer.layer} ({layer.class_name})" for layer in others)
         yield f"layers that Keras does not bring stay as they are: {listed}"
     if custom:
         yield f"loading needs custom_objects with {', '.join(custom)}"
