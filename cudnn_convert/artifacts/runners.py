@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, cast
 
 import numpy as np
 
-from cudnn_convert import context
+from cudnn_convert import casts, context
 from cudnn_convert.errors import (
     CudnnConvertError,
     ReadError,
@@ -403,7 +403,10 @@ def call_artifact(
 
 
 def _fit(feed: Mapping[str, Array], chosen: Interface, path: Path) -> dict[str, Array]:
-    """The inputs of a call in the dtypes of the artifact. Raises UsageError for other keys or shapes."""
+    """The inputs of a call in the dtypes of the artifact.
+
+    Raises UsageError for other keys or shapes, and for numbers that a dtype does not have.
+    """
     if feed.keys() != chosen.inputs.keys():
         wanted, actual = (", ".join(keys) or "none" for keys in (chosen.inputs, feed))
         raise UsageError(f"--data: expected the inputs {wanted} of {path}, found {actual}")
@@ -412,7 +415,7 @@ def _fit(feed: Mapping[str, Array], chosen: Interface, path: Path) -> dict[str, 
             sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
             raise UsageError(f"--data: {key}: expected the shape [{sizes}], found {[*feed[key].shape]}")
     return {
-        key: value if value.dtype.kind in "OSU" else value.astype(chosen.inputs[key].dtype)
+        key: casts.cast(value, chosen.inputs[key].dtype, where=f"--data: {key}")
         for key, value in feed.items()
     }
 

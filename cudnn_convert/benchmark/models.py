@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert import context, pipeline
+from cudnn_convert import casts, context, pipeline
 from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.artifacts.runners import Interface, Opened, TensorSpec
 from cudnn_convert.benchmark.answers import bare
@@ -69,7 +69,10 @@ def open_model(model: tuple[str, Path, Interface], options: Options) -> Opening:
 
 
 def pair_feed(interface: Interface, feed: Mapping[str, Array], path: Path) -> dict[str, Array]:
-    """Another model's feed by this one's keys, in its dtypes. Raises UsageError where a key finds none."""
+    """Another model's feed by this one's keys, in its dtypes.
+
+    Raises UsageError where a key finds none, or a dtype does not have a number.
+    """
     names = {bare(key): key for key in feed}
     if len(feed) == 1 == len(interface.inputs):
         pairs = {key: next(iter(feed)) for key in interface.inputs}
@@ -79,7 +82,7 @@ def pair_feed(interface: Interface, feed: Mapping[str, Array], path: Path) -> di
         wanted, given = ", ".join(interface.inputs), ", ".join(feed)
         raise UsageError(f"{path}: expected the inputs {wanted}, found {given} of the first model or --data")
     return {
-        key: feed[name] if feed[name].dtype.kind in "OSU" else feed[name].astype(interface.inputs[key].dtype)
+        key: casts.cast(feed[name], interface.inputs[key].dtype, where=f"{path}: {key}")
         for key, name in pairs.items()
     }
 

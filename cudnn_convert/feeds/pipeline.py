@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert import casts
 from cudnn_convert.errors import UsageError, first_line
 from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import BITS, Feature
@@ -72,9 +73,8 @@ def batch_examples(
                 for key, feature in features.items():
                     if (row := _find_cut_off(arrays[key], feature)) is not None:
                         where, value = f"{flag} {locate(int(numbers[row]))}: {key}", arrays[key][row]
-                        expected = f"{feature.dtype} as {feature} says"
-                        actual = f"values from {value.min()} to {value.max()}"
-                        raise UsageError(f"{where}: expected {expected}, found {actual}")
+                        loss = casts.explain_loss(value, feature.dtype, of=f" as {feature} says")
+                        raise UsageError(f"{where}: {loss}")
                 batches.append({key: _finish(arrays[key], feature) for key, feature in features.items()})
         except (tf.errors.OpError, UnicodeDecodeError) as cause:  # the latter of a message that quotes bytes
             if reason := _explain(drawn, features, locate):
@@ -222,12 +222,10 @@ def _explain(
 
 
 def _find_cut_off(value: Array, feature: Feature) -> int | None:
-    """The first row of integers with a value that their type does not have; None where there is none."""
-    if feature.divisor is not None or feature.dtype.kind not in "iub" or value.dtype == feature.dtype:
+    """The first row with a number that its type does not have; None where there is none."""
+    if feature.divisor is not None or feature.dtype.kind == "O" or value.dtype == feature.dtype:
         return None
-    bounds = np.iinfo(np.uint8 if feature.dtype.kind == "b" else feature.dtype)
-    high = 1 if feature.dtype.kind == "b" else bounds.max
-    outside = ((value < bounds.min) | (value > high)).reshape(len(value), -1).any(1)
+    outside = casts.find_changed(value, feature.dtype).reshape(len(value), -1).any(1)
     return int(np.argmax(outside)) if outside.any() else None
 
 

@@ -14,7 +14,7 @@
 * record     : Records the original model on this machine: its own graph, cuDNN nodes and all.
 * pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 
-May import: errors, private, formats, context, model, options, weights, reference, report, graph,
+May import: errors, private, formats, context, model, casts, options, weights, reference, report, graph,
 graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces.
 Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

@@ -11,11 +11,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
+from cudnn_convert import casts
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.weights import lazy, npz_archive
+from cudnn_convert.weights import lazy
 
 Sizes = tuple[tuple[int, int], ...]
 #: The (time, batch) of drawn feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and
@@ -329,12 +330,15 @@ class StandaloneJudge:
                 given = values.get(part.prefix + key)
                 if given is None:
                     continue
-                if npz_archive.are_cut_off(given.dtype, dtype) or not _is_like(given.shape, shape):
+                name = part.prefix + key
+                if not _is_like(given.shape, shape):
                     wanted = ", ".join("None" if isinstance(width, str) else str(width) for width in shape)
                     what = f"found {given.dtype}{list(given.shape)}"
-                    reasons.append(f"{where}: {part.prefix + key}: expected {dtype.name}({wanted}), {what}")
+                    reasons.append(f"{where}: {name}: expected {dtype.name}({wanted}), {what}")
+                elif loss := casts.explain_loss(given, dtype):
+                    reasons.append(f"{where}: {name}: {loss}")
                 else:
-                    feed[single.signature.inputs[key]] = given.astype(dtype)
+                    feed[single.signature.inputs[key]] = casts.cast(given, dtype, where=where)
         if reasons:
             raise UsageError(*reasons)
         return feed

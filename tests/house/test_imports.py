@@ -33,6 +33,7 @@ ALLOWED = {
     "storage": "errors",
     "process": "errors context storage",
     "model": "errors",
+    "casts": "errors model",
     "options": "errors formats context",
     "weights": "errors model context",
     "calls": "errors context process options",
@@ -52,14 +53,15 @@ ALLOWED = {
     "lower.missing_ops lower.tensor_lists",
     "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
     "keras.config read",
-    "artifacts": "errors private formats context storage model graph recurrences keras keras.config read",
+    "artifacts": "errors private formats context storage model casts graph recurrences keras keras.config "
+    "read",
     "storage.staging": "errors formats context storage options read artifacts",
-    "feeds": "errors private context storage model options weights read.tensorbundle storage.staging",
+    "feeds": "errors private context storage model casts options weights read.tensorbundle storage.staging",
     "targets": "errors private formats context model options weights report graph graph.passes recurrences "
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification": "errors private formats context model options weights reference report graph "
+    "verification": "errors private formats context model casts options weights reference report graph "
     "graph.passes recurrences plan artifacts storage.staging feeds verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
     "testing": "errors formats context model weights report keras.config artifacts verification",
@@ -69,8 +71,8 @@ ALLOWED = {
     "targets artifacts storage.staging feeds verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
     "batch": "version errors formats context storage process options report read storage.staging pipeline",
-    "benchmark": "errors private formats context storage process model options weights report feeds plan "
-    "artifacts pipeline",
+    "benchmark": "errors private formats context storage process model casts options weights report feeds "
+    "plan artifacts pipeline",
     "cli": "version errors formats context storage process model options report artifacts inspection "
     "pipeline batch benchmark",
     "__main__": "cli",

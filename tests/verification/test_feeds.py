@@ -353,7 +353,7 @@ def test_fractions_for_integers_are_refused(tmp_path: Path) -> None:
     def build() -> Any:
         return rnn(tf.one_hot(placeholder("ids", (None, None), tf.int32), INPUTS))
 
-    with pytest.raises(UsageError, match=r"ids: expected int32\(None, None\), found float64\[4, 2\]"):
+    with pytest.raises(UsageError, match=r"ids: expected int32, found 0\.5"):
         given(tmp_path, {"ids": np.full((4, 2), 0.5)}, build)
 
 
