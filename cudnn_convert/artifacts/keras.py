@@ -163,19 +163,7 @@ def _call(model: Any, given: Sequence[Any]) -> Any:
     from cudnn_convert.private import keras_private
 
     with keras_private.trace_as_on_cpu():
-        return model(pack_inputs(model, given), training=False)
-
-
-def pack_inputs(model: Any, given: Sequence[Any]) -> Any:
-    """Tensors in the order of a model's `inputs`, in the lists and dicts that it takes.
-
-    Keras 3 refuses a list for a dict whose keys are in another order than the sorted one.
-    Source: keras v3.15.0 src/models/functional.py Functional._standardize_inputs
-    """
-    import tensorflow as tf
-
-    taken = getattr(model, "input", None)  # a Sequential that no model calls has none
-    return tf.nest.pack_sequence_as(taken, given) if tf.nest.is_nested(taken) else given[0]
+        return model(keras_private.pack_inputs(model, given), training=False)
 
 
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:

@@ -8,7 +8,7 @@ their caller holds the process lock (`context.hold_process_lock`), as every libr
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -180,9 +180,14 @@ def functional_model(model: Any) -> Any:
     return getattr(model, "_functional", None) or model
 
 
-def pack_inputs(model: Any, tensors: Any) -> Any:
-    """Tensors in the structure in which a functional model of Keras 3 takes its inputs."""
-    return tf.nest.pack_sequence_as(model._inputs_struct, tensors)
+def pack_inputs(model: Any, tensors: Sequence[Any]) -> Any:
+    """Tensors in the order of a model's `inputs`, in the lists and dicts that it takes.
+
+    Keras 3 refuses a list for a dict whose keys are not in sorted order.
+    Source: keras v3.15.0 src/models/functional.py Functional._standardize_inputs.
+    """
+    taken = getattr(model, "input", None)  # a Sequential of Keras 3 has none before a model calls it
+    return tf.nest.pack_sequence_as(taken, tensors) if tf.nest.is_nested(taken) else tensors[0]
 
 
 def innermost_line(cause: BaseException) -> str:

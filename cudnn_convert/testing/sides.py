@@ -322,7 +322,7 @@ def of_model(model: Any, name: str) -> Side:
 
     Models without names go by position.
     """
-    from cudnn_convert.artifacts import keras
+    from cudnn_convert.private import keras_private
 
     known = getattr(model, "output_names", None)
     taken = tuple(tensor.name for tensor in getattr(model, "inputs", None) or ()) or None
@@ -331,7 +331,7 @@ def of_model(model: Any, name: str) -> Side:
 
     def run(feed: Feed) -> Any:
         if taken:
-            given = keras.pack_inputs(model, [feed[key] for key in taken])
+            given = keras_private.pack_inputs(model, [feed[key] for key in taken])
         else:
             given = dict(feed) if len(feed) > 1 else next(iter(feed.values()))
         answer = model(given, training=False)

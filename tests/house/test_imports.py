@@ -64,7 +64,7 @@ ALLOWED = {
     "verification": "errors private formats context model casts options weights reference report graph "
     "graph.passes recurrences plan artifacts storage.staging feeds verification.pieces",
     "weight_map": "model weights report graph plan artifacts",
-    "testing": "errors formats context model weights report keras.config artifacts verification",
+    "testing": "errors private formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
     "keras.config read read.dialects read.tensorbundle plan targets storage.staging",
     "pipeline": "version errors formats context storage model options weights report recurrences read plan "

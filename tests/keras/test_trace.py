@@ -315,6 +315,21 @@ def test_masked_steps_are_zero(tmp_path: Path, form: str) -> None:
     assert not found[1, 2:].any()
 
 
+def test_operations_between_layers_of_keras_3(tmp_path: Path) -> None:
+    """A slice, an ellipsis, an array and a tensor are objects in the config, and no layers."""
+    keras.utils.set_random_seed(12)
+    rng = np.random.default_rng(13)
+    array, constant = rng.normal(size=(2, 5)).astype(np.float32)
+    x = keras.Input((None, 4), name="x")
+    steps = keras.layers.LSTM(5, return_sequences=True)(x) * array + tf.constant(constant)
+    model = keras.Model(x, [steps[:, -1], steps[..., 2:]])
+    model.save(tmp_path / "m.keras")
+    report = cudnn_convert.convert(tmp_path / "m.keras", tmp_path / "out", format="onnx")
+    fed = rng.normal(size=(2, 6, 4)).astype(np.float32)
+    for value, expected in zip(answered(report, {"x": fed}).values(), model(fed), strict=True):
+        np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_state_becomes_an_input(tmp_path: Path) -> None:
     layer = keras.layers.GRU(4, stateful=True, return_sequences=True)
     model, path = saved(tmp_path, layer, shape=(None, 3), batch_size=2)

@@ -133,8 +133,15 @@ def inner(layer: Entry) -> Iterator[Entry]:
     yield from _objects(layer.get("inbound_nodes"))
 
 
+#: Values of JSON that have a class and a config as layers do: what a call has beside its inputs.
+#: Source: keras v3.15.0 src/saving/serialization_lib.py serialize_keras_object.
+_CONSTANTS: Final = frozenset({"__slice__", "__ellipsis__", "__numpy__", "__tensor__", "__bytes__"})
+
+
 def _objects(value: Any) -> Iterator[Entry]:
-    if is_entry(value):
+    if is_entry(value) and value["class_name"] in _CONSTANTS:
+        yield from _objects(value["config"])
+    elif is_entry(value):
         if value["class_name"] != layer_tree.TENSOR and not isinstance(name_of(value), str):
             yield value
     elif isinstance(value, Mapping):

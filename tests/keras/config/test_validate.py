@@ -76,6 +76,12 @@ def test_code_is_refused_wherever_it_stands(class_name: str) -> None:
         row(layer("Dense", "outer", activation=code)),
         row(layer("RNN", "outer", cell={"class_name": "StackedRNNCells", "config": {"cells": [code]}})),
         row({**layer("Dense", "outer"), "inbound_nodes": [[["x", 0, 0, {"mask": code}]]]}),
+        row(
+            {
+                **layer("Dense", "outer"),
+                "inbound_nodes": [{"args": [{"class_name": "__slice__", "config": {"start": code}}]}],
+            }
+        ),
         row(row(code)),
     ):
         name = "tf_op_layer_it" if class_name == "TensorFlowOpLayer" else "it"
