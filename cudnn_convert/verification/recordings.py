@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import Reason, Remedy, UsageError
 from cudnn_convert.feeds.data import Calls
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -57,9 +57,27 @@ def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> 
     left_out = {*without, *(streaming.begins if streaming else ())}
     for call in calls.feeds:
         if not keys - free <= call.keys() - left_out <= keys:
-            raise UsageError(f"{where}: expected the keys {sorted(keys - free)}, found {sorted(call)}")
+            expected = f"expected the keys {sorted(keys - free)}, found {sorted(call)}"
+            cure = _cut_to(plan, call)
+            raise UsageError(Reason(f"{where}: {expected}{f'; {cure}' if cure else ''}", cure))
     fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls.feeds)
     return [feed | begin_states(plan, feed) for feed in fed]
+
+
+def _cut_to(plan: Plan, keys: Collection[str]) -> Remedy | None:
+    """What makes `keys` the inputs where they are features of serialized tf.Examples, else None."""
+    if plan.graph is None:
+        return None
+    from cudnn_convert.graph.index import Index  # TensorFlow, which weights alone do not need
+    from cudnn_convert.graph.passes import subgraphs
+
+    features = subgraphs.features(Index(plan.graph), plan.signature.outputs.values(), stop=())
+    parsed = {feature.key: feature.tensor for feature in features if feature.key is not None}
+    tensors = {**plan.source.inputs, **parsed}
+    if not parsed or len(parsed) < len(features) or not parsed.keys() <= {*keys} <= tensors.keys():
+        return None
+    cuts = ",".join(f"{key}={tensors[key]}" for key in sorted(keys))
+    return Remedy({"inputs": (cuts,)}, "to give parsed features, cut behind their parser with")
 
 
 def begin_states(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:

@@ -425,6 +425,13 @@ NOTES: Final = (
         prepare=lambda here, _: asking_files.examples(here / "feeds.npz"),
     ),
     Advice(
+        ["verification/recordings.py: cut behind their parser"],
+        "1.15.5-estimator_examples",
+        ["--data", "{here}/feeds.npz"],
+        r"parser with (--inputs \S+)",
+        prepare=with_feeds(tokens=np.array([[1, 2], [3, 0]]), age=np.array([[0.5, -1], [2, 0.25]], "f4")),
+    ),
+    Advice(
         ["verification/compare.py: give other inputs"],
         asking_graphs.ill_conditioned,
         [],
