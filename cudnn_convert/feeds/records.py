@@ -245,7 +245,7 @@ _ROWS: Final = 1024
 def read_csv(path: Path, features: Mapping[str, Feature], *, flag: str) -> Iterator[Row]:
     """Yield the rows of a CSV file whose first line names its columns. Raises UsageError."""
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8-sig", newline="") as stream:  # Excel marks its UTF-8
             lines = csv.DictReader(stream)
             _require(f"{flag} {path}", lines.fieldnames or (), features)
             for row in lines:
@@ -319,6 +319,10 @@ def _flatten(value: Any) -> list[Any]:
 
 
 def _require(where: str, columns: Sequence[str], features: Mapping[str, Feature]) -> None:
+    """Require one column for each feature. Raises UsageError."""
+    for name in (feature.name for feature in features.values()):
+        if columns.count(name) > 1:
+            raise UsageError(f"{where}: expected one column {name}, found {columns.count(name)}")
     missing = sorted({feature.name for feature in features.values()} - {*columns})
     if missing:
         raise UsageError(f"{where}: expected the columns {', '.join(missing)}, found {', '.join(columns)}")

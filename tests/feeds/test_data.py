@@ -295,6 +295,20 @@ def test_compressed_records_are_bounded(tmp_path: Path) -> None:
         assert "record at byte 0: expected 1099511627780 bytes" in refused(liar, "x=bytes:uint8[3000]")
 
 
+def test_a_csv_of_excel_begins_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfids,n\r\n1 2,7\r\n3 4,8\r\n")
+    (feed,) = read(tmp_path / "a.csv", "ids=int32[2],n=int64[]").feeds
+    assert {key: value.tolist() for key, value in feed.items()} == {"ids": [[1, 2], [3, 4]], "n": [7, 8]}
+
+
+def test_two_columns_of_one_name_are_refused_where_one_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("ids,ids,n\n1,2,7\n")
+    assert refused(path, "ids=int32[1]") == "--data a.csv: expected one column ids, found 2"
+    (feed,) = read(path, "n=int64[]").feeds
+    assert feed["n"].tolist() == [7]
+
+
 def test_a_csv_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("x,y\n1 2,3\n4 five,6\n")
