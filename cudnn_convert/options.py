@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
@@ -182,7 +183,7 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Options from the keywords of a library call; None means not given. Raises UsageError."""
-        values = {name: value for name, value in given.items() if value is not None}
+        values = {name: _plain(name, value) for name, value in given.items() if value is not None}
         # One item may come without its list: a string is no sequence of flags.
         repeated = {name for name, kind in KINDS.items() if kind is list} & values.keys()
         values |= {name: [values[name]] for name in repeated if isinstance(values[name], str)}
@@ -268,6 +269,23 @@ _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),
     **dict.fromkeys(("width", "length_penalty", "history"), ("beam",)),
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
+}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value of a library call as Python's own: NumPy's scalars are numbers too. Raises UsageError."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    kind = KINDS[name]
+    if kind in (int, float) and (isinstance(value, bool) or not isinstance(value, _NUMBERS[kind][0])):
+        raise UsageError(f"{flag_of(name)}: expected {_NUMBERS[kind][1]}, found {value!r}")
+    return kind(value) if kind in (int, float) else value
+
+
+#: What such an option takes, and as words.
+_NUMBERS: Final[Mapping[type, tuple[type, str]]] = {
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import onnx
 import pytest
 from support.command_line import DATA, beside, contents, copied
 from support.keras_samples import keras_fixture
@@ -147,6 +148,21 @@ def test_one_item_needs_no_list(tmp_path: Path) -> None:
     assert report.outputs == {"state_h": "state_h:0"}
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    source = fixture("1.15.5-v3_batch_major").prefix
+    scalars: dict[str, Any] = {
+        **{"opset": np.int64(13), "seed": np.array(85), "forget_bias": np.float16(0.5)},
+        **{"atol": np.float32(2**-10), "rtol": np.finfo(np.float32).eps * 100, "force_convert": np.True_},
+    }
+    report = cudnn_convert.convert(source, tmp_path / "m.onnx", **scalars)
+    assert {each.version for each in onnx.load(tmp_path / "m.onnx").opset_import if not each.domain} == {13}
+    assert report.verification is not None
+    assert report.verification.seed == 85
+    assert {output.atol for output in report.verification.outputs} == {2**-10}
+    again = cudnn_convert.verify(source, tmp_path / "m.onnx", seed=np.uint8(3))
+    assert (again.passed, again.seed) == (True, 3)
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
@@ -159,6 +175,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative atol": ({"atol": -1.0}, "atol: expected a number of at least 0, found -1.0"),
     "nan rtol": ({"rtol": float("nan")}, "rtol: expected a number of at least 0, found nan"),
     "infinite atol": ({"atol": float("inf")}, "atol: expected a number of at least 0, found inf"),
+    "text for a number": ({"atol": "1e-3"}, "atol: expected a number, found '1e-3'"),
+    "yes for a number": ({"rtol": True}, "rtol: expected a number, found True"),
+    "fraction of an opset": ({"opset": np.float64(13.5)}, "opset: expected a whole number, found 13.5"),
+    "text for a seed": ({"seed": "3"}, "seed: expected a whole number, found '3'"),
 }
 
 
