@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "flags.md"
 HEAD = """# Every flag
 
 `scripts/write_flags.py` writes this page from the parsers; [The command line](cli.md) says more. In the
-library a flag is the keyword of the same name: `--forget-bias 1` is `forget_bias=1`.
+library a flag that a function takes is the keyword of the same name: `--forget-bias 1` is `forget_bias=1`.
+Only `--no-verify` is `verify=False`.
 """
 
 
