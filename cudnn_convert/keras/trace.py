@@ -35,6 +35,9 @@ _EXPORT_3: Final = "export it where it loads, and convert that"
 _CALL: Final = "model"
 #: What the state variables of a layer hold, in its order: one of a GRU or simple RNN, two of an LSTM.
 _STATES: Final = ("state_h", "state_c")
+#: Where Keras 3 has the classes of its models.
+#: Source: keras v3.15.0 src/saving/serialization_lib.py _retrieve_class_or_fn.
+_MODULES: Final = {"Functional": "keras.src.models.functional", "Sequential": "keras"}
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
@@ -291,7 +294,7 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
         reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
     if reasons:
         raise UnsupportedModelError(path, reasons)
-    known = layer_tree.map_objects(config, _without_new_arguments)
+    known = layer_tree.map_objects(_with_module(config), _without_new_arguments)
     try:
         built = keras.saving.deserialize_keras_object(
             known, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
@@ -305,6 +308,11 @@ def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched)
         reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
         raise UnsupportedModelError(path, [reason])
     return keras_private.functional_model(built)  # a Sequential model wraps it
+
+
+def _with_module(config: dict[str, Any]) -> dict[str, Any]:
+    """A model's config with the module of its class, which Keras 3 leaves out in HDF5 files."""
+    return {"module": _MODULES.get(config["class_name"]), "registered_name": None, **config}
 
 
 def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:

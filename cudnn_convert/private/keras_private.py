@@ -195,5 +195,6 @@ def innermost_line(cause: BaseException) -> str:
 
     Source: keras v3.15.0 src/saving/serialization_lib.py deserialize_keras_object.
     """
-    innermost = str(cause).rpartition("Exception encountered: ")[2].strip()
-    return (innermost.splitlines() or [""])[0] or type(cause).__name__
+    innermost = str(cause).rpartition("Exception encountered: ")[2]
+    without_config = innermost.partition("Full object config:")[0].strip()
+    return (without_config.splitlines() or [""])[0] or type(cause).__name__

@@ -13,7 +13,7 @@ Source: tf_keras v2.21.0 src/saving/saving_lib.py `_save_state`, `_save_containe
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,6 +116,10 @@ _CONTAINERS: Final = ("layers", "_layer_checkpoint_dependencies")
 #: The number of non-trainable weights at the end of a layer's list.
 _UNTRAINED: Final = {"BatchNormalization": 2, "SyncBatchNormalization": 2, "Normalization": 3}
 
+#: The projections of a MultiHeadAttention in the order of its weights.
+#: Source: keras v3.15.0 src/layers/attention/multi_head_attention.py build; tf_keras v2.21.0, the same file.
+_HEADS: Final = ("query_dense", "key_dense", "gate_dense", "value_dense", "output_dense")
+
 Named = list[tuple[str, Tensor]]
 
 
@@ -183,7 +187,12 @@ def read_weights(
 def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, Any], Any]]:
     """The layers of a model's config, each with its group or None."""
     listed = config if isinstance(config, list) else config.get("layers", [])
-    group_: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
+    below: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
+    return _pair_groups(store, below, listed)
+
+
+def _pair_groups(store: Store, group: Any, listed: Sequence[Any]) -> list[tuple[Mapping[str, Any], Any]]:
+    """The layers of a list, each with its group or None, which is named after its class."""
     used: dict[str, int] = {}
     layers = []
     for layer in listed:
@@ -191,7 +200,7 @@ def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, An
         count = used.get(name, -1) + 1
         used[name] = count
         key = f"{name}_{count}" if count else name
-        layers.append((layer, _child(store, group_, key)))
+        layers.append((layer, _child(store, group, key)))
     return layers
 
 
@@ -222,6 +231,13 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
         parts = [(part, _child(store, group, direction), f"{path}/{direction}") for direction, part in ways]
     elif isinstance(config.get("layer"), Mapping):
         parts = [(config["layer"], _child(store, group, "layer"), path)]
+    elif isinstance(cells := _cells(config), list) and "cell" in group:
+        stack = _child(store, _child(store, group, "cell"), "cells")
+        inner = _pair_groups(store, {} if stack is None else stack, cells)
+        parts = [(part, below, f"{path}/{part['config'].get('name', '')}") for part, below in inner]
+    elif kind == "MultiHeadAttention":
+        listed = [pair for name in _HEADS for pair in _head(store, group, name, path)]
+        return ([], listed) if frozen else (listed, [])
     else:
         listed = _leaf(store, group, path)
         kept = 0 if frozen else len(listed) - _UNTRAINED.get(kind, 0)
@@ -231,6 +247,18 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
         trained += more
         rest += fixed
     return ([], trained + rest) if frozen else (trained, rest)
+
+
+def _cells(config: Mapping[str, Any]) -> Any:
+    """The entries of an RNN's stacked cells; None where it has one cell."""
+    cell = config.get("cell")
+    return cell["config"].get("cells") if isinstance(cell, Mapping) and "config" in cell else None
+
+
+def _head(store: Store, group: Any, name: str, path: str) -> Named:
+    """The weights of a projection of a MultiHeadAttention; tf_keras has an underscore before its name."""
+    below = next((_child(store, group, key) for key in (name, f"_{name}") if key in group), None)
+    return [] if below is None else own(store, below, f"{path}/{name}")
 
 
 def _child(store: Store, group: Any, name: str) -> Any:

@@ -227,6 +227,11 @@ def test_what_a_layer_raised_is_found_in_what_keras_says() -> None:
     with pytest.raises(Exception, match="Exception encountered") as caught:
         keras.saving.deserialize_keras_object(config)
     assert keras_private.innermost_line(caught.value).startswith("Invalid value received for argument `rate`")
+    with pytest.raises(TypeError, match="Full object config") as caught:
+        keras.saving.deserialize_keras_object({"class_name": "Nobody", "config": {"units": 7654}})
+    line = keras_private.innermost_line(caught.value)
+    assert line.startswith("Could not locate class 'Nobody'")
+    assert "7654" not in line
     assert keras_private.innermost_line(ValueError()) == "ValueError"
 
 

@@ -141,11 +141,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "double": lambda: row(Scale(dtype="float64"), LAYERS.LSTM(3, dtype="float64"), dtype="float64"),
 }  # fmt: skip
 #: Weights lie in an archive by the place of each layer: in wrappers, in cells, beside fixed ones.
-BY_PLACE = ("time_distributed", "cells", "frozen")
+BY_PLACE = ("time_distributed", "cells", "frozen", "stacked_cells", "attention")
 #: What others show too, at less cost: a part of `behind` is compared below.
 AS_OTHERS = ("nested", "behind", "each_step_an_lstm")
-#: What tf_keras's archives do not tell the order of, and the reader refuses.
-H5_ALONE = ("stacked_cells", "attention")
 
 
 def is_first(name: str, form: str) -> bool:
@@ -185,12 +183,7 @@ def compared(made: Any, path: Path, **options: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [
-        pytest.param(name, form, marks=tier(first=is_first(name, form)))
-        for name in MODELS
-        for form in READERS
-        if form == "h5" or name not in H5_ALONE
-    ],
+    [pytest.param(name, form, marks=tier(first=is_first(name, form))) for name in MODELS for form in READERS],
 )
 def test_keras_3_answers_as_tf_keras(tmp_path: Path, name: str, form: str) -> None:
     made = randomized(MODELS[name])

@@ -330,6 +330,22 @@ def test_operations_between_layers_of_keras_3(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["m.keras", "m.h5"])
+def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None:
+    """Keys have the shapes of queries; in HDF5 files Keras 3 leaves out where a model's class is."""
+    layers, rng = keras.layers, np.random.default_rng(15)
+    x = keras.Input((6, 4), name="x")
+    steps = layers.LSTM(4, return_sequences=True)(x)
+    cells = layers.RNN([layers.LSTMCell(3), layers.GRUCell(5)], return_sequences=True)(steps)
+    model = keras.Model(x, [layers.MultiHeadAttention(2, 3)(steps, x), cells])
+    model.set_weights([rng.normal(0, 0.6, weight.shape) for weight in model.weights])
+    model.save(tmp_path / name)
+    report = cudnn_convert.convert(tmp_path / name, tmp_path / "out", format="onnx", allow_plain=True)
+    fed = rng.normal(size=(2, 6, 4)).astype(np.float32)
+    for value, expected in zip(answered(report, {"x": fed}).values(), model(fed), strict=True):
+        np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
 def test_state_becomes_an_input(tmp_path: Path) -> None:
     layer = keras.layers.GRU(4, stateful=True, return_sequences=True)
     model, path = saved(tmp_path, layer, shape=(None, 3), batch_size=2)
