@@ -376,12 +376,15 @@ def _scale(entry: Entry) -> Mode | None:
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
     """List the trained and the other variables of a layer, in Keras 2's order.
 
-    Inside a model that is the order of the config, which Keras 3 may have changed.
+    Inside a model that is the order of the config, which Keras 3 may have changed. A frozen layer trains
+    none of the layers in it, whatever their configs say.
     """
     inner = [_order_variables(part, below) for part, below in _parts(layer, entry)]
     if inner:
         trained, rest = ([pair for pairs in each for pair in pairs] for each in zip(*inner, strict=True))
-        return trained, rest
+        config = entry["config"]
+        frozen = isinstance(config, Mapping) and config.get("trainable") is False
+        return ([], [*trained, *rest]) if frozen else (trained, rest)
     mode, kinds = _scale(entry), (layer.trainable_weights, layer.non_trainable_weights)
     trained, rest = ([(weight, mode) for weight in weights] for weights in kinds)
     return trained, rest

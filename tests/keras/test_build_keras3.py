@@ -113,6 +113,17 @@ def attention() -> Any:
     return tf_keras.Model(x, LAYERS.AdditiveAttention(name="add")([heads, x]))
 
 
+def frozen_inside() -> Any:
+    """A frozen wrapper in a nested model, before a normalisation that is trained."""
+    given = LAYERS.Input((None, 5))
+    both = LAYERS.Bidirectional(LAYERS.LSTM(3, return_sequences=True), name="both")(given)
+    normal = LAYERS.BatchNormalization(name="normal")(both)
+    inner = tf_keras.Model(given, normal, name="inner")
+    inner.get_layer("both").trainable = False
+    x = LAYERS.Input((None, 5), name="x")
+    return tf_keras.Model(x, LAYERS.Dense(2, name="y")(inner(x)))
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "behind_each_other": lambda: row(
         Scale(1.5, name="a"), LAYERS.LSTM(4, return_sequences=True), Scale(0.5, name="b"),
@@ -121,6 +132,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "nested": nested,
     "behind": behind,
     "attention": attention,
+    "frozen_inside": frozen_inside,
     "time_distributed": lambda: row(LAYERS.TimeDistributed(Scale(1.5)), LAYERS.Bidirectional(LAYERS.LSTM(4))),
     "each_step_an_lstm": lambda: row(Scale(), LAYERS.TimeDistributed(LAYERS.LSTM(4)), shape=(6, 4, 5)),
     "cells": lambda: row(
