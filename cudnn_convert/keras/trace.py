@@ -11,7 +11,7 @@ TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +23,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, cpu_layers
-from cudnn_convert.keras.config import classes, layer_tree, validate, values
+from cudnn_convert.keras.config import classes, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.recurrences import saved_functions
@@ -105,7 +105,11 @@ def _trace(model: Model, described: Architecture, vouched: classes.Vouched) -> M
         expected = "expected a call with outputs of other layers, found one without inputs"
         reason = f"layer {lost[0]}: {expected}; {_EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
-    with tf.Graph().as_default() as graph, keras_private.build_for_inference():
+    with (
+        tf.Graph().as_default() as graph,
+        keras_private.build_for_inference(),
+        _arithmetic(described.keras_version),
+    ):
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
         variables = _variables(model.path, built, _weights(model.path, described))
@@ -142,6 +146,13 @@ def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -
         actual = f"one it refuses: {first_line(failure)}; {_EXPORT}"
     reason = f"config: expected a model that tf_keras can build, found {actual}"
     raise UnsupportedModelError(path, [reason]) from failure
+
+
+def _arithmetic(keras_version: str) -> AbstractContextManager[None]:
+    """The context in which layers compute as those of the writer's Keras do."""
+    if not versions.is_keras_team(keras_version):
+        return nullcontext()
+    return keras_private.compute_as_keras_team(first_state=versions.masks_with_states(keras_version))
 
 
 @contextmanager

@@ -52,6 +52,54 @@ def build_for_inference() -> Iterator[None]:
 
 
 @contextmanager
+def compute_as_keras_team(*, first_state: bool) -> Iterator[None]:
+    """Build layers of tf_keras that compute as those of keras-team's Keras 2, within the context.
+
+    It resizes images from their corners, not from pixel centres. At a masked step it repeats what came
+    before, also inside a Bidirectional, where TensorFlow's Keras gives zeros; with `first_state` that is the
+    first state, which an initial state may begin, else the output, which begins with zeros. TimeDistributed
+    has no mask.
+    Source: keras v2.2.4 and v2.3.1 backend/tensorflow_backend.py `rnn`, `resize_images`, layers/wrappers.py;
+    tf_keras v2.21.0 src/backend.py, src/layers/rnn/bidirectional.py, time_distributed.py.
+    """
+    from tf_keras.src import backend
+
+    steps, resize = backend.rnn, backend.resize_images
+
+    def run_steps(step: Any, inputs: Any, initial_states: Any, **named: Any) -> Any:
+        mask = named.pop("mask", None) if initial_states else None
+        named = {**named, "zero_output_for_mask": False}
+        if mask is None or named.get("unroll") or not first_state:
+            return steps(step, inputs, initial_states, **{**named, "mask": mask})
+
+        kept_steps = tf.expand_dims(tf.cast(mask, tf.bool), -1)
+
+        def step_or_repeat(given: Any, states: Any) -> Any:
+            current, kept = given
+            output, new_states = step(current, states)
+            old_states = states[: len(new_states)]
+            new_states = tf.nest.map_structure(lambda *pair: tf.where(kept, *pair), new_states, [*old_states])
+            return tf.where(kept, output, tf.nest.flatten(states)[0]), new_states
+
+        return steps(step_or_repeat, (inputs, kept_steps), initial_states, **named)
+
+    def resize_images(
+        images: Any, rows: int, columns: int, data_format: str, interpolation: str = "nearest"
+    ) -> Any:
+        if interpolation != "bilinear":
+            return resize(images, rows, columns, data_format, interpolation=interpolation)
+        channels_first = data_format == "channels_first"
+        last = tf.transpose(images, [0, 2, 3, 1]) if channels_first else images
+        known = last.shape[1:3]
+        size = tf.constant(known.as_list()) if known.is_fully_defined() else tf.shape(last)[1:3]
+        resized = tf.compat.v1.image.resize_bilinear(last, size * [rows, columns])
+        return tf.transpose(resized, [0, 3, 1, 2]) if channels_first else resized
+
+    with _replace(backend, "rnn", run_steps), _replace(backend, "resize_images", resize_images):
+        yield
+
+
+@contextmanager
 def load_code(*, allowed: bool) -> Iterator[None]:
     """Let tf_keras run the code of Lambdas that it builds within the context, or refuse it."""
     from tf_keras.src.saving import serialization_lib

@@ -122,6 +122,15 @@ def test_tf_keras_builds_for_inference_with_loops_of_tensorflow_1() -> None:
     assert tf.compat.v1.control_flow_v2_enabled()
 
 
+def test_layers_of_tf_keras_compute_as_those_of_keras_team() -> None:
+    from tf_keras.src import backend
+
+    kept = backend.rnn, backend.resize_images
+    with keras_private.compute_as_keras_team(first_state=True):
+        assert backend.rnn is not kept[0] and backend.resize_images is not kept[1]
+    assert (backend.rnn, backend.resize_images) == kept
+
+
 def test_an_op_of_a_number_and_a_tensor_is_part_of_a_model_of_tf_keras() -> None:
     """TFOpLambda, as tf_keras writes `1.0 - y` of a layer's result."""
     config = {"name": "op", "function": "math.subtract"}

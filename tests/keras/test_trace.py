@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,92 @@ def test_what_an_old_config_leaves_out_has_its_old_meaning() -> None:
     x = np.random.default_rng(1).standard_normal((2, 4, 5)).astype(np.float32)
     (found,) = answers(trace.trace_model(source), g_input=x)
     np.testing.assert_allclose(found, old_gru(x, kernel, recurrent, bias[0]), atol=1e-6)
+
+
+def written_by(keras_version: str, source: Model) -> Model:
+    assert source.architecture is not None
+    return replace(source, architecture=replace(source.architecture, keras_version=keras_version))
+
+
+def simple_rnn(x: Array, kept: Array, h: Array, weights: list[Array], first: Array | None) -> Array:
+    """The outputs of a masked SimpleRNN; a masked step repeats what came before, `first` at the beginning.
+
+    Source: keras 2.2.4 backend/tensorflow_backend.py `rnn`, the state (`first` is None); tf_keras 2.21.0
+    src/backend.py, the output.
+    """
+    kernel, recurrent, bias = weights
+    steps, before = [], h if first is None else first
+    for step in range(x.shape[1]):
+        moved = np.tanh(x[:, step] @ kernel + h @ recurrent + bias)
+        alive = kept[:, step, None]
+        h, before = np.where(alive, moved, h), np.where(alive, moved, before)
+        steps.append(before)
+    return np.stack(steps, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "unroll"),
+    [
+        *product(["2.1.6", "2.2.4", "2.3.1"], [False, True]),
+        ("2.2.4-tf", False),  # unrolled, it takes the zeros of a row that runs backward from the wrong end
+        ("2.13.0", False),
+    ],
+)
+def test_masked_steps_are_those_of_the_writers_keras(version: str, unroll: bool) -> None:
+    """Alone with an initial state, and in both directions, where TensorFlow's Keras gives zeros."""
+
+    def build() -> Any:
+        x, state = tf_keras.Input((5, 3), name="x"), tf_keras.Input((2,), name="s")
+        masked = LAYERS.Masking(0.0)(x)
+        alone = LAYERS.SimpleRNN(2, return_sequences=True, unroll=unroll, name="alone")
+        inner = LAYERS.SimpleRNN(2, return_sequences=True, unroll=unroll)
+        both = LAYERS.Bidirectional(inner, name="both")(masked)
+        return tf_keras.Model([x, state], [alone(masked, initial_state=state), both])
+
+    source = written_by(version, model(build))
+    rng = np.random.default_rng(5)
+    x, state = rng.standard_normal((3, 5, 3)), rng.standard_normal((3, 2))
+    kept = np.array([[0, 0, 1, 1, 1], [1, 1, 0, 1, 0], [0, 1, 0, 0, 0]], bool)
+    x[~kept] = 0
+    alone, both = answers(trace.trace_model(source), x=x, s=state)
+    assert source.architecture is not None
+    weights = {
+        key: [value.read() for _, value in listed] for key, listed in source.architecture.weights.items()
+    }
+    zeros, is_state = np.zeros((3, 2)), version in ("2.1.6", "2.2.4") and not unroll
+    expected = simple_rnn(x, kept, state, weights["alone"], None if is_state else zeros)
+    np.testing.assert_allclose(alone, expected, atol=1e-6)
+    forward = simple_rnn(x, kept, zeros, weights["both"][:3], zeros)
+    backward = simple_rnn(x[:, ::-1], kept[:, ::-1], zeros, weights["both"][3:], zeros)[:, ::-1]
+    expected = np.concatenate([forward, backward], 2)
+    if version in ("2.2.4-tf", "2.13.0"):
+        expected = np.where(kept[:, :, None], expected, 0)
+    np.testing.assert_allclose(both, expected, atol=1e-6)
+
+
+def resized(images: Array, factor: int, axis: int, *, from_corners: bool) -> Array:
+    """An axis made longer; tensorflow v2.21.0 core/util/image_resizer_state.h, resize_bilinear_op.cc."""
+    wanted = np.arange(images.shape[axis] * factor)
+    at = wanted / factor if from_corners else np.maximum((wanted + 0.5) / factor - 0.5, 0)
+    low = np.floor(at).astype(int)
+    share = (at - low).reshape([-1 if k == axis else 1 for k in range(images.ndim)])
+    high = np.minimum(low + 1, images.shape[axis] - 1)
+    return images.take(low, axis) * (1 - share) + images.take(high, axis) * share
+
+
+@pytest.mark.parametrize("form", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("version", ["2.2.4", "2.3.1", "2.2.4-tf"])
+def test_images_are_resized_as_in_the_writers_keras(version: str, form: str) -> None:
+    def build() -> Any:
+        options = {"data_format": form, "interpolation": "bilinear"}
+        return tf_keras.Sequential([LAYERS.UpSampling2D((2, 3), input_shape=(4, 5, 6), **options, name="u")])
+
+    x = np.random.default_rng(6).standard_normal((2, 4, 5, 6)).astype(np.float32)
+    (found,) = answers(trace.trace_model(written_by(version, model(build))), u_input=x)
+    rows, from_corners = 1 if form == "channels_last" else 2, not version.endswith("-tf")
+    expected = resized(x, 2, rows, from_corners=from_corners)
+    expected = resized(expected, 3, rows + 1, from_corners=from_corners)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_inference_has_no_dropout_and_the_moving_averages() -> None:

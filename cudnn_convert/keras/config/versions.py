@@ -43,6 +43,15 @@ def is_keras_team(keras_version: str) -> bool:
     return written is not None and (2,) <= written < (2, 4) and not keras_version.endswith("-tf")
 
 
+def masks_with_states(keras_version: str) -> bool:
+    """Whether a masked step's output is the first state in the Keras of a file, not the last output.
+
+    keras-team's Keras 2.3 leaves the steps to TensorFlow (keras v2.3.1 backend/tensorflow_backend.py `rnn`).
+    """
+    written = _numbers(keras_version)
+    return written is not None and is_keras_team(keras_version) and written < (2, 3)
+
+
 def _numbers(keras_version: str) -> tuple[int, ...] | None:
     """The numbers that a version begins with."""
     start = re.match(r"\d+(\.\d+)+", keras_version)
