@@ -1,13 +1,14 @@
 """The command line: subcommands, and what runs them.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
-differ, 4 the environment, 130 interrupted, 70 a bug of ours.
+differ, 4 the environment, 130 interrupted, 141 the reader of stdout has gone, 70 a bug of ours.
 
 * parser       : From words to options: the parser of every command, its help, and completion in a shell.
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
 * batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
 * benchmark    : The subcommand `benchmark`: its flags, its table, its report.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
+* streams      : Stdout and stderr of a command: closed by a reader, cut off by a full disk, or not there.
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from cudnn_convert import process
-from cudnn_convert.cli import child_process, commands
+from cudnn_convert.cli import child_process, commands, streams
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
 from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
@@ -49,6 +50,7 @@ def run() -> None:
     Native code writes past Python, and absl prints before it reads any setting.
     """
     _take_utf8()
+    streams.open_streams()
     if COMPLETING in os.environ:  # a shell asks: the parser of the typed line answers and exits
         main(words_to_complete(SUBCOMMANDS))
     if sys.argv[1:2] != ["record"]:  # which runs the original where it was trained
@@ -91,7 +93,8 @@ def _native_stderr() -> IO[bytes] | None:
     except (OSError, AttributeError):
         return None
     os.dup2(file.fileno(), 2)
-    sys.stderr = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
+    own = os.fdopen(real, "w", buffering=1, encoding=encoding, errors="backslashreplace")
+    sys.stderr = streams.wrap_stderr(own)
     faulthandler.enable(file if child_process.can_fork() else sys.stderr)
     return file
 
@@ -140,10 +143,13 @@ def _run_conversion(words: Sequence[str], within: Within) -> int:
 def _exit_code(work: Callable[[], int]) -> int:
     """The exit code of `work`, its errors in words."""
     try:
-        return work()
+        try:
+            return work()
+        finally:
+            print(end="", flush=True)  # what is still to be written may not be writable
     except KeyboardInterrupt:
         return process.INTERRUPTED
-    except SystemExit as stop:  # argparse, after --help and --version
+    except SystemExit as stop:  # argparse, after --help and --version; `streams`
         return int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
         # Native code makes an error of its own of an interruption.

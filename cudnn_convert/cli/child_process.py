@@ -96,10 +96,7 @@ def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, s
         process.use_scratch(scratch)
         context.mark_with(shared.mark)
         code = work()
-        sys.stdout.flush()
         sys.stderr.flush()
-    except BrokenPipeError:
-        pass
     except KeyboardInterrupt:
         code = INTERRUPTED
     finally:
