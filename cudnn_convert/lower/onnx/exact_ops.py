@@ -42,6 +42,8 @@ _WIDER: Final = {
     **dict.fromkeys((TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8, TensorProto.UINT16), _INT32),
     TensorProto.UINT32: _INT64,
 }
+#: The types that a loop may count in.
+_COUNTS: Final = frozenset({_INT32, _INT64})
 #: The largest index, which stands for the end of an axis.
 _END: Final = np.iinfo(np.int64).max
 
@@ -177,9 +179,16 @@ def modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def compare(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Compare numbers in their own type."""
+    """Compare numbers in their own type, integers in one that holds both.
+
+    In loops tf2onnx has counters of 64 bits where the graph says 32 (tf2onnx v1.17.0
+    tf2onnx/onnx_opset/controlflow.py While).
+    """
     op, ops = node.type, _Replacement(graph, node)
-    ops.finish(ops.order(op, ops.widen()))
+    pair = ops.widen()
+    if ops.dtypes[0] in _COUNTS:
+        pair = [ops("Cast", [name], to=_INT64) for name in pair]
+    ops.finish(ops.order(op, pair))
 
 
 def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
