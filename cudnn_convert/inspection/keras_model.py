@@ -14,7 +14,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
 from cudnn_convert.keras import cpu_layers, translate
-from cudnn_convert.keras.config import classes, layer_tree, validate, values
+from cudnn_convert.keras.config import classes, layer_tree, validate, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
@@ -217,12 +217,15 @@ def _ends(listed: Any) -> list[str]:
 def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """The default format for a Keras model.
 
-    `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers, which both would
-    read wrongly.
+    `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers and keras-team's
+    bilinear ones, which both would read wrongly.
     """
     configs = [entry["config"] for _, entry in layer_tree.walk(model.config)]
-    if any(isinstance(config, Mapping) and config.get("time_major") for config in configs):
-        return "savedmodel"
+    keras_team = versions.is_keras_team(model.keras_version)
+    for config in configs:
+        settings = config if isinstance(config, Mapping) else {}
+        if settings.get("time_major") or (keras_team and settings.get("interpolation") == "bilinear"):
+            return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)
     except UnsupportedModelError:

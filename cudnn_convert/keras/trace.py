@@ -54,13 +54,15 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Mod
     refused = validate.refusals(model.architecture, vouched)
     if refused:
         raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
-    return _trace(model, model.architecture, vouched)
+    traced, _ = _trace(model, model.architecture, vouched)
+    return traced
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
     """Trace the part before the first layer that may not be built; notes say so.
 
-    Without such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
+    A layer that later versions of Keras compute otherwise is refused, or noted where the proof tells. Without
+    such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
     `trace_model` does.
     """
     assert model.architecture is not None
@@ -77,8 +79,16 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.architecture)
-    notes = validate.notes(model.architecture, vouched)
-    return replace(_trace(model, part, vouched), notes=(*model.notes, *notes))
+    traced, others = _trace(model, part, vouched)
+    notes = [*validate.notes(model.architecture, vouched)]
+    if begun := [scope for scope, is_begun in others.items() if is_begun]:
+        actual = f"found one, which Keras {version} gives out for padding before a row, and later ones do not"
+        message = f"expected no initial state where steps are masked, {actual}; write --format savedmodel"
+        raise UnsupportedModelError(model.path, [f"layer {scope}: {message}" for scope in begun])
+    if others:
+        repeats = f"Keras {version} repeats at masked steps what came before, and later ones give zeros"
+        notes.append(f"{', '.join(others)}: {repeats}")
+    return replace(traced, notes=(*model.notes, *notes))
 
 
 def _inputs_alone(model: Model, described: Architecture) -> Model:
@@ -99,7 +109,10 @@ def _inputs_alone(model: Model, described: Architecture) -> Model:
     return replace(model, graph=graph.as_graph_def(), signatures={SERVING: signature}, notes=notes)
 
 
-def _trace(model: Model, described: Architecture, vouched: classes.Vouched) -> Model:
+def _trace(
+    model: Model, described: Architecture, vouched: classes.Vouched
+) -> tuple[Model, Mapping[str, bool]]:
+    """The traced model, and what `keras_private.compute_as_keras_team` tells of its masked layers."""
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected a call with outputs of other layers, found one without inputs"
@@ -108,7 +121,7 @@ def _trace(model: Model, described: Architecture, vouched: classes.Vouched) -> M
     with (
         tf.Graph().as_default() as graph,
         keras_private.build_for_inference(),
-        _arithmetic(described.keras_version),
+        _arithmetic(described.keras_version) as others,
     ):
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
@@ -117,7 +130,8 @@ def _trace(model: Model, described: Architecture, vouched: classes.Vouched) -> M
         variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in states.values()}
     named = {old: name for old, (name, _, _) in states.items()}
     renamed = rename_state_variables(graph.as_graph_def(), named)
-    return replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
+    traced = replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
+    return traced, others
 
 
 def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
@@ -148,10 +162,10 @@ def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -
     raise UnsupportedModelError(path, [reason]) from failure
 
 
-def _arithmetic(keras_version: str) -> AbstractContextManager[None]:
+def _arithmetic(keras_version: str) -> AbstractContextManager[Mapping[str, bool]]:
     """The context in which layers compute as those of the writer's Keras do."""
     if not versions.is_keras_team(keras_version):
-        return nullcontext()
+        return nullcontext({})
     return keras_private.compute_as_keras_team(first_state=versions.masks_with_states(keras_version))
 
 

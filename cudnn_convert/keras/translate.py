@@ -81,6 +81,8 @@ class Log:
 
     vouched: Collection[str] = ()
     to_come: Collection[str] = ()
+    #: Whether keras-team's Keras 2 wrote the model.
+    keras_team: bool = False
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
@@ -108,6 +110,11 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
         changed["negative_slope"] = changed.pop("alpha")
+    if kind == "UpSampling2D" and config.get("interpolation") == "bilinear" and log.keras_team:
+        actual = "found bilinear, from corners in this file's Keras and from pixel centres in Keras 3"
+        log.reasons.append(
+            f"layer {path}: expected interpolation=nearest, {actual}; write --format savedmodel"
+        )
     if kind == "BatchNormalization" and isinstance(changed.get("axis"), list) and len(changed["axis"]) == 1:
         (changed["axis"],) = changed["axis"]
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
@@ -280,7 +287,8 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    log = Log(vouched, versions.names_to_come(model.keras_version))
+    version = model.keras_version
+    log = Log(vouched, versions.names_to_come(version), keras_team=versions.is_keras_team(version))
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)

@@ -10,9 +10,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
+
+#: The ops of an initial state that nobody gives (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
+_ZEROS: Final = frozenset({"Fill", "Const"})
 
 
 @contextmanager
@@ -52,24 +55,29 @@ def build_for_inference() -> Iterator[None]:
 
 
 @contextmanager
-def compute_as_keras_team(*, first_state: bool) -> Iterator[None]:
+def compute_as_keras_team(*, first_state: bool) -> Iterator[dict[str, bool]]:
     """Build layers of tf_keras that compute as those of keras-team's Keras 2, within the context.
 
     It resizes images from their corners, not from pixel centres. At a masked step it repeats what came
     before, also inside a Bidirectional, where TensorFlow's Keras gives zeros; with `first_state` that is the
     first state, which an initial state may begin, else the output, which begins with zeros. TimeDistributed
-    has no mask.
+    has no mask. The dict gets the scopes of masked layers that tf_keras computes otherwise, and whether for
+    an initial state.
     Source: keras v2.2.4 and v2.3.1 backend/tensorflow_backend.py `rnn`, `resize_images`, layers/wrappers.py;
     tf_keras v2.21.0 src/backend.py, src/layers/rnn/bidirectional.py, time_distributed.py.
     """
     from tf_keras.src import backend
 
-    steps, resize = backend.rnn, backend.resize_images
+    steps, resize, others = backend.rnn, backend.resize_images, dict[str, bool]()
 
     def run_steps(step: Any, inputs: Any, initial_states: Any, **named: Any) -> Any:
         mask = named.pop("mask", None) if initial_states else None
+        repeats_state = first_state and not named.get("unroll")
+        given = [state for state in tf.nest.flatten(initial_states) if state.op.type not in _ZEROS]
+        if mask is not None and (named.get("zero_output_for_mask") or (repeats_state and given)):
+            others[tf.compat.v1.get_default_graph().get_name_scope()] = bool(repeats_state and given)
         named = {**named, "zero_output_for_mask": False}
-        if mask is None or named.get("unroll") or not first_state:
+        if mask is None or not repeats_state:
             return steps(step, inputs, initial_states, **{**named, "mask": mask})
 
         kept_steps = tf.expand_dims(tf.cast(mask, tf.bool), -1)
@@ -96,7 +104,7 @@ def compute_as_keras_team(*, first_state: bool) -> Iterator[None]:
         return tf.transpose(resized, [0, 3, 1, 2]) if channels_first else resized
 
     with _replace(backend, "rnn", run_steps), _replace(backend, "resize_images", resize_images):
-        yield
+        yield others
 
 
 @contextmanager

@@ -162,6 +162,40 @@ def test_masked_steps_are_those_of_the_writers_keras(version: str, unroll: bool)
     np.testing.assert_allclose(both, expected, atol=1e-6)
 
 
+def test_what_later_versions_mask_otherwise_is_noted_for_formats_of_layers() -> None:
+    def build() -> Any:
+        inner = LAYERS.LSTM(2, return_sequences=True)
+        return tf_keras.Sequential(
+            [
+                LAYERS.Masking(0.0, input_shape=(5, 3)),
+                LAYERS.Bidirectional(inner, name="both"),
+                LAYERS.LSTM(2),
+            ]
+        )
+
+    (note,) = trace.trace_part(written_by("2.2.4", model(build))).notes
+    repeats = "Keras 2.2.4 repeats at masked steps what came before, and later ones give zeros"
+    assert note.startswith("both/forward_") and note.endswith(f": {repeats}")
+    assert trace.trace_part(written_by("2.2.4-tf", model(build))).notes == ()
+
+
+@pytest.mark.parametrize(("version", "mask"), [("2.2.4", 0.0), ("2.3.1", 0.0), ("2.2.4", None)])
+def test_a_masked_initial_state_is_refused_for_formats_of_layers(version: str, mask: float | None) -> None:
+    def build() -> Any:
+        x, state = tf_keras.Input((5, 3), name="x"), tf_keras.Input((2,), name="s")
+        inner = x if mask is None else LAYERS.Masking(mask)(x)
+        return tf_keras.Model([x, state], LAYERS.GRU(2, name="dec")(inner, initial_state=state))
+
+    source = written_by(version, model(build))
+    if (version, mask) == ("2.2.4", 0.0):
+        with pytest.raises(
+            UnsupportedModelError, match="layer dec: expected no initial state where steps are"
+        ):
+            trace.trace_part(source)
+    else:
+        assert trace.trace_part(source).notes == ()
+
+
 def resized(images: Array, factor: int, axis: int, *, from_corners: bool) -> Array:
     """An axis made longer; tensorflow v2.21.0 core/util/image_resizer_state.h, resize_bilinear_op.cc."""
     wanted = np.arange(images.shape[axis] * factor)

@@ -10,7 +10,9 @@ import pytest
 from support.keras_files import entry, model, sequential
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.inspection import keras_model
 from cudnn_convert.keras import build_keras3, translate
+from cudnn_convert.keras.config import classes
 from cudnn_convert.keras.translate import Log
 from cudnn_convert.model import Architecture, Mode
 from cudnn_convert.weights import layouts
@@ -135,6 +137,20 @@ def test_what_keras_got_later_stays_a_name() -> None:
     assert norm["config"]["eps"] == 0.1
     assert dense["config"]["activation"]["registered_name"] == "swish"
     assert found.functions == ("swish",)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("2.2.4", False), ("2.3.1", False), ("2.2.4-tf", True)])
+def test_keras_team_resizes_images_otherwise(version: str, fits: bool) -> None:
+    up = entry("UpSampling2D", "up", size=[2, 2], interpolation="bilinear", batch_input_shape=[None, 4, 4, 1])
+    source = model(sequential(up), {}, keras_version=version)
+    assert keras_model.fitting(HERE, source, classes.NOTHING) == ("keras" if fits else "savedmodel")
+    if fits:
+        translate.modern(HERE, source)
+    else:
+        with pytest.raises(
+            UnsupportedModelError, match="layer up: expected interpolation=nearest, found bili"
+        ):
+            translate.modern(HERE, source)
 
 
 def test_a_model_without_a_shape_says_what_to_do() -> None:

@@ -39,6 +39,21 @@ WRITTEN: Final = (
         _KERAS,
         _H5,
     ),
+    Advice(
+        ["keras/translate.py: expected interpolation=nearest"],
+        asking.behind(
+            entry("Reshape", "image", target_shape=[asking.STEPS, asking.UNITS, 1]),
+            entry("UpSampling2D", "up", size=[2, 2], interpolation="bilinear"),
+        ),
+        _KERAS,
+        r"write (--format savedmodel)",
+    ),
+    Advice(
+        ["keras/trace.py: expected no initial state where steps are masked"],
+        asking.masked_decoder,
+        ["--format", "h5"],
+        r"write (--format savedmodel)",
+    ),
     Advice(["keras/translate.py: {}: {}; write"], asking.behind(entry("Lambda", "code")), _KERAS, _H5),
     Advice(["keras/translate.py: build the model"], asking.without_shape, _ALONE, r"or write (--format h5)"),
     Advice(["keras/translate.py: Keras 3 has no such layer"], "tf.keras-1.15.5-time_major", _KERAS, _H5),

@@ -97,6 +97,32 @@ def with_code(folder: Path) -> Path:
     return behind(entry("Lambda", "code", function=[code, None, None], **_LAMBDA))(folder)
 
 
+def masked_decoder(folder: Path) -> Path:
+    """A masked LSTM that begins with the states of a CuDNNLSTM, by Keras 2.2.4."""
+
+    def called(layer: dict[str, Any], *tensors: list[Any]) -> dict[str, Any]:
+        name = layer["config"]["name"]
+        return {
+            **layer,
+            "name": name,
+            "inbound_nodes": [[[*tensor, {}] for tensor in tensors]] if tensors else [],
+        }
+
+    shape, units = [None, STEPS, INPUTS], {"units": UNITS, "return_sequences": True}
+    layers = [
+        called(entry("InputLayer", "source", batch_input_shape=shape, dtype="float32")),
+        called(entry("InputLayer", "target", batch_input_shape=shape, dtype="float32")),
+        called(entry("CuDNNLSTM", "rnn", return_state=True, **units), ["source", 0, 0]),
+        called(entry("Masking", "mask", mask_value=0.0), ["target", 0, 0]),
+        called(entry("LSTM", "dec", **units), ["mask", 0, 0], ["rnn", 0, 1], ["rnn", 0, 2]),
+    ]
+    ends = {"input_layers": [["source", 0, 0], ["target", 0, 0]], "output_layers": [["dec", 0, 0]]}
+    config = {"class_name": "Model", "config": {"name": "model", "layers": layers, **ends}}
+    decoder = values((INPUTS, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,))
+    weights = {"rnn": cudnn(np.random.default_rng(8), 4, UNITS, INPUTS), "dec": decoder}
+    return whole(folder / "model.h5", config, weights)
+
+
 def plain(folder: Path) -> Path:
     """No layer of it is cuDNN's."""
     first = entry(
