@@ -121,7 +121,11 @@ def scratch_folder() -> Iterator[Path]:
 
     First those go that runs left which were killed before they could remove theirs. Raises WriteError.
     """
-    common = Path(tempfile.gettempdir(), _SCRATCH)
+    try:
+        common = Path(tempfile.gettempdir(), _SCRATCH)
+    except OSError as cause:
+        expected = "expected a folder for temporary files that can be written, found none"
+        raise WriteError("TMPDIR", f"{expected}; set TMPDIR to one") from cause
     with ExitStack() as stack:
         try:
             for left in storage.stale_folders(common):

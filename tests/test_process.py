@@ -14,7 +14,7 @@ import pytest
 from support.samples import ROOT
 
 from cudnn_convert import cli, process
-from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError, name_access
+from cudnn_convert.errors import AccessError, CudnnConvertError, ReadError, WriteError, name_access
 
 # Products of a small source take one thread, unless the user says otherwise: said before NumPy is there.
 
@@ -91,6 +91,18 @@ def test_numpy_is_not_there_before(tmp_path: Path) -> None:
     call = [sys.executable, "-c", program, str(tmp_path / "model.pb"), str(tmp_path / "out")]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False 1\n"
+
+
+def test_without_a_folder_for_temporary_files_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", find)
+    expected = "expected a folder for temporary files that can be written, found none"
+    with pytest.raises(WriteError) as caught, process.scratch_folder():
+        pass
+    assert str(caught.value) == f"TMPDIR: {expected}; set TMPDIR to one"
+    assert caught.value.exit_code == 4
 
 
 # A pool of processes: a map in order, and a line where native code ends one.

@@ -9,7 +9,9 @@ together, so every size that is not fixed is the same: batch and time then agree
 may be ids of a small table, or lengths.
 """
 
+import errno
 import json
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from cudnn_convert.errors import (
     ReadError,
     UnsupportedModelError,
     UsageError,
+    WriteError,
     first_line,
     name_access,
 )
@@ -169,7 +172,7 @@ class Opened:
                 with context.on(self.path):
                     answered = runner(fed)
             except Exception as cause:
-                raise _read_error(self.path, f"one that {self.form}'s runtime can run", cause) from cause
+                raise _refusal(self.path, f"one that {self.form}'s runtime can run", cause) from cause
             answers |= {part.prefix + key: value for key, value in answered.items()}
         return answers
 
@@ -216,7 +219,7 @@ def read_arrays(form: str, artifact: Path) -> dict[str, Array]:
     except CudnnConvertError:
         raise
     except Exception as cause:  # each format's library has exceptions of its own
-        raise _read_error(artifact, f"weights as {form} has them", cause) from cause
+        raise _refusal(artifact, f"weights as {form} has them", cause) from cause
     return arrays
 
 
@@ -227,18 +230,29 @@ def files_of(path: Path, suffix: str) -> list[tuple[str, Path]]:
     return [(f"{file.name}: ", file) for file in sorted(path.glob(f"*{suffix}"))]
 
 
+#: What the system says of a disk without space.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
 @contextmanager
 def _loading(form: str, path: Path) -> Iterator[None]:
-    """In this context what a runtime raises becomes a ReadError."""
+    """In this context what a runtime raises becomes a ReadError, or WriteError for its temporary files."""
     try:
         yield
     except CudnnConvertError:  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
-        raise _read_error(path, f"one that loads as {form}", cause) from cause
+        raise _refusal(path, f"one that loads as {form}", cause) from cause
 
 
-def _read_error(path: Path, expected: str, cause: Exception) -> ReadError:
+def _refusal(path: Path, expected: str, cause: Exception) -> CudnnConvertError:
+    """What a runtime's exception says of an artifact, or of the disk that it has its temporary files on."""
+    origin: BaseException | None = cause
+    while origin is not None:
+        if isinstance(origin, OSError) and origin.errno in _FULL:
+            advice = "set TMPDIR to a folder with more space"
+            return WriteError(tempfile.gettempdir(), f"cannot write: {origin.strerror}; {advice}")
+        origin = origin.__cause__ or origin.__context__
     return ReadError(path, "artifact", expected=expected, found=first_line(cause))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zipfile
@@ -17,7 +18,13 @@ from support.watched_file import Watched
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.errors import MissingDependencyError, ReadError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import (
+    MissingDependencyError,
+    ReadError,
+    UnsupportedModelError,
+    UsageError,
+    WriteError,
+)
 from cudnn_convert.keras.config.classes import Vouched
 from cudnn_convert.model import SERVING, Part, Signature
 from cudnn_convert.private import keras_private
@@ -479,3 +486,29 @@ def test_keras_on_another_backend_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert str(caught.value) == (
         "Keras 3: expected KERAS_BACKEND=tensorflow, found KERAS_BACKEND=torch; set it in the environment"
     )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_of_temporary_files_is_no_damage_of_the_artifact(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
+) -> None:
+    """A loader unpacks a file there, and has an exception of its own for what fails."""
+
+    class Unpacking:
+        def check(self, *_: Any) -> None:
+            pass
+
+        def open_parts(self, *_: Any) -> Any:
+            try:
+                raise OSError(number, os.strerror(number))
+            except OSError as cause:
+                raise ValueError("the file does not load") from cause
+
+    monkeypatch.setattr(runners, "opener", lambda _: Unpacking())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises((WriteError, ReadError)) as caught:
+        runners.open_artifact("keras", PATH, PARTS)
+    expected = f"{tmp_path}: cannot write: {os.strerror(number)}; set TMPDIR to a folder with more space"
+    if number == errno.EIO:
+        expected = "artifact: artifact: expected one that loads as keras, found the file does not load"
+    assert str(caught.value) == expected
