@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-#: The ops of an initial state that nobody gives (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
+#: The ops of an initial state that a call is not given (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
 _ZEROS: Final = frozenset({"Fill", "Const"})
 
 
