@@ -6,7 +6,9 @@ them, signature keys are matched to an artifact's names.
 
 `call_artifact` draws inputs where none are given. Without a source it is not known which sizes belong
 together, so every size that is not fixed is the same: batch and time then agree wherever they meet. Integers
-may be ids of a small table, or lengths.
+may be ids of a small table, or lengths. Floats are normal, and whole numbers too where a model refuses that:
+Keras casts the floats that an Embedding gets (tensorflow v1.15.0 python/keras/layers/embeddings.py
+`Embedding.call`).
 """
 
 import errno
@@ -327,13 +329,17 @@ def choose_signature(path: Path, name: str, there: Collection[str]) -> str:
 
 #: Of each size that is not fixed; no other integer is drawn, so that it is also a valid length.
 _SIZE: Final = 4
+#: What random floats are: normal, or where a model refuses these, the same numbers as integers.
+NORMAL: Final = "normal"
+WHOLE: Final = "whole"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What an artifact answered: for each call its inputs and outputs by key, as NumPy arrays.
 
-    `seed` is that of random inputs, None where they were given; then `data` says what they are of.
+    `seed` is that of random inputs, None where they were given; then `data` says what they are of. `drawn`:
+    what random floats are, `NORMAL` or `WHOLE`.
     """
 
     artifact: str
@@ -343,6 +349,7 @@ class Answers:
     feeds: Sequence[Mapping[str, Array]]
     outputs: Sequence[Mapping[str, Array]]
     data: str | None = None
+    drawn: str | None = None
 
     def to_json(self) -> str:
         """Dtype and shape of each array, of outputs also minimum, maximum and mean; no values."""
@@ -353,7 +360,7 @@ class Answers:
             }
             for feed, answer in zip(self.feeds, self.outputs, strict=True)
         ]
-        names = ("artifact", "format", "signature", "seed", "data")
+        names = ("artifact", "format", "signature", "seed", "data", "drawn")
         head = {name: getattr(self, name) for name in names}
         return json.dumps({**head, "calls": calls}, indent=2, allow_nan=False)
 
@@ -403,17 +410,22 @@ def call_artifact(
     if feeds is not None:
         given = [_fit(feed, chosen, path) for feed in feeds]
         return Answers(str(path), form, chosen.part.name, None, given, [run(feed) for feed in given])
-    drawn = _draw(chosen, path, np.random.default_rng(seed), ids=_SIZE)
-    try:
-        answers = run(drawn)
-    except ReadError:  # an id may lie past a small table: its row 1 does not
-        drawn = _draw(chosen, path, np.random.default_rng(seed), ids=1)
-        try:
-            answers = run(drawn)
-        except ReadError as cause:  # a state may fix the number of rows, which no signature tells
-            names = {name: getattr(cause, name) for name in ("expected", "found")}
-            raise ReadError(cause.path, cause.where, **names, advice="give inputs with --data") from cause
-    return Answers(str(path), form, chosen.part.name, seed, [drawn], [answers])
+    _require_drawable(chosen, path)
+    has_floats = any(is_float(spec.dtype) for spec in chosen.inputs.values())
+    for whole in (False, True) if has_floats else (False,):
+        for ids in (_SIZE, 1):  # an id may lie past a small table: its row 1 does not
+            rng = np.random.default_rng(seed)
+            drawn = {key: _values(spec, rng, ids, whole=whole) for key, spec in chosen.inputs.items()}
+            try:
+                answers = run(drawn)
+            except ReadError as error:
+                refused = error
+            else:
+                kind = WHOLE if whole else NORMAL
+                return Answers(str(path), form, chosen.part.name, seed, [drawn], [answers], drawn=kind)
+    # A state may fix the number of rows, which no signature tells.
+    names = {name: getattr(refused, name) for name in ("expected", "found")}
+    raise ReadError(refused.path, refused.where, **names, advice="give inputs with --data") from refused
 
 
 def _fit(feed: Mapping[str, Array], chosen: Interface, path: Path) -> dict[str, Array]:
@@ -440,8 +452,8 @@ def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
     )
 
 
-def _draw(chosen: Interface, path: Path, rng: np.random.Generator, *, ids: int) -> dict[str, Array]:
-    """Random inputs: floats are normal, integers 1 to `ids`. Raises UnsupportedModelError."""
+def _require_drawable(chosen: Interface, path: Path) -> None:
+    """Raise UnsupportedModelError where an input is none of numbers of a known rank."""
     undrawn = [
         f"input {key}: expected numbers of a known rank, found {_kind(spec)}; give inputs with --data"
         for key, spec in chosen.inputs.items()
@@ -449,17 +461,17 @@ def _draw(chosen: Interface, path: Path, rng: np.random.Generator, *, ids: int) 
     ]
     if undrawn:
         raise UnsupportedModelError(path, undrawn)
-    return {key: _values(spec, rng, ids) for key, spec in chosen.inputs.items()}
 
 
 def _kind(spec: TensorSpec) -> str:
     return "strings" if spec.dtype.kind in "OSU" else "no known shape"
 
 
-def _values(spec: TensorSpec, rng: np.random.Generator, ids: int) -> Array:
+def _values(spec: TensorSpec, rng: np.random.Generator, ids: int, *, whole: bool) -> Array:
+    """Random numbers: integers, and with `whole` floats too, are 1 to `ids`; other floats are normal."""
     assert spec.shape is not None
     shape = [_SIZE if size is None else size for size in spec.shape]
-    if is_float(spec.dtype) or spec.dtype.kind == "c":
+    if (is_float(spec.dtype) and not whole) or spec.dtype.kind == "c":
         return np.asarray(rng.standard_normal(shape)).astype(spec.dtype)
     if spec.dtype.kind == "b":
         return np.asarray(rng.integers(0, 2, shape)).astype(spec.dtype)

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cudnn_convert import report as reports
-from cudnn_convert.artifacts.runners import Answers, measure
+from cudnn_convert.artifacts.runners import WHOLE, Answers, measure
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
@@ -196,7 +196,8 @@ def show_answers(answers: Answers, *, quiet: bool = False) -> None:
     """Print a table of outputs on stdout, a row for each of every call; on stderr what was fed."""
     if not quiet:
         errors = Screen(stderr=True)
-        origin = answers.data or "given" if answers.seed is None else f"random, seed {answers.seed}"
+        kind = "random whole numbers" if answers.drawn == WHOLE else "random"
+        origin = answers.data or "given" if answers.seed is None else f"{kind}, seed {answers.seed}"
         errors.print(f"{answers.artifact}: {answers.format}, signature {answers.signature}")
         for feed in answers.feeds:
             shapes = (f"{key} {value.dtype} {[*value.shape]}" for key, value in feed.items())

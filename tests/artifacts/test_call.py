@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from onnx import TensorProto, helper
 from support.command_line import command, refused
+from support.keras_samples import keras_fixture
 from support.samples import ROOT
 from support.tiers import some
 
@@ -115,6 +116,23 @@ def test_integers_are_rows_of_even_a_small_table(tmp_path: Path, rows: int, larg
     assert answer["rows"].min() == 1.5
 
 
+def test_floats_may_be_rows_of_a_table(tmp_path: Path) -> None:
+    """A classifier of Keras takes words as floats, and refuses the rows -2 and -1."""
+    source = keras_fixture("keras-2.2.4-text_classifier").path
+    cudnn_convert.convert(source, tmp_path / "m", verify=False)
+    ended = command("run", tmp_path / "m", "--json")
+    assert (ended.code, json.loads(ended.stdout)["drawn"]) == (0, "whole")
+    answers = cudnn_convert.run(tmp_path / "m")
+    (words,) = answers.feeds[0].values()
+    assert words.dtype == np.float32
+    assert {*words.ravel().tolist()} == {1, 2, 3, 4}
+    loaded = tf.saved_model.load(tmp_path / "m").signatures["serving_default"]
+    for key, value in loaded(**{key: tf.constant(fed) for key, fed in answers.feeds[0].items()}).items():
+        np.testing.assert_allclose(answers.outputs[0][key], value, rtol=1e-5, atol=1e-6)
+    told = command("run", tmp_path / "m").stderr.splitlines()[-1]
+    assert told.startswith("inputs (random whole numbers, seed 20240229): ")
+
+
 def test_given_inputs_of_other_types_become_the_artifact_s(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", ids=np.array([[0, 3, 1]], np.int32))
     out = tmp_path / "out.npz"
@@ -131,7 +149,7 @@ def test_json_says_what_was_fed_and_answered_without_values(tmp_path: Path) -> N
     told = json.loads(command("run", path, "--seed", "3", "--json").stdout)
     assert told == {
         **{"artifact": str(path), "format": "onnx", "signature": "serving_default", "seed": 3},
-        "data": None,
+        **{"data": None, "drawn": "normal"},
         "calls": [
             {
                 "inputs": {"ids": {"dtype": "int64", "shape": [4, 4]}},
