@@ -146,7 +146,8 @@ def _exit_code(work: Callable[[], int]) -> int:
         try:
             return work()
         finally:
-            print(end="", flush=True)  # what is still to be written may not be writable
+            if sys.stdout is not None:
+                sys.stdout.flush()  # what is still to be written may not be writable
     except KeyboardInterrupt:
         return process.INTERRUPTED
     except SystemExit as stop:  # argparse, after --help and --version; `streams`

@@ -40,49 +40,45 @@ def wrap_stderr(stream: Any) -> Any:
 
 
 def _wrap(stream: Any, kind: type["_Output"]) -> Any:
-    if not isinstance(stream, io.TextIOWrapper):
-        return stream
-    return io.TextIOWrapper(
-        io.BufferedWriter(kind(stream)),
-        encoding=stream.encoding,
-        errors=stream.errors,
-        line_buffering=stream.line_buffering or stream.write_through,
-    )
+    return kind(stream) if isinstance(stream, io.TextIOWrapper) else stream
 
 
-class _Output(io.RawIOBase):
-    """What bytes are written to; after a failure nowhere, so that Python's end does not fail again."""
+class _Output(io.TextIOWrapper):
+    """A stream that leads nowhere once it has failed, so that Python's last flush does not fail again."""
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
-        # The stream closes its descriptor when nothing refers to it any more.
-        self._stream, self._failed = stream, False
-        self._raw: Any = getattr(stream.buffer, "raw", stream.buffer)  # Python's -u has no buffer
+        super().__init__(
+            stream.buffer,
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        self._stream = stream  # which closes its buffer when nothing refers to it any more
 
-    def write(self, data: Any) -> int | None:
-        """Write bytes and return how many."""
-        if not self._failed:
-            try:
-                count: int | None = self._raw.write(data)
-                return count
-            except OSError as cause:
-                self._failed = True
-                self._fail(cause)
-        return len(data)
+    def write(self, text: str, /) -> int:
+        """Write a text and return its length."""
+        try:
+            return super().write(text)
+        except OSError as cause:
+            self._give_up(cause)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is in the buffer."""
+        try:
+            super().flush()
+        except OSError as cause:
+            self._give_up(cause)
+
+    def _give_up(self, cause: OSError) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.fileno())
+        os.close(nowhere)
+        self._fail(cause)
 
     def _fail(self, cause: OSError) -> None:
         raise NotImplementedError
-
-    def writable(self) -> bool:
-        """True."""
-        return True
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return bool(self._raw.isatty())
-
-    def fileno(self) -> int:
-        """The descriptor."""
-        return int(self._raw.fileno())
 
 
 class _Stdout(_Output):
