@@ -231,7 +231,7 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
         parts = [(part, _child(store, group, direction), f"{path}/{direction}") for direction, part in ways]
     elif isinstance(config.get("layer"), Mapping):
         parts = [(config["layer"], _child(store, group, "layer"), path)]
-    elif isinstance(cells := _cells(config), list) and "cell" in group:
+    elif (cells := _cells(config)) and "cell" in group:
         stack = _child(store, _child(store, group, "cell"), "cells")
         inner = _pair_groups(store, {} if stack is None else stack, cells)
         parts = [(part, below, f"{path}/{part['config'].get('name', '')}") for part, below in inner]
@@ -249,10 +249,20 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
     return ([], trained + rest) if frozen else (trained, rest)
 
 
-def _cells(config: Mapping[str, Any]) -> Any:
-    """The entries of an RNN's stacked cells; None where it has one cell."""
+def _cells(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The entries of an RNN's stacked cells; none where it has one cell."""
     cell = config.get("cell")
-    return cell["config"].get("cells") if isinstance(cell, Mapping) and "config" in cell else None
+    inner = cell.get("config") if isinstance(cell, Mapping) else None
+    cells = inner.get("cells") if isinstance(inner, Mapping) else None
+    return cells if isinstance(cells, list) and all(map(_is_entry, cells)) else []
+
+
+def _is_entry(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and isinstance(value.get("class_name"), str)
+        and isinstance(value.get("config"), Mapping)
+    )
 
 
 def _head(store: Store, group: Any, name: str, path: str) -> Named:
