@@ -35,7 +35,7 @@ FLOATS = {
 PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
-def held(number: Any, dtype: np.dtype[Any]) -> Any:
+def array_of(number: Any, dtype: np.dtype[Any]) -> Any:
     """An array of a number; None where the dtype does not take it as it is."""
     if dtype == BFLOAT16:
         return np.array([number], np.float64).astype(dtype) if isinstance(number, float) else None
@@ -70,7 +70,7 @@ def cases() -> Iterator[tuple[Any, np.dtype[Any], bool]]:
     for number, given, wanted in product(NUMBERS, DTYPES, DTYPES):
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            array = held(number, given)
+            array = array_of(number, given)
         if array is not None and given != wanted:
             python = array.astype(np.float64) if given == BFLOAT16 else array
             yield array, wanted, is_changed(python[0].item(), wanted)
@@ -80,8 +80,8 @@ def cases() -> Iterator[tuple[Any, np.dtype[Any], bool]]:
 def test_a_cast_keeps_every_number_or_is_refused() -> None:
     seen = {True: 0, False: 0}
     for array, wanted, changed in cases():
-        told = casts.explain_loss(array, wanted)
-        assert bool(told) == changed, (array, wanted, told)
+        loss = casts.explain_loss(array, wanted)
+        assert bool(loss) == changed, (array, wanted, loss)
         seen[changed] += 1
         if not changed:
             assert casts.cast(array, wanted, where="x").dtype == wanted
@@ -109,6 +109,28 @@ def test_what_would_change_is_in_the_line(given: Any, wanted: str, message: str)
     assert casts.explain_loss(np.asarray(given), np.dtype(wanted)) == message
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted", "is_lost"),
+    [
+        *(
+            ("f4", "f4", False),
+            ("f8", "f4", False),
+            ("i8", "f4", False),
+            ("?", "i4", False),
+            ("u1", "i4", False),
+        ),
+        *(("f4", "i4", True), ("f4", "?", True), ("f4", "u1", True), ("c8", "f4", True), ("c8", "c8", False)),
+        *(("S3", "f4", True), ("U3", "O", False), ("S3", "O", False), ("f4", "O", True), ("f4", "S3", True)),
+        *(("V2", "f4", True), ("V2", "V2", False), ("i4", "u1", False)),
+    ],
+)
+def test_which_types_may_lose_values(given: str, wanted: str, is_lost: bool) -> None:
+    """A fraction of a float, an imaginary part, text for numbers."""
+    value = {"f": 0.5, "c": 1 + 2j}.get(np.dtype(given).kind, 1)
+    array = np.zeros(2, given) if given == "V2" else np.full(2, value).astype(given)
+    assert bool(casts.explain_loss(array, np.dtype(wanted))) == is_lost
+
+
 class Rows(tf.Module):
     """A table that ids of int32 pick rows of, which does what Python's own indices do."""
 
@@ -126,7 +148,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "number"),
     [
         ([0.5, 1], "0.5"),
         ([1, math.nan], "nan"),
@@ -135,13 +157,13 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_an_artifact_is_not_run_on_other_numbers(
-    rows: Path, tmp_path: Path, ids: list[Any], told: str
+    rows: Path, tmp_path: Path, ids: list[Any], number: str
 ) -> None:
     """Each of these was cast to a valid row."""
     np.savez(tmp_path / "x.npz", ids=ids)
     for words in (["run", rows], ["benchmark", rows, "--rounds", "1"]):
         [line] = refused(tmp_path, *words, "--data", tmp_path / "x.npz", code=2)
-        assert line.endswith(f": ids: expected int32, found {told}")
+        assert line.endswith(f": ids: expected int32, found {number}")
     with pytest.raises(cudnn_convert.UsageError, match="ids: expected int32, found"):
         cudnn_convert.run(rows, data={"ids": ids})
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -412,17 +413,16 @@ def call_artifact(
         return Answers(str(path), form, chosen.part.name, None, given, [run(feed) for feed in given])
     _require_drawable(chosen, path)
     has_floats = any(is_float(spec.dtype) for spec in chosen.inputs.values())
-    for whole in (False, True) if has_floats else (False,):
-        for ids in (_SIZE, 1):  # an id may lie past a small table: its row 1 does not
-            rng = np.random.default_rng(seed)
-            drawn = {key: _values(spec, rng, ids, whole=whole) for key, spec in chosen.inputs.items()}
-            try:
-                answers = run(drawn)
-            except ReadError as error:
-                refused = error
-            else:
-                kind = WHOLE if whole else NORMAL
-                return Answers(str(path), form, chosen.part.name, seed, [drawn], [answers], drawn=kind)
+    # An id may lie past a small table: its row 1 does not.
+    for kind, ids in product((NORMAL, WHOLE) if has_floats else (NORMAL,), (_SIZE, 1)):
+        rng = np.random.default_rng(seed)
+        drawn = {key: _values(spec, rng, ids, whole=kind == WHOLE) for key, spec in chosen.inputs.items()}
+        try:
+            answers = run(drawn)
+        except ReadError as error:
+            refused = error
+        else:
+            return Answers(str(path), form, chosen.part.name, seed, [drawn], [answers], drawn=kind)
     # A state may fix the number of rows, which no signature tells.
     names = {name: getattr(refused, name) for name in ("expected", "found")}
     raise ReadError(refused.path, refused.where, **names, advice="give inputs with --data") from refused

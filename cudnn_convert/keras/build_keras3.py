@@ -93,8 +93,8 @@ def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, A
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
     """
-    to_come = versions.names_to_come(model.keras_version)
-    unconnected = _Pieces(source, brought, to_come, first(model.config)).model(model.config, model.weights)
+    newer = versions.newer_names(model.keras_version)
+    unconnected = _Pieces(source, brought, newer, first(model.config)).model(model.config, model.weights)
     settle_seeds(unconnected)
     return unconnected
 
@@ -105,7 +105,7 @@ class _Pieces:
 
     source: Path
     brought: Mapping[str, Any]
-    to_come: Collection[str]
+    newer: Collection[str]
     given: Sequence[int | None]
 
     def model(self, entry: Entry, weights: Mapping[str, Listed]) -> Any:
@@ -123,12 +123,12 @@ class _Pieces:
     def layer(self, entry: Entry, listed: Listed) -> Any:
         """A layer with the listed weights, those of inner layers among them."""
         kind = str(entry["class_name"])
-        if classes.is_foreign(entry, self.brought, self.to_come):
+        if classes.is_foreign(entry, self.brought, self.newer):
             return _stand_in(entry, listed)
         if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
             message = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
             raise self._refuse(entry, f"{message}; write --format h5")
-        if not classes.has_foreign(entry, self.brought, self.to_come):
+        if not classes.has_foreign(entry, self.brought, self.newer):
             return self._own(entry, listed)
         if layer_tree.is_model(entry):
             return self.model(entry, self._share(entry, listed))
@@ -143,7 +143,7 @@ class _Pieces:
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that fits the listed weights."""
-        log = translate.Log(self.brought, self.to_come)
+        log = translate.Log(self.brought, self.newer)
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), log)
         if layer_tree.is_model(entry):
             layer = deserialize(self.source, config, self.brought)

@@ -75,12 +75,12 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 class Log:
     """The log of a translation; `vouched` has the names that the user brings.
 
-    `functions` are other names that stay: functions neither Keras's nor brought. `to_come` are the names
+    `functions` are other names that stay: functions neither Keras's nor brought. `newer` are the names
     that the writer's Keras had not yet.
     """
 
     vouched: Collection[str] = ()
-    to_come: Collection[str] = ()
+    newer: Collection[str] = ()
     #: Whether keras-team's Keras 2 wrote the model.
     keras_team: bool = False
     reasons: list[str] = field(default_factory=list)
@@ -151,7 +151,7 @@ def _activation(key: str, value: Any, context: Context) -> Any:
         context.log.reasons.append(
             f"layer {context.path}: expected {key} to be a function of both, {actual}; write --format h5"
         )
-    elif name not in classes.ACTIVATIONS or name in context.log.to_come:
+    elif name not in classes.ACTIVATIONS or name in context.log.newer:
         if name not in context.log.vouched:
             context.log.functions.append(name)
         return values.function(name)
@@ -288,7 +288,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
     version = model.keras_version
-    log = Log(vouched, versions.names_to_come(version), keras_team=versions.is_keras_team(version))
+    log = Log(vouched, versions.newer_names(version), keras_team=versions.is_keras_team(version))
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)
@@ -302,7 +302,7 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     where = f"layer {path}" if path else "model"
     if "/" in layer_tree.layer_name(entry):
         log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
-    if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched, log.to_come):
+    if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched, log.newer):
         try:
             return classes.keep_as_is(entry, log.vouched)
         except ValueError as cause:

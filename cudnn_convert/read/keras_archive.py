@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError, first_line
-from cudnn_convert.keras.config import validate
+from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5
 from cudnn_convert.read.hdf5 import Store
@@ -258,11 +258,7 @@ def _cells(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _is_entry(value: Any) -> bool:
-    return (
-        isinstance(value, Mapping)
-        and isinstance(value.get("class_name"), str)
-        and isinstance(value.get("config"), Mapping)
-    )
+    return layer_tree.is_entry(value) and isinstance(value["config"], Mapping)
 
 
 def _head(store: Store, group: Any, name: str, path: str) -> Named:

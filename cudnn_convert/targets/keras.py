@@ -46,11 +46,11 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
     """Notes on what of a rewritten model Keras 3 cannot represent."""
     lines, model = list(modern.notes), modern.model
     lines += classes.notes(model.config, safe_mode=True)
-    to_come = versions.names_to_come(model.keras_version)
+    newer = versions.newer_names(model.keras_version)
     kept = [
         path
         for path, entry in layer_tree.below(model.config)
-        if classes.is_foreign(entry, modern.vouched, to_come) and not classes.is_lambda(entry)
+        if classes.is_foreign(entry, modern.vouched, newer) and not classes.is_lambda(entry)
     ]
     if kept:
         message = (
@@ -74,7 +74,7 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     """
     model, brought = modern.model, modern.vouched
     is_whole = not modern.functions and not classes.has_foreign(
-        model.config, brought, versions.names_to_come(model.keras_version)
+        model.config, brought, versions.newer_names(model.keras_version)
     )
     if is_whole:
         built = build_keras3.build_model(source, modern)

@@ -26,6 +26,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert import casts
 from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split
@@ -33,7 +34,6 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
 from cudnn_convert.verification import ids, judges
 from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
-from cudnn_convert.weights import npz_archive
 
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
@@ -398,14 +398,15 @@ def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Arr
     seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
     for key, name in named.items():
-        wanted, given = seen.get_tensor_by_name(name), values[key]
-        dtype = wanted.dtype
-        is_cut_off = npz_archive.are_cut_off(given.dtype, np.dtype(dtype.as_numpy_dtype))
-        if is_cut_off or not wanted.shape.is_compatible_with(given.shape):
-            what = f"{given.dtype}{list(given.shape)}"
-            reasons.append(f"{where}: {key}: expected {dtype.name}{wanted.shape}, found {what}")
+        wanted, given, at = seen.get_tensor_by_name(name), values[key], f"{where}: {key}"
+        dtype = np.dtype(wanted.dtype.as_numpy_dtype)
+        if loss := casts.explain_loss(given, dtype):
+            reasons.append(f"{at}: {loss}")
+        elif not wanted.shape.is_compatible_with(given.shape):
+            actual = f"{given.dtype}{list(given.shape)}"
+            reasons.append(f"{at}: expected {wanted.dtype.name}{wanted.shape}, found {actual}")
         else:
-            feed[name] = given.astype(dtype.as_numpy_dtype)
+            feed[name] = casts.cast(given, dtype, where=at)
     if reasons:
         raise UsageError(*reasons)
     return feed

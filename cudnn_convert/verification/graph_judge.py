@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert import casts
 from cudnn_convert.errors import ReadError, first_line
 from cudnn_convert.graph import node_defs, ops, recurrent_state, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
@@ -51,11 +50,7 @@ class GraphJudge:
 
     def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
         """Arrays by key as a feed by tensor. Raises UsageError."""
-        seen, kept = node_defs.import_graph(self.plan.graph), {}
-        for key in self.plan.signature.inputs.keys() & values.keys():
-            dtype = seen.get_tensor_by_name(self.plan.signature.inputs[key]).dtype.as_numpy_dtype
-            kept[key] = casts.cast(values[key], np.dtype(dtype), where=f"{where}: {key}")
-        return feeds.fit(self.plan, kept, where=where)
+        return feeds.fit(self.plan, values, where=where)
 
     def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
         """Raises UsageError where the source does not take a feed."""

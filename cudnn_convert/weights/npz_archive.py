@@ -201,13 +201,6 @@ def load_array(path: Path, *, flag: str) -> Array:
         raise UsageError(f"{flag} {path}: expected a plain array as .npy, found none") from cause
 
 
-def are_cut_off(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a cast from `given` to `wanted` loses values, or mixes text and numbers."""
-    if given == wanted or {given.kind, wanted.kind} <= set("OSU"):
-        return False
-    return given.kind not in "biuf" or wanted.kind in "OSU" or (given.kind == "f" and wanted.kind in "biu")
-
-
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
     """The arrays of each call, from keys `feed<k>/KEY` with k from 0.
 

@@ -164,25 +164,6 @@ def test_an_option_of_another_type_is_refused(name: str, value: Any) -> None:
     assert str(caught.value) == f"a: provenance: --{flag}: expected what this tool writes, found {found}"
 
 
-@pytest.mark.parametrize(
-    ("given", "wanted", "is_lost"),
-    [
-        *(
-            ("f4", "f4", False),
-            ("f8", "f4", False),
-            ("i8", "f4", False),
-            ("?", "i4", False),
-            ("u1", "i4", False),
-        ),
-        *(("f4", "i4", True), ("f4", "?", True), ("f4", "u1", True), ("c8", "f4", True), ("c8", "c8", False)),
-        *(("S3", "f4", True), ("U3", "O", False), ("S3", "O", False), ("f4", "O", True), ("f4", "S3", True)),
-        *(("V2", "f4", True), ("V2", "V2", False), ("i4", "u1", False)),
-    ],
-)
-def test_which_values_would_be_lost(given: str, wanted: str, is_lost: bool) -> None:
-    assert npz_archive.are_cut_off(np.dtype(given), np.dtype(wanted)) == is_lost
-
-
 META = {
     **{"format": recordings.FORMAT, "version": recordings.VERSION, "recorder": "r", "source": "s"},
     **{"tensorflow": "2", "python": "3", "cuda": None, "cudnn": None},

@@ -1,4 +1,4 @@
-"""Recurrences computed in TensorFlow ops from arrays, beside what the reference makes of the same feeds."""
+"""Recurrences computed in TensorFlow ops, beside the reference; and ONNX Runtime for lowered models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import tensorflow as tf
 
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
@@ -52,3 +53,13 @@ def looped(case: Case, together: Sequence[int], many: int | None = None) -> laye
     layer = partial(while_loop.layer, together=together, many=many)
     each = len(while_loop.weights(cells(case)[0]))
     return layer_stack.stack_layers(case.sizes, layer, each, time_major=case.time_major)
+
+
+def session(model: Any) -> Any:
+    """ONNX Runtime with a model, on one thread."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )

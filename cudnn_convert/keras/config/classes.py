@@ -81,18 +81,16 @@ BUILT_IN: Final = frozenset(
 _OPERATIONS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn", "math", "linalg", "image"))
 
 
-def is_keras_class(entry: Entry, to_come: Collection[str] = ()) -> bool:
+def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
     """Whether an entry is of a class of Keras, not a user's of that name.
 
-    `to_come` are the names that the writer's Keras had not yet.
+    `newer` are the names that the writer's Keras had not yet.
     """
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
     return (
         not is_registered(entry)
-        and (
-            (entry["class_name"] in BUILT_IN and entry["class_name"] not in to_come) or module in _OPERATIONS
-        )
+        and ((entry["class_name"] in BUILT_IN and entry["class_name"] not in newer) or module in _OPERATIONS)
         and registered in (None, entry["class_name"])
         and module.partition(".")[0] in ("keras", "tf_keras")
     )
@@ -124,16 +122,16 @@ def cudnn_layers(model: Architecture) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-def is_foreign(entry: Entry, brought: Collection[str], to_come: Collection[str]) -> bool:
+def is_foreign(entry: Entry, brought: Collection[str], newer: Collection[str]) -> bool:
     """Whether an entry is a Lambda or of an unknown class, and not `brought`."""
     if class_name(entry) in brought:
         return False
-    return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry, to_come))
+    return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry, newer))
 
 
-def has_foreign(entry: Entry, brought: Collection[str], to_come: Collection[str]) -> bool:
+def has_foreign(entry: Entry, brought: Collection[str], newer: Collection[str]) -> bool:
     """Whether an entry is foreign, or a layer in it."""
-    return any(is_foreign(inner, brought, to_come) for _, inner in layer_tree.walk(entry))
+    return any(is_foreign(inner, brought, newer) for _, inner in layer_tree.walk(entry))
 
 
 def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:

@@ -207,26 +207,26 @@ def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
 
     No code that the config names is imported or run.
     """
-    return [*layers_not_allowed(model.config, vouched, versions.names_to_come(model.keras_version))]
+    return [*layers_not_allowed(model.config, vouched, versions.newer_names(model.keras_version))]
 
 
 def layers_not_allowed(
-    layer: Entry, vouched: Vouched = NOTHING, to_come: Collection[str] = ()
+    layer: Entry, vouched: Vouched = NOTHING, newer: Collection[str] = ()
 ) -> Iterator[Refused]:
-    """Yield what `refusals` lists; `to_come` are the names that the writer's Keras had not yet."""
+    """Yield what `refusals` lists; `newer` are the names that the writer's Keras had not yet."""
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
         return  # the object that holds its function is not a layer
-    refusal = _refuse(layer, vouched, to_come)
+    refusal = _refuse(layer, vouched, newer)
     if refusal is not None:
         yield refusal
         return
     for entry in values.inner(layer):
-        yield from layers_not_allowed(entry, vouched, to_come)
+        yield from layers_not_allowed(entry, vouched, newer)
 
 
-def _refuse(layer: Entry, vouched: Vouched, to_come: Collection[str]) -> Refused | None:
+def _refuse(layer: Entry, vouched: Vouched, newer: Collection[str]) -> Refused | None:
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
     config = layer["config"] if isinstance(layer["config"], Mapping) else {}
     if class_name in classes.CODE:
@@ -235,12 +235,12 @@ def _refuse(layer: Entry, vouched: Vouched, to_come: Collection[str]) -> Refused
         node = config.get("node_def")
         called = config.get("function") if class_name in _OPS else _of(node, "op")
         return Refused(label, class_name if called is None else f"{class_name} of {called}", runs=True)
-    if not classes.is_keras_class(layer, to_come):
+    if not classes.is_keras_class(layer, newer):
         return Refused(label, classes.registration_name(layer), runs=False)
     named = (
         (values.name_of(value), value) for key, value in config.items() if str(key).endswith("activation")
     )
-    known = classes.ACTIVATIONS.difference(to_come)
+    known = classes.ACTIVATIONS.difference(newer)
     strange = (
         name
         for name, value in named
@@ -281,8 +281,8 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
 def foreign(model: Entry, vouched: Vouched, keras_version: str) -> list[str]:
     """The top-level layers of a model that tf_keras may not build."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
-    to_come = versions.names_to_come(keras_version)
-    others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, to_come)]]
+    newer = versions.newer_names(keras_version)
+    others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, newer)]]
     return [layer_tree.layer_name(entry) for entry in others]
 
 

@@ -28,7 +28,7 @@ _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(
 
 
 @cache
-def names_to_come(keras_version: str) -> frozenset[str]:
+def newer_names(keras_version: str) -> frozenset[str]:
     """The names of classes and functions that Keras got after a version; none where it is unknown."""
     written = _numbers(keras_version)
     if written is None:

@@ -34,7 +34,7 @@ def test_a_name_that_came_later_is_the_users_own(version: str, others: str) -> N
 
 
 def test_every_name_that_came_later_is_known_now() -> None:
-    assert versions.names_to_come("2.1.6") <= classes.BUILT_IN | classes.ACTIVATIONS
+    assert versions.newer_names("2.1.6") <= classes.BUILT_IN | classes.ACTIVATIONS
 
 
 def test_an_object_without_a_module_is_the_users_own() -> None:

@@ -19,6 +19,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from support.cases import BATCH, INPUTS, STEPS, UNITS, Case, swapped
+from support.lowered_recurrences import session
 from support.samples import ROOT
 from tf2onnx import constants, tfonnx
 from tf2onnx.graph import Graph
@@ -38,15 +39,6 @@ from cudnn_convert.weights.lazy import Layers
 
 FUSED = {"LSTM", "GRU", "RNN"}
 v1 = tf.compat.v1
-
-
-def session(model: Any) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def errors(case: Case, run: Any, feeds: dict[str, Array]) -> list[float]:

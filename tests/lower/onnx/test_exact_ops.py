@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import tensorflow as tf
+from support.lowered_recurrences import session
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx.convert import lower
@@ -27,15 +27,6 @@ SEGMENTS = np.array([1, -1, 3, 1, 0, -1], np.int32)
 
 def values(*shape: int, dtype: str = "float32") -> Array:
     return (np.random.default_rng(len(shape)).standard_normal(shape) * 4).astype(dtype)
-
-
-def session(model: Any) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 def both(build: Callable[..., Any], given: tuple[Array, ...], opset: int) -> tuple[Array, Array]:
