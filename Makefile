@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every docs mutants sweep seeds real lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every kernels docs mutants sweep seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -17,8 +17,9 @@ demo: .venv/ready
 PYTEST := OPENBLAS_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 PYTHONDONTWRITEBYTECODE= \
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# FLAGS: those of tests/conftest.py, e.g. --within-budget.
 test: lint
-	$(PYTEST) --fast
+	$(PYTEST) --fast $(FLAGS)
 
 # What `make test` leaves out too: slow tests, every sample in every format, more examples of properties, and
 # what needs a browser, PyTorch, Ray, a store or cuDNN's headers.
@@ -39,6 +40,10 @@ docs: .venv/docs
 .venv/docs: .venv/ready
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
+
+# The first tier on other kernels of NumPy and TensorFlow: each comparison needs at most half of its bound.
+kernels: .venv/ready
+	$(BIN)/python scripts/try_kernels.py
 
 # Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready

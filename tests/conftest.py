@@ -1,8 +1,9 @@
-"""What the whole suite shares: its tiers, what it costs, and how many mutants it killed.
+"""What the whole suite shares: its tiers, its cost, the shares of bounds that it uses, the mutants it killed.
 
 | tier | command | tests |
 |---|---|---|
-| first | `make test`, `pytest --fast` | all without a marker, and those marked `slow` whose files changed |
+| first | `make test`, `pytest --fast` | all without a marker |
+| first and more | `CUDNN_CONVERT_BASE=main make test` | also those marked `slow` whose files differ from it |
 | every | `make test-every`, `pytest` | all: the marker `every` is the rest of sources x formats x writers |
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from support import user_processes
+from support import budget, margins, user_processes
 
 from cudnn_convert.context import hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError
@@ -37,8 +38,12 @@ LIBRARY_WORDS = frozenset(
     "end_to_end/test_state.py".split()
 )
 SPELL = CudnnConvertError.spell
-#: CPU seconds by test file, and `whole` of all processes; with pytest-xdist each worker sends its own.
+#: CPU seconds by test file, and under `WHOLE` of all processes; with pytest-xdist each worker sends its own.
 SECONDS: Counter[str] = Counter()
+WHOLE = "whole"
+#: CPU seconds of the loop before the tests, and the cost of the run after them.
+LOOP_BEFORE = pytest.StashKey[float]()
+COST = pytest.StashKey[budget.Cost]()
 
 
 @pytest.fixture
@@ -103,13 +108,22 @@ def shipped_loops(_short_loops: tuple[int, ...] | None, monkeypatch: pytest.Monk
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="the first tier: what every push needs")
+    parser.addoption(
+        "--within-budget", action="store_true", help="fail where --fast costs a fifth more than its budget"
+    )
+    parser.addoption(
+        "--within-half", action="store_true", help="fail where a comparison uses more than half of its bound"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With --fast, properties that run graphs take fewer examples."""
+    """Watch comparisons. With --fast, properties that run graphs take fewer examples, and cost is judged."""
     settings.register_profile("fast", max_examples=2)
+    config.add_cleanup(margins.watch())
     if config.getoption("fast"):
         settings.load_profile("fast")
+        if not hasattr(config, "workerinput"):
+            config.stash[LOOP_BEFORE] = budget.time_loop()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,12 +142,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def changed_files() -> list[str]:
-    """Files that differ from CUDNN_CONVERT_BASE, by default the commit before the last; new ones too.
-
-    None where git does not know: then a clone has a single commit, or there is no repository.
-    """
-    base = os.environ.get("CUDNN_CONVERT_BASE", "HEAD~1")
-    files: list[str] = []
+    """Files that differ from the commit CUDNN_CONVERT_BASE, new ones too; none where no base is named."""
+    base, files = os.environ.get("CUDNN_CONVERT_BASE"), list[str]()
+    if not base:
+        return files
     for words in (["diff", "--name-only", base], ["ls-files", "--others", "--exclude-standard"]):
         done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
         files += done.stdout.splitlines() if done.returncode == 0 else []
@@ -173,33 +185,44 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker sends what it counted; the process that prints judges it."""
     user_processes.close_users()
     if hasattr(session.config, "workeroutput"):
-        SECONDS["whole"] = user_processes.cpu_seconds()
+        SECONDS[WHOLE] = user_processes.cpu_seconds()
         session.config.workeroutput["seconds"] = dict(SECONDS)
+        session.config.workeroutput["shares"] = margins.SHARES
+        return
+    options, stash = session.config.option, session.config.stash
+    if LOOP_BEFORE in stash:
+        seconds = SECONDS.pop(WHOLE, 0.0) + user_processes.cpu_seconds()
+        stash[COST] = budget.Cost(seconds, (stash[LOOP_BEFORE], budget.time_loop()))
+    is_refused = (options.within_half and margins.describe_narrow()) or (
+        options.within_budget and COST in stash and stash[COST].is_refused
+    )
+    if is_refused and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """With pytest-xdist: a worker ended; its counts come to the process that prints."""
-    SECONDS.update(getattr(node, "workeroutput", {}).get("seconds", {}))
+    sent = getattr(node, "workeroutput", {})
+    SECONDS.update(sent.get("seconds", {}))
+    margins.note_shares(sent.get("shares", {}))
 
 
-def print_costs(terminalreporter: Any) -> None:
-    """CPU seconds of the run, with all its processes, and of the ten test files that took most."""
-    of_workers = SECONDS.pop("whole", 0.0)
-    whole = of_workers + sum(os.times()[:2]) if of_workers else user_processes.cpu_seconds()
-    costly = ", ".join(f"{Path(path).name} {cost:.0f}" for path, cost in SECONDS.most_common(10))
-    terminalreporter.write_line(f"CPU seconds: {whole:.0f} in all; most in {costly}", bold=True)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """CPU seconds, how many mutants were tried and killed, and the names of those that survived.
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What the run cost, which comparisons are near their bounds, and the mutants: how many, which survived.
 
     A test with the marker `mutant` is one mutant. With pytest-xdist this runs where all reports arrive.
     """
-    if SECONDS:
-        print_costs(terminalreporter)
+    if COST in config.stash:
+        costly = ", ".join(f"{Path(path).name} {cost:.0f}" for path, cost in SECONDS.most_common(10))
+        cost = config.stash[COST]
+        terminalreporter.write_line(cost.describe(), bold=True, red=cost.is_over)
+        terminalreporter.write_line(f"most in {costly}")
+    for line in margins.describe_narrow():
+        terminalreporter.write_line(line, red=True)
     killed, survived = (
         [
             report.nodeid

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from support.cases import Case
+from support.recorded import assert_close
 from support.samples import ROOT, fixture
 
 import cudnn_convert
@@ -149,8 +150,8 @@ class TestModules:
             x, h, c = (torch.from_numpy(feed[key]) for key in ("x:0", "h0:0", "c0:0"))
             with torch.no_grad():
                 y, (last, _) = module(x, (h, c))
-            np.testing.assert_allclose(y.numpy(), feed["rnn_out:0"], atol=1e-5, rtol=1e-5)
-            np.testing.assert_allclose(last.numpy(), feed["state_h:0"], atol=1e-5, rtol=1e-5)
+            assert_close(y.numpy(), feed["rnn_out:0"])
+            assert_close(last.numpy(), feed["state_h:0"])
 
     def test_lengths_of_the_source_are_proven_by_packing(self) -> None:
         from cudnn_convert.torch import load_rnn

@@ -14,6 +14,7 @@ import tensorflow as tf
 from onnx import TensorProto, helper
 from support.command_line import command, refused
 from support.keras_samples import keras_fixture
+from support.recorded import assert_close
 from support.samples import ROOT
 from support.tiers import some
 
@@ -49,7 +50,7 @@ def test_an_artifact_of_a_graph_answers_as_recorded(tmp_path: Path, out: str) ->
     answers = cudnn_convert.run(tmp_path / out, data=data)
     assert (answers.signature, answers.seed) == ("serving_default", None)
     for call, answer in zip(calls, answers.outputs, strict=True):
-        np.testing.assert_allclose(answer["probabilities"], call["probabilities:0"], rtol=1e-5, atol=1e-6)
+        assert_close(answer["probabilities"], call["probabilities:0"])
     drawn = cudnn_convert.run(tmp_path / out, seed=7)
     (feed,), (answer,) = drawn.feeds, drawn.outputs
     assert {key: value.shape for key, value in feed.items()} == {"features": (4, 4, 13), "lengths": (4,)}
@@ -65,7 +66,7 @@ def test_an_artifact_of_layers_answers_as_recorded(tmp_path: Path, out: str, nam
     cudnn_convert.convert(CHARACTERS / "model.h5", tmp_path / out, verify=False)
     answers = cudnn_convert.run(tmp_path / out, data=data)
     assert list(answers.outputs[0]) == [name]
-    np.testing.assert_allclose(answers.outputs[0][name], calls[0]["next"], rtol=1e-5, atol=1e-6)
+    assert_close(answers.outputs[0][name], calls[0]["next"])
 
 
 def test_keras_takes_its_dict_in_whatever_order_it_was_written(tmp_path: Path) -> None:
@@ -85,9 +86,7 @@ def test_a_checkpoint_answers_in_the_shape_of_its_cells(tmp_path: Path) -> None:
     cudnn_convert.convert(SPEECH, tmp_path / "out", format="checkpoint", verify=False)
     data, calls = recorded(SPEECH, tmp_path, "features", "lengths")
     answers = cudnn_convert.run(tmp_path / "out", data=data)
-    np.testing.assert_allclose(
-        answers.outputs[1]["probabilities"], calls[1]["probabilities:0"], rtol=1e-5, atol=1e-6
-    )
+    assert_close(answers.outputs[1]["probabilities"], calls[1]["probabilities:0"])
 
 
 # Small models of others: what is drawn, chosen and refused.

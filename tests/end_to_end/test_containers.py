@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from end_to_end.test_fixtures import BOUNDS
 from support import artifacts, containers
+from support.recorded import BOUNDS
 from support.samples import FIXTURES, Fixture
 from support.tiers import tier
 

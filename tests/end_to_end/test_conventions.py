@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.artifacts import within
 from support.asking_files import Values, columns, lingvo, rewritten, without_forget_bias
 from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, variable
+from support.recorded import assert_close
 from support.samples import GRAPH_FORMATS, Fixture, fixture
 from support.tiers import some, tier
 
@@ -63,7 +63,7 @@ def check(sample: Fixture, out: Path, report: cudnn_convert.Report, form: str) -
     for feed in sample.feeds():
         found = run({key: feed[name] for key, name in report.inputs.items()})
         for key, name in report.outputs.items():
-            assert within(found[key], feed[name], atol=1e-5, rtol=1e-5) <= 1
+            assert_close(found[key], feed[name])
 
 
 CASES = {
@@ -133,4 +133,4 @@ def test_a_blob_kept_in_float_for_a_recurrence_of_half(tmp_path: Path, form: str
     )
     start = np.zeros((1, 3, UNITS))
     expected, _, _ = reference.run(steps, given.astype(np.float64), start, start, directions=1)
-    assert within(found, expected, atol=2.0**-10, rtol=2.0**-10) <= 1
+    assert_close(found, expected, 2.0**-10)

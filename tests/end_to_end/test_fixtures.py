@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import artifacts
+from support.recorded import BOUNDS, assert_close
 from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 from support.tiers import tier
 
@@ -18,9 +19,6 @@ import cudnn_convert
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.model import SERVING, Part, Signature
-
-#: By dtype of the recurrences. ONNX runtimes and TFLite have no double recurrence: judged as float32.
-BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
 
 
 @pytest.mark.parametrize(
@@ -81,4 +79,4 @@ def test_an_output_that_no_recurrence_reaches(out: Path, form: str) -> None:
     run = open_artifact(form, path, [Part(SERVING, names)])
     for feed in sample.feeds():
         found = run({key: feed[source] for key, source in report.inputs.items()})["side"]
-        assert artifacts.within(found, feed[name], atol=1e-5, rtol=1e-5) <= 1
+        assert_close(found, feed[name])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import artifacts
+from support.recorded import BOUNDS, assert_close
 from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, WITH_ALL, Fixture, fixture
 from support.tiers import tier
 
@@ -50,7 +51,6 @@ FEW = {
 }
 #: What else an object-based checkpoint of one cell needs.
 OBJECTS = {"1.15.5-object_lstm_1l": {"mode": "lstm", "units": 6}}
-BOUNDS = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10}
 
 
 def without_graph(sample: Fixture, folder: Path) -> Path:
@@ -140,7 +140,7 @@ def test_answers_as_tensorflow_1_did(tmp_path: Path, name: str, form: str) -> No
                 golden = feeds[int(feed.removeprefix("feed"))]
                 expected = golden.get(f"{part}/{short}" if part else short)
                 if expected is not None:
-                    assert artifacts.within(answers[key], expected, atol=bound, rtol=bound) <= 1, key
+                    assert_close(answers[key], expected, bound, name=key)
                     compared += 1
     assert compared >= len(feeds)
 
@@ -173,7 +173,7 @@ def test_the_parts_chained_give_the_whole_model(tmp_path: Path) -> None:
         for part in ("outer_inner_encoder", "outer_inner_encoder_1"):
             session = onnxruntime.InferenceSession(str(tmp_path / "out" / f"{part}.onnx"))
             (y,) = session.run(["outputs"], {"inputs": y})
-        assert artifacts.within(y, feed["rnn_out:0"], atol=1e-5, rtol=1e-5) <= 1
+        assert_close(y, feed["rnn_out:0"])
 
 
 def test_one_of_several(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_weights_of_mirrored_variables(tmp_path: Path, prefix: str) -> None:
     artifacts.answer([job])
     with np.load(job["answers"]) as answers, np.load(folder / "golden.npz") as golden:
         for key in answers.files:
-            assert artifacts.within(answers[key], golden[key], atol=1e-5, rtol=1e-5) <= 1, key
+            assert_close(answers[key], golden[key], name=key)
         assert {f"feed{n}/{name}" for n in (0, 1) for name in ("outputs", "state_h", "state_c")} == {
             *answers.files
         }

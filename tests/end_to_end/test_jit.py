@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from end_to_end.test_keras3_exports import BOUNDS, NEWEST, share
+from end_to_end.test_keras3_exports import NEWEST, assert_close_where_valid
 from support import artifacts
 from support.command_line import command
 from support.keras3_samples import exported
+from support.recorded import BOUNDS
 from support.samples import fixture
 from support.tiers import tier
 from tensorflow.core.protobuf import saved_model_pb2
@@ -78,9 +79,8 @@ def test_a_repaired_saved_model_answers_as_keras_did(name: str, tmp_path: Path) 
             found = loaded.signatures[signature.name](
                 **{key: tf.constant(value) for key, value in call.feeds.items()}
             )
-            for key, expected in call.answers.items():
-                answer = found[key].numpy()
-                assert share(signature, call, key, answer, expected, bound=BOUNDS["float32"]) <= 1
+            for key in call.answers:
+                assert_close_where_valid(signature, call, key, found[key].numpy())
 
 
 @pytest.mark.parametrize("form", FORMATS)

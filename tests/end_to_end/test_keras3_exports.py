@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support import artifacts
 from support.keras3_samples import EXPORTED, Call, Export, Signature, exported
+from support.recorded import BOUNDS, FLOAT32, assert_close
 from support.samples import WITH_ALL
 from support.tiers import tier
 
@@ -45,7 +46,6 @@ KINDS: Final = {
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
 #: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
-BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 #: What the proof of many functions that no signature calls is about.
 OF_FUNCTIONS: Final = (
     "cudnn_convert/recurrences/saved_functions.py",
@@ -149,22 +149,23 @@ def compared(signature: Signature, answers: Mapping[str, np.ndarray], bound: flo
     for n, call in enumerate(signature.calls()):
         given = {key.removeprefix(f"feed{n}/"): answers[key] for key in answers if f"feed{n}/" in key}
         assert {key for key in given if not key.endswith("_next")} == call.answers.keys()
-        for key, expected in call.answers.items():
-            assert share(signature, call, key, given[key], expected, bound=bound) <= 1
+        for key in call.answers:
+            assert_close_where_valid(signature, call, key, given[key], bound=bound)
 
 
-def share(
-    signature: Signature, call: Call, key: str, found: np.ndarray, expected: np.ndarray, *, bound: float
-) -> float:
-    """How much of the tolerance the worst step that is not padding uses; cuDNN's padding is zeros."""
+def assert_close_where_valid(
+    signature: Signature, call: Call, key: str, found: np.ndarray, *, bound: float = FLOAT32
+) -> None:
+    """Steps that are no padding are as recorded; padding is zeros where cuDNN leaves zeros."""
+    expected = call.answers[key]
+    valid: Any = ...
     assert found.shape == expected.shape
-    if key not in signature.per_step:
-        return artifacts.within(found, expected, atol=bound, rtol=bound)
-    valid = call.valid(found)
-    assert not valid.all()
-    if key in signature.zero_past_length:
-        assert not found[~valid].any()
-    return artifacts.within(found[valid], expected[valid], atol=bound, rtol=bound)
+    if key in signature.per_step:
+        valid = call.valid(found)
+        assert not valid.all()
+        if key in signature.zero_past_length:
+            assert not found[~valid].any()
+    assert_close(found[valid], expected[valid], bound, name=key)
 
 
 ALONE: Final = [form for form in FORMATS if form != "savedmodel"]

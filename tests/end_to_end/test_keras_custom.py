@@ -17,6 +17,7 @@ import tf_keras
 from support import artifacts, user_processes
 from support.keras_conversions import FORMATS, compared, converted
 from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
+from support.recorded import assert_close
 from support.tiers import tier
 from tf_keras.src.layers.rnn.cudnn_lstm import CuDNNLSTM
 
@@ -298,7 +299,7 @@ def test_a_class_that_the_user_brings_is_built(tmp_path: Path) -> None:
     built = keras.models.load_model(path, custom_objects={"Scale": Scale})
     feed = sample.feeds()[0]
     found = built.predict(feed[sample.case["inputs"][0]], verbose=0)
-    np.testing.assert_allclose(found, feed[sample.case["outputs"][0]], rtol=1e-5, atol=1e-5)
+    assert_close(found, feed[sample.case["outputs"][0]])
 
 
 def test_code_passes_through_an_hdf5_file_untouched(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from end_to_end.test_graphless import ALONE, jobs_of, keyed, without_graph
 from support import artifacts
+from support.recorded import BOUNDS, assert_close
 from support.samples import fixture
 from support.tiers import tier
 
@@ -24,7 +25,6 @@ WITH_GRAPH = (
     "1.15.5-lstm_float16",
 )
 WITHOUT = ("1.15.5-lstm_bi_2l_states", "1.15.5-gru_uni_2l", "1.15.5-raw_only", "1.3.0-params_lstm_2l")
-BOUNDS = {"1.15.5-lstm_float16": 2.0**-10}
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,7 @@ def answer(job: dict[str, Any], feeds: list[dict[str, np.ndarray]], bound: float
             known = {one["source"]: key for key, one in job["outputs"].items() if one["source"] in feed}
             assert known
             for source, key in known.items():
-                assert (
-                    artifacts.within(found[f"feed{number}/{key}"], feed[source], atol=bound, rtol=bound) <= 1
-                )
+                assert_close(found[f"feed{number}/{key}"], feed[source], bound, name=key)
 
 
 def cases(names: tuple[str, ...], first: str) -> list[Any]:
@@ -62,7 +60,7 @@ def test_large_weights_answer_as_tensorflow_1_did(form: str, name: str, tmp_path
     report, job = artifacts.convert(sample, form, tmp_path)
     assert report.verification is not None and report.verification.passed
     assert all(one.asked for one in report.verification.recurrences)
-    answer(job, sample.feeds(), BOUNDS.get(name, 1e-5))
+    answer(job, sample.feeds(), BOUNDS["float16" if name.endswith("float16") else "float32"])
 
 
 @pytest.mark.parametrize(("form", "name"), cases(WITHOUT, "1.3.0-params_lstm_2l"))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import artifacts
 from support.graphs import BLOB, INPUTS, UNITS, drawing, placeholder, saved, v1, variable
+from support.recorded import assert_close
 
 import cudnn_convert
 from cudnn_convert.reference import run, steps_from_blob
@@ -63,4 +63,4 @@ def test_lengths_that_nothing_reads_are_still_fed_by_their_name(tmp_path: Path) 
         tf.import_graph_def(made, name="")
         fed = {"x:0": drawn(5), "lengths:0": np.int32([1, 2, 3])}
         found = session.run("y:0", fed)
-    assert artifacts.within(found, expected(drawn(5)), atol=1e-5, rtol=1e-5) <= 1
+    assert_close(found, expected(drawn(5)))

@@ -18,6 +18,7 @@ import onnx
 import pytest
 from support import artifacts
 from support.command_line import command, parsed
+from support.recorded import assert_close
 from support.samples import ROOT
 from support.tiers import some
 
@@ -126,7 +127,7 @@ def compared(job: dict[str, Any], name: str) -> None:
                 if expected.dtype.kind in "iu":
                     np.testing.assert_array_equal(found, expected)
                 else:
-                    assert artifacts.within(found, expected, atol=1e-5, rtol=1e-5) <= 1
+                    assert_close(found, expected)
 
 
 def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from support import artifacts
 from support.command_line import command
 from support.keras3_samples import BROKEN, Call, Export, Signature
 from support.keras_samples import KERAS_FIXTURES, KerasFixture
+from support.recorded import BOUNDS, assert_close
 from support.samples import _ALL, Fixture, fixture
 from support.tiers import tier
 
@@ -33,7 +34,6 @@ SOME: Final = frozenset(
     "keras-2.2.4-custom_layer tf.keras-1.15.5-deferred".split()
 )
 #: What the types that recurrences compute in allow; see test_keras3_exports.py on half and bfloat16.
-BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 #: A step of training needs CudnnRNNBackpropV3, and stays for a GPU.
 TRAINING: Final = "train"
 
@@ -246,7 +246,7 @@ def close(found: np.ndarray, expected: np.ndarray, bound: float) -> None:
     if expected.dtype.kind in "iuSUO":
         np.testing.assert_array_equal(found, expected)
     else:
-        assert artifacts.within(found, expected, atol=bound, rtol=bound) <= 1
+        assert_close(found, expected, bound)
 
 
 def broken() -> Iterator[Patient]:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from support.command_line import command
+from support.recorded import assert_close
 from support.samples import ROOT, Fixture
 from support.tiers import tier
 
@@ -96,7 +97,7 @@ def test_a_recording_holds_what_the_sample_does(case: Case) -> None:
                     assert value.dtype.kind == "S" or value.dtype == np.dtype(told["dtype"])
                     expected = feed[told["tensor"]]
                     if value.dtype.kind == "f":
-                        np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+                        assert_close(value, expected)
                     else:
                         np.testing.assert_array_equal(value, expected)
         assert len(data.files) == 1 + len(case.fixture.feeds()) * (len(meta["inputs"]) + len(meta["outputs"]))

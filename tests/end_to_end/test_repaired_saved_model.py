@@ -16,10 +16,11 @@ from typing import Any, Final
 import numpy as np
 import pytest
 import tensorflow as tf
-from end_to_end.test_keras3_exports import BOUNDS, NEWEST, TRAINING, share
+from end_to_end.test_keras3_exports import NEWEST, TRAINING, assert_close_where_valid
 from support.cases import Case
 from support.command_line import contents
 from support.keras3_samples import BROKEN, Export, exported
+from support.recorded import BOUNDS
 from support.tiers import tier
 from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.saved_model.pywrap_saved_model import fingerprinting
@@ -219,8 +220,8 @@ def right(sample: Export, name: str, answer: Any) -> None:
     for call in signature.calls():
         found = answer(call.feeds)
         assert found.keys() == call.answers.keys()
-        for key, expected in call.answers.items():
-            assert share(signature, call, key, np.asarray(found[key]), expected, bound=bound) <= 1
+        for key in call.answers:
+            assert_close_where_valid(signature, call, key, np.asarray(found[key]), bound=bound)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from support import artifacts
 from support.command_line import contents
 from support.graphs import BLOB, SIZES, UNITS, drawing, placeholder, resource, saved, v1, variable
+from support.recorded import assert_close
 from support.samples import GRAPH_FORMATS, STATEFUL, Fixture
 from support.tiers import tier
 from tensorflow.core.protobuf import saved_model_pb2
@@ -79,7 +80,7 @@ def test_calls_in_a_row(tmp_path: Path, sample: Fixture, form: str) -> None:
     with np.load(job["answers"]) as answers:
         for number, feed in enumerate(sample.feeds()):
             for key, name in report.outputs.items():
-                assert artifacts.within(answers[f"feed{number}/{key}"], feed[name], atol=1e-5, rtol=1e-5) <= 1
+                assert_close(answers[f"feed{number}/{key}"], feed[name])
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_a_session_over_a_saved_model_goes_on_too(tmp_path: Path, sample: Fixtur
         for feed in sample.feeds():
             found = session.run(report.outputs, {name: feed[name] for name in report.inputs.values()})
             for key, name in report.outputs.items():
-                assert artifacts.within(found[key], feed[name], atol=1e-5, rtol=1e-5) <= 1
+                assert_close(found[key], feed[name])
 
 
 @pytest.mark.parametrize("form", FIRST_TWO)

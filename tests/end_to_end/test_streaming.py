@@ -16,6 +16,7 @@ from support import artifacts
 from support.command_line import command
 from support.keras3_samples import exported
 from support.keras_samples import keras_fixture
+from support.recorded import assert_close
 from support.samples import FIXTURES, ROOT, STATEFUL, Fixture, fixture
 from support.tiers import combinations, tier
 
@@ -95,7 +96,7 @@ def judged(sample: Fixture, report: cudnn_convert.Report, answers: Path) -> int:
                     np.testing.assert_array_equal(given.astype(expected.dtype), expected)
                 else:
                     bound = BOUNDS[dtype]
-                    assert artifacts.within(given, expected, atol=bound, rtol=bound) <= 1, (key, number)
+                    assert_close(given, expected, bound, name=(key, number))
                 compared += 1
     return compared
 
@@ -220,7 +221,7 @@ def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.Mon
         # The second recorded call of char_lm goes on from the first, which begins with zeros.
         for feed in feeds if name == "gru_speech" else feeds[:1]:
             given, expected = answers[f"{feed}/{answer}"], recordings[f"{feed}/{output}"]
-            assert artifacts.within(given, expected, atol=1e-5, rtol=1e-5) <= 1
+            assert_close(given, expected)
 
 
 def test_a_saved_model_has_both_signatures_in_both_loaders(tmp_path: Path) -> None:
@@ -233,9 +234,7 @@ def test_a_saved_model_has_both_signatures_in_both_loaders(tmp_path: Path) -> No
     assert {*loaded.signatures} == {"serving_default", "stream"}
     x = tf.constant(feed["x:0"])
     for _ in range(2):
-        np.testing.assert_allclose(
-            loaded.signatures["serving_default"](x=x)["probs"], feed["probs:0"], rtol=1e-5, atol=1e-5
-        )
+        assert_close(loaded.signatures["serving_default"](x=x)["probs"].numpy(), feed["probs:0"])
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         meta = tf.compat.v1.saved_model.load(session, ["serve"], str(tmp_path / "out"))
         stream = meta.signature_def["stream"]

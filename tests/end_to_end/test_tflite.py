@@ -15,6 +15,7 @@ import tensorflow as tf
 from support import artifacts
 from support.graphs import drawing, placeholder, saved, variable
 from support.keras_samples import KerasFixture, keras_fixture
+from support.recorded import assert_close
 from support.samples import fixture
 from support.tiers import tier
 from tensorflow.lite.python import schema_py_generated as schema
@@ -240,7 +241,7 @@ def test_answers_as_keras_did(tmp_path: Path, name: str) -> None:
             for key in sample.case["outputs"]:
                 found = answers[f"feed{number}/{key}"]
                 assert found.dtype == np.float32
-                assert artifacts.within(found, feed[key], atol=1e-5, rtol=1e-5) <= 1
+                assert_close(found, feed[key])
 
 
 def test_an_older_artifact_is_replaced(tmp_path: Path) -> None:

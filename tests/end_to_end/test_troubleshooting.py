@@ -12,6 +12,7 @@ import pytest
 from support import artifacts, user_processes
 from support.command_line import command
 from support.keras3_samples import Signature
+from support.recorded import assert_close
 from support.troubleshooting import CASES, MASKED, PARAGRAPHS
 
 #: The paragraphs whose commands are typed each time. Those of the others are the same but for the file, or
@@ -128,7 +129,7 @@ def agree(given: dict[str, Any], found: dict[str, Any]) -> None:
             feed, _, name = key.partition("/")
             expected = golden[f"{feed}/{found['outputs'][name]['source']}"]
             kept = valid(feed, expected) if given["golden"] == MASKED.signatures[0] else ...
-            assert artifacts.within(answers[key][kept], expected[kept], atol=1e-5, rtol=1e-5) <= 1
+            assert_close(answers[key][kept], expected[kept])
 
 
 def valid(feed: str, value: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""`pytest --fast`: the product is left out; slow tests too, unless a file that they are about changed."""
+"""`pytest --fast`: what it leaves out, what a base adds, and when it fails though each test passed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import budget
 
 TESTS = Path(__file__).resolve().parents[1]
 #: A path in a marker of a test, as written; no f-strings.
@@ -42,30 +43,87 @@ case "$1" in diff) echo cudnn_convert/storage/__init__.py;; ls-files) echo docs/
 """
 
 
-def passed(folder: Path, *flags: str) -> set[str]:
-    """The tests of the sample that ran and passed, by name."""
-    (folder / "test_sample.py").write_text(SAMPLE)
+#: Comparisons, by the share of their bounds that they use.
+COMPARING = """
+import numpy as np
+
+def test_near():
+    np.testing.assert_allclose([1.0, 2.0], [1.0, 2.6], rtol=0, atol=1)
+
+def test_near_its_recording():
+    from support.recorded import assert_close
+    assert_close(np.array([1.0, 1.9]), np.array([0.8, 2.0]), 0.125)
+
+def test_far():
+    np.testing.assert_allclose([1.0, np.inf], [1.4, np.inf], rtol=0, atol=1)
+"""
+
+
+def run(folder: Path, sample: str, *flags: str, base: str = "") -> tuple[int, str]:
+    """The exit code and what is printed of a sample's tests, in a folder whose files changed since `base`."""
+    (folder / "test_sample.py").write_text(sample)
     (folder / "git").write_text(GIT)
     (folder / "git").chmod(0o755)
-    path = os.pathsep.join([str(folder), os.environ["PATH"]])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(TESTS),
+        "PATH": os.pathsep.join([str(folder), os.environ["PATH"]]),
+        "CUDNN_CONVERT_BASE": base,
+    }
     options = ["-vv", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery", *flags, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PATH": path}, capture_output=True, text=True,
-        check=False,
+        env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if " PASSED" in line]
+    return done.returncode, done.stdout + done.stderr
+
+
+def passed(folder: Path, *flags: str, base: str = "") -> set[str]:
+    """The tests of SAMPLE that ran and passed, by name."""
+    code, printed = run(folder, SAMPLE, *flags, base=base)
+    assert code == 0, printed
+    lines = [line for line in printed.splitlines() if " PASSED" in line]
     return {line.partition("::test_")[2].partition(" ")[0] for line in lines}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for git is a shell script")
-def test_slow_tests_run_where_their_files_changed(tmp_path: Path) -> None:
-    assert passed(tmp_path, "--fast") == {"without_a_mark", "of_a_changed_file"}
-    assert passed(tmp_path) == {
+def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -> None:
+    assert passed(tmp_path, "--fast") == {"without_a_mark"}
+    assert passed(tmp_path, "--fast", base="main") == {"without_a_mark", "of_a_changed_file"}
+    assert passed(tmp_path, base="main") == {
         *("without_a_mark", "of_a_changed_file", "of_another_file"),
         *("of_the_product", "of_the_product_of_a_changed_file"),
     }
+
+
+def test_comparisons_near_their_bounds_are_named_and_fail_where_that_is_asked(tmp_path: Path) -> None:
+    code, printed = run(tmp_path, COMPARING, "-n", "1", "--within-half")
+    near = [line.partition(" in ")[2] for line in printed.splitlines() if line.startswith("uses 0.")]
+    assert near == ["test_sample.py::test_near_its_recording", "test_sample.py::test_near"]
+    assert "uses 0.60 of its bound" in printed
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "over", "refused"), [(100, False, False), (110, True, False), (130, True, True)]
+)
+def test_costs_are_held_against_a_budget(
+    monkeypatch: pytest.MonkeyPatch, seconds: int, over: bool, refused: bool
+) -> None:
+    """A machine whose loop takes twice as long has twice the seconds."""
+    monkeypatch.setattr(budget, "SECONDS", 100)
+    monkeypatch.setitem(budget.LOOP, sys.version_info.minor, 1.0)
+    cost = budget.Cost(2 * seconds, (1.5, 2.5))
+    assert (cost.scaled, cost.is_over, cost.is_refused) == (seconds, over, refused)
+    assert f"{seconds} where the loop takes 1.00 s: " in cost.describe()
+    assert ("over the budget of 100" in cost.describe()) == over
+
+
+def test_a_run_over_its_budget_fails_where_that_is_asked(tmp_path: Path) -> None:
+    spent = "from support import budget\nbudget.SECONDS = 0\ndef test_anything():\n    pass\n"
+    code, printed = run(tmp_path, spent, "--fast", "--within-budget")
+    assert "over the budget of 0" in printed
+    assert code == 1
 
 
 def test_marks_name_files_that_exist() -> None:

@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from support import asking_keras
+from support.recorded import assert_close
 from support.samples import ROOT
 from support.tiers import tier
 from tf_keras.src.layers.rnn.cudnn_gru import CuDNNGRU
@@ -379,7 +380,7 @@ def test_of_every_keras_3(tmp_path: Path, path: Path, form: str) -> None:
     (key,) = report.inputs
     (value,) = answered(report, {key: golden[key]}).values()
     (expected,) = (found for name, found in golden.items() if name.startswith("out/"))
-    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+    assert_close(value, expected)
 
 
 def saved(folder: Path, *layers: Any, shape: tuple[int | None, ...], **named: Any) -> tuple[Any, Path]:

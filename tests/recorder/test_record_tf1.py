@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.recorded import assert_close
 from support.samples import ROOT, fixture
 
 from cudnn_convert.verification import recordings
@@ -142,7 +143,7 @@ def test_it_writes_what_the_package_reads(
         for key, name in found.inputs.items():
             np.testing.assert_array_equal(given[key], feed[name])
         for key, name in found.outputs.items():
-            np.testing.assert_allclose(answers[key], feed[name], rtol=1e-6, atol=1e-6)
+            assert_close(answers[key], feed[name])
     assert (found.facts["recorder"], found.facts["source"]) == ("record_tf1.py", "model.ckpt")
     assert found.facts["tensorflow"] == tf.__version__
     line = f"--out {out}: expected a new path, found a recording; choose another path, or replace it with"

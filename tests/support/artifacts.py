@@ -10,6 +10,7 @@ import numpy as np
 import cudnn_convert
 from cudnn_convert.artifacts import runners
 from support import user_processes
+from support.recorded import assert_close
 from support.samples import Fixture
 
 #: What a user runs who has ONNX Runtime or NumPy alone.
@@ -58,13 +59,4 @@ def agree(sample: Fixture, report: cudnn_convert.Report, path: Path, *, bound: f
                 if expected.dtype.kind in "iuS":
                     np.testing.assert_array_equal(found.astype(expected.dtype), expected)
                 else:
-                    assert within(found, expected, atol=bound, rtol=bound) <= 1, (sample.name, key)
-
-
-def within(found: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float) -> float:
-    """The share of `atol + rtol*|expected|` that the worst element uses."""
-    assert found.shape == expected.shape, (found.shape, expected.shape)
-    wide = expected.astype(np.float64)
-    gap = np.abs(found.astype(np.float64) - wide)
-    assert gap.size and np.isfinite(gap).all()
-    return float(np.max(gap / (atol + rtol * np.abs(wide))))
+                    assert_close(found, expected, bound, name=(sample.name, key))

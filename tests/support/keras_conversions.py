@@ -9,8 +9,8 @@ import numpy as np
 
 import cudnn_convert
 from cudnn_convert.artifacts import runners
-from support import artifacts
 from support.keras_samples import KerasFixture
+from support.recorded import assert_close
 
 FORMATS = ("savedmodel", "frozen", "onnx", "keras", "h5")
 
@@ -63,4 +63,4 @@ def compared(job: dict[str, Any], sample: KerasFixture, outputs: list[str]) -> N
                 found = answers[f"feed{number}/{key}"]
                 assert np.ptp(feed[key]) > 1e-4, "an answer that never changes proves nothing"
                 bound = 1e-12 if found.dtype == np.float64 and job["format"] != "onnx" else 1e-5
-                assert artifacts.within(found, feed[key], atol=bound, rtol=bound) <= 1
+                assert_close(found, feed[key], bound)

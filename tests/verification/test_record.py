@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 from support.command_line import command, copied, refused
 from support.graphs import drawing, model, placeholder, saved, v1, variable
+from support.recorded import assert_close
 from support.samples import ROOT, Fixture, fixture
 
 import cudnn_convert
@@ -46,7 +47,7 @@ def test_a_recording_of_a_block_lstm(tmp_path: Path) -> None:
         for key, name in found.inputs.items():
             np.testing.assert_array_equal(given[key], feed[name])
         for key, name in found.outputs.items():
-            np.testing.assert_allclose(answers[key], feed[name], rtol=1e-6, atol=1e-6)
+            assert_close(answers[key], feed[name])
     assert set(found.outputs.values()) == set(BLOCK.case["outputs"])
     assert (found.facts["recorder"], found.facts["tensorflow"]) == ("cudnn-convert record", tf.__version__)
     assert found.facts["tf32"]["on"] is False
@@ -72,7 +73,7 @@ def test_calls_run_in_order_in_one_session(tmp_path: Path) -> None:
     data = fed(sample, tmp_path / "in.npz")
     cudnn_convert.record(tmp_path / "cpu" / "model.ckpt", out, data=data, outputs="logits:0")
     for feed, answers in zip(sample.feeds()[:2], recordings.read_recording(out).answers, strict=True):
-        np.testing.assert_allclose(answers["logits"], feed["logits:0"], rtol=1e-5, atol=1e-5)
+        assert_close(answers["logits"], feed["logits:0"])
 
 
 def test_what_a_cpu_cannot_run_is_said_in_one_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command_line import command, refused
+from support.recorded import assert_close
 from support.samples import GRAPHLESS, Fixture, fixture
 from support.samples import WEIGHTS as PLAIN_WEIGHTS
 from tensorflow.core.protobuf import trackable_object_graph_pb2
@@ -165,7 +166,7 @@ def test_weights_that_keras_saved(sample: Fixture) -> None:
         prefix = f"{name}/" if len(told) > 1 else ""
         for feed in sample.feeds():
             for key, value in by_reference(one, feed, prefix).items():
-                np.testing.assert_allclose(value, feed[prefix + key], rtol=1e-5, atol=1e-6)
+                assert_close(value, feed[prefix + key])
 
 
 def test_a_saver_names_them_by_variables() -> None:
