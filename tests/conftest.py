@@ -127,7 +127,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --fast, tests marked `every` go, and slow ones of which no file changed."""
+    """With --fast, tests marked `every` go, parameters that no `first` names, and slow tests."""
     if not config.getoption("fast"):
         return
     changed = changed_files()
@@ -136,9 +136,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = item.get_closest_marker("slow")
         paths = (os.path.relpath(item.path, ROOT), *marker.args) if marker else ()
         runs = marker is None or any(file.startswith(path) for file in changed for path in paths)
-        (kept if runs and not item.get_closest_marker("every") else left).append(item)
+        runs = runs and is_first(item) and not item.get_closest_marker("every")
+        (kept if runs else left).append(item)
     config.hook.pytest_deselected(items=left)
     items[:] = kept
+
+
+def is_first(item: pytest.Item) -> bool:
+    """Whether a marker `first`, if there is one, names the parameters of a test."""
+    marker = item.get_closest_marker("first")
+    return marker is None or item.callspec.id in marker.args
 
 
 def changed_files() -> list[str]:

@@ -165,6 +165,7 @@ assert "tensorflow" in sys.modules
 """
 
 
+@pytest.mark.slow("cudnn_convert/calls.py", "cudnn_convert/process.py")
 def test_native_code_writes_nothing_to_the_callers_stderr(tmp_path: Path) -> None:
     words = [sys.executable, "-c", LOUD, str(SOURCE), str(tmp_path / "out.onnx")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -151,9 +151,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("ids", "number"),
     [
         ([0.5, 1], "0.5"),
-        ([1, math.nan], "nan"),
-        ([1, 1 + 2j], "(1+2j)"),
-        ([1, 2 + 2**32], f"values from 1 to {2 + 2**32}"),
+        pytest.param([1, math.nan], "nan", marks=pytest.mark.every),
+        pytest.param([1, 1 + 2j], "(1+2j)", marks=pytest.mark.every),
+        pytest.param([1, 2 + 2**32], f"values from 1 to {2 + 2**32}", marks=pytest.mark.every),
     ],
 )
 def test_an_artifact_is_not_run_on_other_numbers(

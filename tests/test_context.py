@@ -138,6 +138,7 @@ with tf.device("/CPU:1"):
 """
 
 
+@pytest.mark.slow("cudnn_convert/context.py", "cudnn_convert/artifacts/")
 def test_a_call_computes_on_the_cpu_in_full_precision() -> None:
     assert run_python(ON_TWO_DEVICES).splitlines() == [
         "before device:CPU:1 True",

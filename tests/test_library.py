@@ -224,6 +224,7 @@ def test_a_cut_off_artifact_is_a_read_error(tmp_path: Path, form: str) -> None:
         cudnn_convert.verify(source, tmp_path / "out")
 
 
+@pytest.mark.first("savedmodel")
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
 def test_a_caller_may_be_building_a_graph(tmp_path: Path, form: str) -> None:
     import tensorflow as tf

@@ -110,6 +110,7 @@ def test_layers_are_rewritten_and_translated_once(
     assert counts["modern"] == translations
 
 
+@pytest.mark.first("onnx", "savedmodel")
 @pytest.mark.parametrize("form", ["tflite", "onnx", "savedmodel"])
 def test_an_artifact_that_its_runtime_refuses(form: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another runtime may lack what the model needs. TensorFlow runs the source: there it is our mistake."""

@@ -43,6 +43,7 @@ def _keys(golden: Any, number: int) -> list[str]:
     return [name.removeprefix(prefix) for name in golden.files if name.startswith(prefix)]
 
 
+@pytest.mark.first("m.onnx", "m.tflite")
 @pytest.mark.parametrize("out", some(["m", "m.onnx", "m.tflite"], "m.pb"))
 def test_an_artifact_of_a_graph_answers_as_recorded(tmp_path: Path, out: str) -> None:
     data, calls = recorded(SPEECH, tmp_path, "features", "lengths")
@@ -60,6 +61,7 @@ def test_an_artifact_of_a_graph_answers_as_recorded(tmp_path: Path, out: str) ->
     assert not np.allclose(other.outputs[0]["probabilities"], answer["probabilities"])
 
 
+@pytest.mark.first("m.keras-output_0")
 @pytest.mark.parametrize(("out", "name"), [("m.keras", "output_0"), ("m.h5", "next")])
 def test_an_artifact_of_layers_answers_as_recorded(tmp_path: Path, out: str, name: str) -> None:
     data, calls = recorded(CHARACTERS, tmp_path, "characters_input")
@@ -115,6 +117,7 @@ def test_integers_are_rows_of_even_a_small_table(tmp_path: Path, rows: int, larg
     assert answer["rows"].min() == 1.5
 
 
+@pytest.mark.slow("cudnn_convert/feeds/", "cudnn_convert/artifacts/runners.py")
 def test_floats_may_be_rows_of_a_table(tmp_path: Path) -> None:
     """A classifier of Keras takes words as floats, and refuses the rows -2 and -1."""
     source = keras_fixture("keras-2.2.4-text_classifier").path

@@ -86,6 +86,7 @@ def make_feed(value: Any, shape: list[int]) -> Any:
     return values.astype(kind) if kind.kind == "f" else np.ones(shape, kind)
 
 
+@pytest.mark.first("seq2seq", "ocr_crnn", "1.15.5-v3_lengths_time_major", "1.15.5-v3_batch_major")
 @pytest.mark.parametrize("name", AXES)
 def test_names_are_sizes(tmp_path: Path, name: str) -> None:
     report = cudnn_convert.convert(source(name), tmp_path / "model.onnx", verify=False)

@@ -61,6 +61,7 @@ def judged(name: str) -> tuple[Fixture, dict[str, str]]:
     return SAMPLES[sample], {"cell": cell, "lowering": lowering}
 
 
+@pytest.mark.first("1.12.3-rnn_tanh_bi_2l", "1.15.5-two_layers", "1.15.5-lstm_float16", "1.15.5-gru_bi")
 @pytest.mark.parametrize(
     "name",
     [
@@ -117,6 +118,17 @@ def test_its_graph_is_one_that_tensorflow_1_15_knows(out: Path) -> None:
     assert tf.train.latest_checkpoint(str(out)) == str(out / "model.ckpt")
 
 
+@pytest.mark.first(
+    "1.15.5-v3_gru_lengths/compatible/fast",
+    "1.15.5-lstm_bi_2l_states/compatible/fast",
+    "1.15.5-lstm_bi_2l_states/lstm_block/fast",
+    "1.15.5-rnn_relu_uni_2l/compatible/fast",
+    "1.15.5-v3_lengths_time_major/compatible/fast",
+    "1.15.5-keras_go_backwards/compatible/fast",
+    "1.15.5-op_skip_relu/compatible/fast",
+    "1.15.5-cond/compatible/portable",
+    "1.15.5-lstm_float16/basic_lstm/fast",
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -296,6 +308,7 @@ def test_a_projection_is_refused(out: Path) -> None:
     assert caught.value.reasons == (f"{expected}; take another format",)
 
 
+@pytest.mark.first("CONTRIB-compatible-fast", "LSTM_CELL-lstm_block-fast", "BASIC_LSTM_CELL-basic_lstm-fast")
 @pytest.mark.mutant
 @pytest.mark.parametrize("lowering", ["fast", "portable"])
 @pytest.mark.parametrize(

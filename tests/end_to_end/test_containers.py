@@ -25,13 +25,13 @@ FORMS = ("onnx", "savedmodel", "frozen")
 #: Samples that are proven here too: both states, control flow, resources, lengths, an iterator.
 PROVEN = {"lstm_bi_2l_states", "while_refine", "resource_vars", "v3_gru_lengths", "iterator_input"}
 #: What a container may hold otherwise than a checkpoint: variables of each kind, control flow, several nodes.
-CASES = {*PROVEN, "block_fused_lengths", "cond", "keras_siamese", "partitioned", "two_layers"}
+CASES = {"lstm_bi_2l_states", "resource_vars", "iterator_input", "cond", "partitioned", "two_layers"}
 
 
 def is_first(sample: Fixture, form: str) -> bool:
-    """Whether the first tier has it: each case in one format, one case in another."""
+    """Whether the first tier has it: each case in one format."""
     case = sample.folder.name if sample.folder.parent.name == "1.15.5" else ""
-    return case in CASES if form == "onnx" else (form, case) == ("savedmodel", "lstm_bi_2l_states")
+    return case in CASES and form == "onnx"
 
 
 @pytest.mark.parametrize(

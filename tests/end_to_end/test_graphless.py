@@ -44,9 +44,9 @@ ALONE = {
 #: Of the formats that not all go to in the first tier: states, layers, either layout, dtypes.
 FEW = {
     "savedmodel": ("1.15.5-lstm_bi_2l_states",),
-    "frozen": ("1.15.5-lstm_bi_2l_states",),
+    "frozen": (),
     "checkpoint": ("1.15.5-lstm_bi_2l_states",),
-    "tflite": ("1.15.5-lstm_bi_2l_states",),
+    "tflite": (),
     "safetensors": ("1.15.5-lstm_bi_2l_states", "1.15.5-gru_bi_2l_float64", "1.15.5-v3_batch_major"),
 }
 #: What else an object-based checkpoint of one cell needs.

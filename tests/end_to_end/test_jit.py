@@ -66,6 +66,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
         yield from function.node_def
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow/", "cudnn_convert/targets/saved_model.py")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(first=name == "gru")) for name in REPAIRED])
 def test_a_repaired_saved_model_answers_as_keras_did(name: str, tmp_path: Path) -> None:
     """A proof of its own, later, knows that it is compiled."""

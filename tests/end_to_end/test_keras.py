@@ -79,6 +79,21 @@ def cases(first: Mapping[str, Collection[str]], *forms: str) -> Iterator[Any]:
                 yield pytest.param(form, sample, marks=marks, id=f"{form}-{sample.name}")
 
 
+@pytest.mark.first(
+    "onnx-keras-2.2.4-weights_functional",
+    "keras-keras-2.1.6-encoder_decoder",
+    "onnx-keras-2.2.4-bidirectional_states",
+    "onnx-keras-2.2.4-weights_without_zero",
+    "onnx-keras-2.2.4-time_distributed_nested",
+    "onnx-tf.keras-1.15.5-op_layers",
+    "onnx-tf_keras-2.21.0-archive_siamese",
+    "onnx-keras-2.2.4-stateful_gru",
+    "onnx-keras-2.2.4-float64",
+    "onnx-tf.keras-1.15.5-time_major",
+    "savedmodel-keras-2.1.6-sequential_lstm",
+    "keras-tf.keras-1.15.5-deferred",
+    "onnx-keras-2.2.4-go_backwards",
+)
 @pytest.mark.parametrize(("form", "sample"), cases(KINDS, *KINDS))
 def test_answers_as_keras_did(tmp_path: Path, form: str, sample: KerasFixture) -> None:
     """Proof of a file of layers takes most of its conversion, and is another test."""
@@ -105,6 +120,7 @@ def test_is_proven_as_layers(tmp_path: Path, form: str, sample: KerasFixture) ->
     assert report.verification.passed
 
 
+@pytest.mark.first("h5-text_classifier")
 @pytest.mark.parametrize(
     ("form", "name"),
     [
@@ -151,6 +167,7 @@ def test_a_file_of_its_own_is_verified_again(tmp_path: Path, form: str, name: st
     assert cudnn_convert.verify(sample.path, artifact).passed
 
 
+@pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/verification/pieces/keras.py")
 def test_a_swapped_gate_is_seen(tmp_path: Path) -> None:
     sample, artifact = keras_fixture("keras-2.2.4-siamese"), tmp_path / "model.h5"
     proof = cudnn_convert.convert(sample.path, artifact, format="h5").verification

@@ -36,12 +36,17 @@ ONCE: Final = [
 REPAIRED: Final = ("stateful", "time_distributed", "dropout", "exported")
 #: Layers one behind the other, as many times over, and the same functions with more objects around them.
 AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved")
+#: One node more or less of a kind that another case has.
+ALIKE: Final = (
+    *("bidirectional", "cudnn_trained", "go_backwards_masked", "gru", "lstm", "masked_last", "mixed_float16"),
+    *("portable", "return_state", "return_state_gru", "stateful_gru", "time_distributed", "float64"),
+)
 #: What the formats of graphs laid flat do of their own: states go in and out, lengths are in the loop.
 KINDS: Final = {
-    "savedmodel": ("stateful", "dropout"),
+    "savedmodel": ("stateful",),
     "frozen": ("stateful",),
-    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS),
-    "tflite": ("masked_last", "conv_beside", "time_distributed"),
+    WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS, ALIKE),
+    "tflite": ("masked_last",),
 }
 #: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
 #: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says

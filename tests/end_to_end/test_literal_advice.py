@@ -125,6 +125,8 @@ _COSTLY: Final = frozenset(
         "keras/translate.py: Keras 3 has no such layer",
     }
 )
+#: Files whose first row takes more than a second; other tests provoke each.
+_DEAR: Final = frozenset({"pipeline.py", "plan/streaming.py", "batch/jobs.py", "keras/trace.py"})
 #: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.
 _ALWAYS: Final = frozenset({"verification/feeds.py: needs more"})
 _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
@@ -132,7 +134,7 @@ _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
 
 def _rows() -> Iterator[Any]:
     """The first row of each file, and the others for `make test-every` or where their files changed."""
-    seen = set(_COSTLY)
+    seen = {*_COSTLY, *_DEAR}
     for row in ROWS:
         files = {piece.partition(": ")[0] for piece in row.pieces}
         is_first = row.pieces[0] not in _COSTLY and not files & seen

@@ -21,7 +21,7 @@ CASE = Case(Mode.LSTM, 2, 2, "CudnnRNNV3")
 #: Iterations of the outer loop, and of the inner one where there is one.
 OUTER, INNER = 3, 2
 #: Those in which each kind of loop meets each depth and format once.
-FIRST = {(False, 1, "onnx"), (False, 2, "savedmodel"), (True, 1, "tflite"), (True, 2, "frozen")}
+FIRST = {(False, 1, "onnx"), (False, 2, "savedmodel")}
 
 
 def build_loops(depth: int) -> Any:

@@ -138,6 +138,7 @@ def tiered(calls: Iterable[tuple[str, str]]) -> Iterator[Any]:
         yield pytest.param(name, wanted, marks=marks, id=f"{wanted}-{name}")
 
 
+@pytest.mark.first("onnx-crf_tagger", "onnx-gru_speech", "onnx-ocr_crnn")
 @pytest.mark.parametrize(("name", "wanted"), tiered(CALLS))
 def test_the_command_of_the_readme(answered: Any, name: str, wanted: str) -> None:
     compared(answered(name, wanted), name)

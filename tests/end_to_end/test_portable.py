@@ -51,6 +51,7 @@ def test_the_report_says_so_too(tmp_path: Path) -> None:
     assert report["verification"] is None
 
 
+@pytest.mark.slow("cudnn_convert/pipeline.py")
 @pytest.mark.parametrize("source", sources("portable_masked"))
 def test_a_copy_is_made_where_one_is_wanted(tmp_path: Path, source: Path) -> None:
     report = cudnn_convert.convert(source, tmp_path / "out", force_convert=True)

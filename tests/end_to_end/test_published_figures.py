@@ -37,7 +37,6 @@ SOME: Final = {
     ("torch-relu", "onnx"),
     ("torch-lstm", "onnx"),
     ("contrib-lstm", "onnx"),
-    ("contrib-gru", "savedmodel"),
     ("contrib-gru", "onnx"),
     ("contrib-tanh", "onnx"),
 }

@@ -108,6 +108,13 @@ def test_a_recording_holds_what_the_sample_does(case: Case) -> None:
     assert "CPU" in [device["type"] for device in meta["devices"]]
 
 
+@pytest.mark.first(
+    "saved_model_words-1.15.5.npz-savedmodel",
+    "twins_training-1.15.5.npz-onnx",
+    "state_lstm-1.15.5.npz-onnx",
+    "params_lstm_bi-1.4.1.npz-onnx",
+    "lstm_bi_2l_states-1.15.0-python2.7.npz-savedmodel",
+)
 @pytest.mark.parametrize(
     ("case", "form"),
     [
@@ -214,6 +221,7 @@ def test_tf32_widens_the_bound_and_is_said(tmp_path: Path) -> None:
     assert "; name: A100; TF32 on (compute capability 8 with CUDA 11.0)\n" in ended.stderr
 
 
+@pytest.mark.slow("cudnn_convert/verification/recordings.py")
 def test_tf32_says_nothing_where_noise_is_as_large_as_the_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,9 @@ def test_inputs_that_nothing_reads_stay(tmp_path: Path) -> None:
     np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.first(
+    "keras-3.15.1-with_vocabulary", "keras-3.3.3-masked_last", "keras-3.15.1-lstm", "keras-3.15.1-stateful"
+)
 @each()
 def test_the_rest_of_the_file_stays(repaired, sample: Export) -> None:
     before, after = meta_graph(sample.path), meta_graph(repaired(sample))
@@ -240,6 +243,7 @@ def test_a_layer_of_keras_calls_it(repaired, sample: Export, endpoint: str) -> N
     right(sample, endpoint, answer)
 
 
+@pytest.mark.first("keras-3.15.1-signatures")
 @each(*FEW, *newest("signatures", "raw_ops"), first=newest("signatures"))
 def test_it_is_loaded_and_saved_again(repaired, tmp_path: Path, sample: Export) -> None:
     loaded = tf.saved_model.load(str(repaired(sample)))

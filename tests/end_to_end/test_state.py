@@ -46,6 +46,14 @@ def begun(sample: Fixture, path: Path) -> Path:
     return path
 
 
+@pytest.mark.first(
+    "1.15.5-state_scalar-onnx",
+    "1.15.5-state_lstm-savedmodel",
+    "1.15.5-state_gru_resource-onnx",
+    "1.15.5-state_lstm-onnx",
+    "1.15.5-state_reset-onnx",
+    "1.15.5-state_lstm-checkpoint",
+)
 @pytest.mark.parametrize(
     ("sample", "form"),
     [
@@ -127,6 +135,7 @@ def mix_up(nodes: Any) -> None:
     one.input[1], other.input[1] = other.input[1], one.input[1]
 
 
+@pytest.mark.first("mix_up")
 @pytest.mark.parametrize("damage", [forget, mix_up], ids=lambda damage: damage.__name__)
 def test_state_that_goes_wrong_fails_the_verification(tmp_path: Path, damage: Any) -> None:
     cudnn_convert.convert(LSTM.prefix, tmp_path / "out")
@@ -207,6 +216,7 @@ def test_an_update_that_no_output_needs_is_offered(tmp_path: Path, form: str) ->
     )
 
 
+@pytest.mark.first("store-reference")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -118,6 +118,13 @@ CASES = [
 ]
 
 
+@pytest.mark.first(
+    "1.15.5-keras_lstm_states-savedmodel",
+    "1.15.5-keras_lstm-onnx",
+    "1.15.5-iterator_input-onnx",
+    "1.15.5-op_proj_double-onnx",
+    "1.15.5-rnn_relu_uni_2l-onnx",
+)
 @pytest.mark.parametrize(("sample", "form"), CASES)
 def test_chunks_answer_as_tensorflow_1_did_to_the_whole(tmp_path: Path, sample: Fixture, form: str) -> None:
     report, job = streamed(sample, form, tmp_path)
@@ -172,6 +179,7 @@ def test_weights_without_a_graph_are_run_in_chunks_too(tmp_path: Path, sample: F
 MODELS = {"gru_speech": ("model.ckpt", "probabilities:0"), "char_lm": ("model.h5", "next")}
 
 
+@pytest.mark.slow("cudnn_convert/inspection/", "cudnn_convert/plan/streaming.py")
 @combinations(lambda name: name == "char_lm", name=MODELS)
 def test_the_command_that_inspect_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As printed; a process without the package gives recorded calls in chunks, and gets the answers."""

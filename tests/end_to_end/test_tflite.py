@@ -74,8 +74,8 @@ def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tu
     return saved(folder, graph, {"blob": blob}), blob
 
 
-#: Each layout and lengths are of the first tier; modes are those of test_fixtures.py.
-SIZED = frozenset({"gru-time-lengths", "rnn_tanh-batch-whole"})
+#: Other modes and layouts are those of test_fixtures.py.
+SIZED = frozenset({"gru-batch-lengths"})
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,7 @@ def test_other_floats_become_float32_and_it_is_said(tmp_path: Path, name: str, k
     assert cudnn_convert.verify(sample.prefix, out).passed
 
 
+@pytest.mark.slow("cudnn_convert/artifacts/tflite.py")
 def test_a_file_alone_says_where_it_came_from(tmp_path: Path) -> None:
     sample, out = fixture("1.15.5-gru_bi"), tmp_path / "m.tflite"
     cudnn_convert.convert(sample.prefix, out, format="tflite", verify=False)
@@ -175,6 +176,7 @@ def test_a_file_alone_says_where_it_came_from(tmp_path: Path) -> None:
             cudnn_convert.verify(sample.prefix, out)
 
 
+@pytest.mark.slow("cudnn_convert/artifacts/tflite.py", "cudnn_convert/targets/tflite.py")
 def test_kernels_of_tensorflow_are_written_only_unproven(tmp_path: Path) -> None:
     source, out = fixture("1.15.5-partitioned").prefix, tmp_path / "m.tflite"
     with pytest.raises(UnsupportedModelError) as refused:

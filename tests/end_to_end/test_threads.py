@@ -92,6 +92,7 @@ def process_state() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow("cudnn_convert/context.py", "cudnn_convert/pipeline.py")
 @pytest.mark.usefixtures("quick_switches")
 @pytest.mark.parametrize(
     "orders", [((0, 1, 2), (2, 0, 1)), pytest.param(((0, 3, 1, 2), (1, 2, 0, 3)), marks=pytest.mark.every)]

@@ -101,6 +101,7 @@ def test_no_tape_and_no_check_of_numerics_sees_a_call(settings: ExitStack) -> No
         tf.math.log(-1.0)
 
 
+@pytest.mark.slow("cudnn_convert/cli/", "cudnn_convert/context.py", "cudnn_convert/keras/")
 def test_conversions_are_proven_as_ever(settings: ExitStack, tmp_path: Path) -> None:
     for read, change, _, _ in SETTINGS.values():
         settings.callback(change, read())

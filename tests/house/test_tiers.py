@@ -32,6 +32,11 @@ def test_of_another_file():
 def test_of_the_product():
     pass
 
+@pytest.mark.first("x", "z")
+@pytest.mark.parametrize("which", ["x", "y", "z"])
+def test_of_few(which):
+    pass
+
 @pytest.mark.every
 @pytest.mark.slow("cudnn_convert/storage")
 def test_of_the_product_of_a_changed_file():
@@ -72,7 +77,7 @@ def run(folder: Path, sample: str, *flags: str, base: str = "") -> tuple[int, st
     }
     options = ["-vv", "-p", "conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery", *flags, str(folder)],
+        [sys.executable, "-m", "pytest", *options, "-o", "markers=slow\nevery\nfirst", *flags, str(folder)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -88,10 +93,16 @@ def passed(folder: Path, *flags: str, base: str = "") -> set[str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for git is a shell script")
 def test_slow_tests_run_where_their_files_changed_since_a_base(tmp_path: Path) -> None:
-    assert passed(tmp_path, "--fast") == {"without_a_mark"}
-    assert passed(tmp_path, "--fast", base="main") == {"without_a_mark", "of_a_changed_file"}
+    assert passed(tmp_path, "--fast") == {"without_a_mark", "of_few[x]", "of_few[z]"}
+    assert passed(tmp_path, "--fast", base="main") == {
+        "without_a_mark",
+        "of_few[x]",
+        "of_few[z]",
+        "of_a_changed_file",
+    }
     assert passed(tmp_path, base="main") == {
         *("without_a_mark", "of_a_changed_file", "of_another_file"),
+        *("of_few[x]", "of_few[y]", "of_few[z]"),
         *("of_the_product", "of_the_product_of_a_changed_file"),
     }
 
@@ -124,6 +135,17 @@ def test_a_run_over_its_budget_fails_where_that_is_asked(tmp_path: Path) -> None
     code, printed = run(tmp_path, spent, "--fast", "--within-budget")
     assert "over the budget of 0" in printed
     assert code == 1
+
+
+def test_marks_name_parameters_that_exist(request: pytest.FixtureRequest) -> None:
+    """Of each test that was collected: an id that is misspelt would take its test out of the first tier."""
+    names, found = {}, {}
+    for item in request.session.items:
+        if marker := item.get_closest_marker("first"):
+            test = item.nodeid.partition("[")[0]
+            names[test] = {*marker.args}
+            found.setdefault(test, set()).add(item.callspec.id)
+    assert {test: left for test, ids in names.items() if (left := ids - found[test])} == {}
 
 
 def test_marks_name_files_that_exist() -> None:

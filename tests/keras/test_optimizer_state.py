@@ -58,6 +58,7 @@ def answers_after(model: Any, steps: int = 2) -> np.ndarray:
     return np.asarray(model(x))
 
 
+@pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/targets/")
 @pytest.mark.parametrize("name", some(TRAINED[:1], *TRAINED[1:]))
 def test_both_kinds_of_file_train_on_alike(tmp_path: Path, name: str) -> None:
     source = keras_fixture(name).path

@@ -123,6 +123,7 @@ def simple_rnn(x: Array, kept: Array, h: Array, weights: list[Array], first: Arr
     return np.stack(steps, 1)
 
 
+@pytest.mark.first("2.1.6-True", "2.2.4-tf-False", "2.3.1-False", "2.13.0-False")
 @pytest.mark.parametrize(
     ("version", "unroll"),
     [
@@ -163,6 +164,7 @@ def test_masked_steps_are_those_of_the_writers_keras(version: str, unroll: bool)
     np.testing.assert_allclose(both, expected, atol=1e-6)
 
 
+@pytest.mark.slow("cudnn_convert/keras/")
 def test_what_later_versions_mask_otherwise_is_noted_for_formats_of_layers() -> None:
     def build() -> Any:
         inner = LAYERS.LSTM(2, return_sequences=True)
@@ -453,6 +455,7 @@ def test_operations_between_layers_of_keras_3(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.first("m.h5")
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])
 def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None:
     """Keys have the shapes of queries; in HDF5 files Keras 3 leaves out where a model's class is."""

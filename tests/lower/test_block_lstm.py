@@ -168,6 +168,7 @@ def test_all_steps_need_no_lengths() -> None:
         close(found["tail"], expected["cs"][-1:])
 
 
+@pytest.mark.first("all_steps", "V1-clip-peephole")
 @pytest.mark.parametrize(
     "node",
     [
@@ -269,6 +270,7 @@ def test_a_loop_inside_a_loop_is_refused() -> None:
     )
 
 
+@pytest.mark.slow("cudnn_convert/lower/")
 def test_the_same_bytes_every_time() -> None:
     graph, signature = Node(clip=0.25).graph(last)
     one, other = (lower(graph, signature, []).whole().SerializeToString(deterministic=True) for _ in range(2))

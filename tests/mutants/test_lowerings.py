@@ -37,12 +37,10 @@ FIRST: dict[tuple[str, Mode], frozenset[str]] = {
     ("frozen", Mode.LSTM): STEPS | {"directions_swapped"},
     ("frozen", Mode.RNN_TANH): frozenset({"without_lengths"}),
     ("frozen", Mode.GRU): frozenset({"reset_before_product"}),
-    ("savedmodel-fast", Mode.LSTM): frozenset({"directions_swapped", "state_of_last_step"}),
+    ("savedmodel-fast", Mode.LSTM): frozenset({"directions_swapped"}),
     ("savedmodel-portable", Mode.LSTM): frozenset({"without_c"}),
-    ("tflite", Mode.LSTM): frozenset({"without_c"}),
-    ("checkpoint", Mode.LSTM): frozenset({"directions_swapped", "without_c", "state_of_last_step"}),
-    ("checkpoint-portable", Mode.LSTM): frozenset({"directions_swapped"}),
-    ("checkpoint-lstm_block", Mode.LSTM): frozenset({"directions_swapped"}),
+    ("tflite", Mode.RNN_RELU): frozenset({"activations_exchanged"}),
+    ("checkpoint", Mode.LSTM): frozenset({"directions_swapped"}),
     ("checkpoint-basic_lstm", Mode.LSTM): frozenset({"directions_swapped"}),
 }
 #: Where a plain RNN of relu is tried in full; else it is that of tanh but for one function of one value.

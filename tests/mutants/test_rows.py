@@ -90,16 +90,14 @@ USES = [
 ]
 
 
-#: Which pairs the first tier tries: all of the row for ONNX files, which cost a tenth of others; of other
-#: rows those that move every gate, where such a file shows them, and else one.
-MOVING = {Mode.LSTM: {(0, 1), (2, 3)}, Mode.GRU: {(0, 1), (1, 2)}}
+#: Of the row for ONNX files the first tier tries all pairs, of other rows one.
+WITNESS = (0, 1)
 
 
 def mutant(use: Use, pair: tuple[int, int]) -> Any:
     """A swap, of the class of its row, and of the class of its gates whatever the row."""
     name = f"{pair[0]}-{pair[1]}"
-    chosen = MOVING[use.mode] if "onnx" in use.flags else {(0, 1)}
-    is_first = use.row == "onnx" or pair in chosen
+    is_first = use.row == "onnx" or pair == WITNESS
     marks = (
         pytest.mark.mutant(f"row {use.row}: two gates swapped", f"row: gates {name} swapped"),
         *tier(first=is_first),

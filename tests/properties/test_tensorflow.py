@@ -42,6 +42,7 @@ def in_a_graph(run: Run, lowering: str, form: Form | None = None) -> list[Any]:
         return list(running.run(outputs, {f"{key}:0": value for key, value in run.given.items()}))
 
 
+@pytest.mark.first("gru")
 @modes(Mode.LSTM, Mode.GRU)
 @given(data=st.data(), lowering=st.sampled_from(LOWERINGS))
 @examples(15)

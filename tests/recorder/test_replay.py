@@ -254,11 +254,13 @@ def rewrite(path: Path, target: Path, changes: Mapping[str, rec.Array]) -> Path:
     return target
 
 
+@pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
 @pytest.mark.parametrize("name", with_a_witness(OUTPUTS, "outputs_gru.npz"))
 def test_replay_accepts_what_the_reference_computes(made: tuple[Path, rec.Results], name: str) -> None:
     assert disagreements(made[0] / name) == []
 
 
+@pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
 def test_replay_accepts_the_formula_s_offsets(made: tuple[Path, rec.Results]) -> None:
     assert offset_disagreements(made[0] / "offsets.npz") == []
 
@@ -345,6 +347,7 @@ def test_replay_sees_one_moved_region(made: tuple[Path, rec.Results], tmp_path: 
     assert line.startswith(f"{net.name}: 1 regions differ, first (0, 4,")
 
 
+@pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
 @pytest.mark.parametrize("mode", with_a_witness(rec.MODES, "gru"))
 def test_replay_sees_a_gradient_that_is_a_little_off(tmp_path: Path, mode: str) -> None:
     """The stand-in's gradients are differences; then each of a device that is 0.1 % off."""

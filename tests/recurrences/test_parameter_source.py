@@ -92,6 +92,7 @@ def test_slices_and_a_concatenation(made: Callable[[], list[Any]]) -> None:
     assert found.sizes.input_size == INPUTS
 
 
+@pytest.mark.first("CudnnRNNCanonicalToParamsV2")
 @pytest.mark.parametrize("op", ["CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2"])
 def test_the_op_that_packs_on_a_gpu(op: str, tmp_path: Path) -> None:
     """Two layers in two directions: 32 matrices, then 32 biases, each a variable of its own."""
@@ -299,6 +300,7 @@ PLACES = {
 }
 
 
+@pytest.mark.first("in_a_branch-references-savedmodel", "before_a_loop-references-onnx")
 @combinations(
     lambda *case: case in PLACES,
     place=[in_a_branch, before_a_branch, in_a_loop, before_a_loop],

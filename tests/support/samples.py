@@ -41,20 +41,16 @@ AS_SAVED_MODEL = frozenset(
 #: Lite goes what differs inside its loop.
 FIRST = {
     "savedmodel": frozenset(
-        "block_cell_bidirectional compatible_gru_loop cond gru_uni_2l iterator_input keras_go_backwards "
-        "keras_siamese lstm_bi_2l_states lstm_float16 op_proj_double op_proj_lstm op_skip_lstm partitioned "
-        "resource_vars rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths v3_lengths_batch_major "
-        "while_rows".split()
+        "block_cell_bidirectional cond gru_uni_2l iterator_input keras_go_backwards lstm_bi_2l_states "
+        "lstm_float16 op_proj_lstm rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths "
+        "v3_lengths_batch_major while_rows".split()
     ),
-    "frozen": frozenset(
-        "block_cell_bidirectional cond dropout_placeholder frozen_layer_norm lstm_bi_2l_states "
-        "while_rows".split()
-    ),
+    "frozen": frozenset("cond frozen_layer_norm lstm_bi_2l_states while_rows".split()),
     "checkpoint": frozenset(
         "cond gru_uni_2l keras_go_backwards lstm_bi_2l_states lstm_float16 op_skip_relu rnn_relu_uni_2l "
-        "rnn_tanh_uni two_layers v3_batch_major v3_gru_lengths v3_lengths_time_major while_rows".split()
+        "v3_batch_major v3_gru_lengths v3_lengths_time_major".split()
     ),
-    "tflite": frozenset("lstm_bi_2l_states lstm_float16 rnn_relu_uni_2l v3_gru_lengths while_rows".split()),
+    "tflite": frozenset("lstm_float16 rnn_relu_uni_2l while_rows".split()),
 }
 #: What tells them apart is chosen before anything is lowered; test_choose_outputs.py shows it of each.
 CHOOSING = frozenset(
@@ -65,18 +61,21 @@ CHOOSING = frozenset(
 CHOSEN = frozenset("averages_saver cond_training_default horovod lengths_mask printed_scatter".split())
 #: Of plans and readers that others have: repeats, and what goes to another format in the first tier.
 ALIKE = frozenset(
-    "block_cell_bidirectional block_cell_clip block_fused_clip build_prefix compatible_gru_loop "
-    "cond_in_while decode_beam frozen_layer_norm keras_gru_bi keras_tagger multi_worker op_auto_gru "
-    "partitioned twins_backprop while_refine".split()
+    "bilstm_tagger block_cell_bidirectional block_cell_clip block_fused_clip block_fused_peephole "
+    "block_fused_stacked build_prefix checkpoint_v1 checkpoint_v1_sharded compatible_gru_loop cond_in_while "
+    "decode_beam dropout_placeholder frozen_layer_norm frozen_text gru_bi horovod keras_gru_bi keras_lstm "
+    "keras_siamese keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru op_auto_linear op_proj_plain "
+    "op_skip_relu partitioned queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes twins_backprop "
+    "v3_lengths_batch_major while_nested while_refine".split()
 )
 #: Refused, or told of, with flags that test_printed_commands.py takes literally: plans that others have too.
 ASKING = frozenset("string_outputs phase unknown_rank two_lookups".split())
 #: Cases that an older TensorFlow wrote otherwise than the newest.
 OLDER = {
-    "1.2.1": frozenset("op_auto_lstm params_lstm_2l params_relu_2l".split()),
+    "1.2.1": frozenset("op_auto_lstm params_relu_2l".split()),
     "1.3.0": frozenset("params_gru_bi_2l params_tanh_2l".split()),
-    "1.8.0": frozenset("lstm_bi_2l_states twins_training while_refine".split()),
-    "1.12.3": frozenset("gru_bi keras_lstm_states frozen_binary".split()),
+    "1.8.0": frozenset("twins_training while_refine".split()),
+    "1.12.3": frozenset("gru_bi keras_lstm_states".split()),
 }
 
 

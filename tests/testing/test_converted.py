@@ -103,6 +103,7 @@ def test_a_file_that_does_not_say_its_ends_is_refused(tmp_path: Path) -> None:
         assert_equivalent(tmp_path / "lone.pb", answers, feeds)
 
 
+@pytest.mark.first("keras")
 @pytest.mark.parametrize("form", ["keras", "h5"])
 def test_layers_against_recorded_answers(form: str, out: Path) -> None:
     """Two inputs and two outputs, by the names that the model has for them."""

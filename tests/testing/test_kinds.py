@@ -165,6 +165,7 @@ KINDS: dict[str, Open] = {
 }
 
 
+@pytest.mark.first(".keras", "a SavedModel", "tf_keras", "a concrete function", "ONNX")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_right_model_passes_and_a_wrong_one_fails(
     kind: str, lstm: Any, feeds: list[dict[str, np.ndarray]], tmp_path: Path
@@ -180,6 +181,7 @@ def test_a_right_model_passes_and_a_wrong_one_fails(
     assert not any(one.passed for one in caught.value.report.outputs)
 
 
+@pytest.mark.first(".keras", "ONNX")
 @pytest.mark.parametrize("kind", ["ONNX", ".keras", "a SavedModel", "tf_keras"])
 def test_every_kind_can_be_what_is_expected(
     kind: str, lstm: Any, feeds: list[dict[str, np.ndarray]], tmp_path: Path
@@ -205,6 +207,7 @@ def test_a_dict_of_inputs_is_given_in_any_order(library: Any) -> None:
     assert assert_equivalent(model, by_hand, feed).passed
 
 
+@pytest.mark.first("True")
 @pytest.mark.parametrize("signed", [True, False])
 def test_tensorflow_lite(signed: bool, lstm: Any, tmp_path: Path) -> None:
     feed = {"x": np.random.default_rng(3).normal(size=(4, 1, 3)).astype(np.float32)}

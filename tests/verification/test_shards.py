@@ -134,6 +134,7 @@ def test_shards_need_data(folder: Path) -> None:
         )
 
 
+@pytest.mark.slow("cudnn_convert/verification/shards.py", "cudnn_convert/feeds/")
 def test_records_are_shared_out_as_one_process_draws_them(folder: Path, records: Path) -> None:
     whole, share = verify(folder, data=records, **RECORDS), Here()
     assert whole["data"].endswith(": 10 of 11 examples, in 4 calls of at most 3 (--limit-examples, --batch)")

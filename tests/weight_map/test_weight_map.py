@@ -400,6 +400,7 @@ def tied(case: Case) -> np.ndarray:
     return blob
 
 
+@pytest.mark.first("onnx-flags0", "onnx-flags1")
 @pytest.mark.parametrize(
     ("form", "flags"),
     [

@@ -297,6 +297,7 @@ def grow(x: Any, limit: float) -> Any:
     return v1.while_loop(lambda more, _: more, body, [x < limit, x])[1]
 
 
+@pytest.mark.first("True")
 @pytest.mark.parametrize("functional", [False, True])
 def test_loops_within_loops(request: pytest.FixtureRequest, functional: bool) -> None:
     """Three deep, and two beside each other; the same bytes whatever tf2onnx did before."""
@@ -843,6 +844,7 @@ def the_last(x: Any) -> Any:
     return loop[1].stack()[-1] + each_step(x)[:, 0, :3]
 
 
+@pytest.mark.first("the_last")
 @pytest.mark.parametrize("build", [each_step, each_picture, the_last], ids=lambda build: build.__name__)
 def test_loops_of_lists_of_unknown_rank(build: Any) -> None:
     x = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)

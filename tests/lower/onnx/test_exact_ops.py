@@ -153,6 +153,7 @@ def test_nothing_compares_with_what_is_no_number(op: Any) -> None:
     agree(op, np.array([np.nan, 1, 2, -np.inf], np.float32), np.array([np.nan, np.nan, 2, 1], np.float32))
 
 
+@pytest.mark.first("float32")
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
 def test_bands_of_matrices(dtype: str) -> None:
     x = values(2, 4, 5)
@@ -168,6 +169,7 @@ def test_slices_up_to_the_end() -> None:
     agree(lambda x, n: tf.slice(x, tf.stack([0, 1, n]), [-1, 2, -1]), x, count)
 
 
+@pytest.mark.first("max", "sum")
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
 def test_rows_of_no_segment_do_not_count(name: str) -> None:
     reduce = getattr(tf.math, f"unsorted_segment_{name}")
@@ -178,6 +180,7 @@ def test_rows_of_no_segment_do_not_count(name: str) -> None:
     agree(lambda x, ids: reduce(x, ids, 5), infinite, SEGMENTS, opsets=(17,))
 
 
+@pytest.mark.first("min", "mean")
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean"])
 def test_segments_without_rows(name: str) -> None:
     ids = np.array([0, 0, 2, 2, 2, 5], np.int32)

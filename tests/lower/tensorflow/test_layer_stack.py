@@ -220,6 +220,7 @@ def taken_apart(case: Case, layout: Layout) -> list[Array]:
     return found
 
 
+@pytest.mark.first("Mode.LSTM-fast-CudnnRNNV3")
 @combinations(
     lambda *case: case in {(Mode.LSTM, "fast", "CudnnRNNV3"), (Mode.GRU, "portable", "CudnnRNN")},
     mode=[Mode.LSTM, Mode.GRU],

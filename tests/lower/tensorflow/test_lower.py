@@ -92,6 +92,7 @@ RAGGED = {
 }
 
 
+@pytest.mark.first("Mode.GRU-batch_major-portable", "Mode.LSTM-time_major-fast")
 @combinations(
     lambda *case: case in RAGGED,
     ids=lambda value: {True: "time_major", False: "batch_major"}[value] if isinstance(value, bool) else None,
@@ -215,6 +216,7 @@ def test_a_projection(network: tuple[int, int, bool], projection: int, lowering:
         assert uses_block(case.recurrence(), lowering) == (lowering == "fast")
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow/")
 @combinations(lambda dtype: dtype == "float16", dtype=["float64", "float16", "bfloat16"])
 def test_a_projection_in_other_dtypes(dtype: str) -> None:
     agrees(Case(Mode.LSTM, 2, 2, "CudnnRNNV3", dtype=dtype, projection=3), "fast")
@@ -268,6 +270,7 @@ def turned(cell: Any, part: str) -> Any:
     return getattr(cell, part).swapaxes(-1, -2).reshape(getattr(cell, part).shape)
 
 
+@pytest.mark.first("Mode.LSTM-while-fast")
 @combinations(
     lambda *case: case in {(Mode.LSTM, "while", "fast"), (Mode.GRU, "cond", "portable")},
     mode=[Mode.LSTM, Mode.GRU],
@@ -539,6 +542,11 @@ def close(found: Sequence[Array], expected: Sequence[Array], dtype: str) -> None
         np.testing.assert_allclose(one, other, atol=FUNCTION_BOUNDS[dtype], rtol=FUNCTION_BOUNDS[dtype])
 
 
+@pytest.mark.first(
+    "lstm-1x1-CudnnRNNV2-float32",
+    "gru-1x1-CudnnRNNV3-float64-batch_major",
+    "lstm-1x1-CudnnRNNV3-float32-projection_3",
+)
 @combinations(lambda case: case in BLOBS, ids=label, case=dict.fromkeys([*BLOBS, *MORE_BLOBS]))
 def test_a_blob(tmp_path: Path, case: Case) -> None:
     """It stays a blob and is taken apart in every call; rows of length 0 and runs of no step among them."""
@@ -739,6 +747,7 @@ def test_shapes_that_are_written_down_are_those_of_the_call(tmp_path: Path, know
     assert found == ([*shapes[:3], [0], [0]] if known else [])
 
 
+@pytest.mark.first("gru")
 @pytest.mark.parametrize(
     ("case", "states"),
     [

@@ -139,6 +139,12 @@ def computed(case: Case, cell: str, lowering: str) -> tuple[set[str], list[Any],
     return {op.type for op in graph.get_operations()}, compute(*given, lengths, *arrays), expected
 
 
+@pytest.mark.first(
+    "CudnnRNNV3-lstm_block-portable",
+    "CudnnRNNV3-basic_lstm-fast",
+    "CudnnRNN-compatible-portable",
+    "CudnnRNNV3-compatible-fast",
+)
 @combinations(
     lambda op, cell, _: op == "CudnnRNNV3" or cell == "compatible",
     op=["CudnnRNN", "CudnnRNNV3"],

@@ -47,6 +47,12 @@ def label(value: Any) -> str:
     return "-".join(map(str, value)) if isinstance(value, tuple) else getattr(value, "value", value)
 
 
+@pytest.mark.first(
+    "gru-1-1-CudnnRNNV3-batch_major",
+    "lstm-1-1-CudnnRNN-batch_major",
+    "rnn_tanh-1-1-CudnnRNNV3-time_major",
+    "rnn_relu-1-1-CudnnRNN-batch_major",
+)
 @combinations(
     lambda *case: case in LOOPS,
     ids=label,
@@ -61,6 +67,7 @@ def test_the_loop(mode: Mode, network: tuple[int, int], op: str, time_major: boo
         judged(case, looped(case, together), stored(case, block=False))
 
 
+@pytest.mark.first("True-Mode.GRU-CudnnRNNV3", "False-Mode.LSTM-CudnnRNN")
 @pytest.mark.parametrize(("mode", "op"), [(Mode.LSTM, "CudnnRNN"), (Mode.GRU, "CudnnRNNV3")])
 @pytest.mark.parametrize("single", [True, False])
 def test_few_rows_and_many_take_no_step_or_some(mode: Mode, op: str, single: bool) -> None:
@@ -120,6 +127,7 @@ def whole(case: Case) -> list[Any]:
     return arrays
 
 
+@pytest.mark.slow("cudnn_convert/lower/tensorflow/")
 @pytest.mark.parametrize("arrays", [partial(stored, block=False), whole], ids=["parts", "whole"])
 def test_threads_do_not_share_a_large_product_of_a_step(arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """In loops of several steps an iteration and in a single step; a plain loop's are fused with biases."""

@@ -267,6 +267,9 @@ def other_factor_in_a_graph(file: Path) -> None:
     file.write_bytes(graph.SerializeToString())
 
 
+@pytest.mark.first(
+    "out.onnx-other_factor_in_onnx-input of LSTM_", "out.pb-other_factor_in_a_graph-input of while/rnn"
+)
 @pytest.mark.parametrize(
     ("out", "change", "what"),
     [
@@ -288,6 +291,7 @@ def test_what_stands_in_a_loop_is_seen(out: str, change: Any, what: str, tmp_pat
     assert f"around the recurrences: {what}" in str(caught.value)
 
 
+@pytest.mark.first("savedmodel")
 @pytest.mark.parametrize("form", ["frozen", "savedmodel", "checkpoint"])
 def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None:
     proof = cudnn_convert.convert(
@@ -299,6 +303,7 @@ def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None
     assert proof.glue.needed < 0.5
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_other_initial_states_of_a_graph_are_seen(tmp_path: Path) -> None:
     path, out = source(tmp_path), tmp_path / "out.pb"
     cudnn_convert.convert(path, out, format="frozen", outputs="answer")
@@ -390,6 +395,7 @@ def require_refused(path: Path, out: Path, what: str) -> None:
     assert f"around the recurrences: {what}" in str(caught.value)
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_wrong_wiring_of_loops_is_seen(tmp_path: Path) -> None:
     path, out = source(tmp_path), tmp_path / "out.tflite"
     report = converted(path, out)
@@ -412,6 +418,7 @@ def of_joined_layers(x: Any) -> Any:
     return tf.concat([tf.nn.relu(last @ shut + bias), last @ tiny * 1e-7, last @ large + 1e6], 1)
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_joined_layers), tmp_path / "out.tflite"
     report = converted(path, out)

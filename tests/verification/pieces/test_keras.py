@@ -16,6 +16,7 @@ from cudnn_convert.errors import VerificationError
 KERAS = ROOT / "tests/data/keras/keras-2.2.4"
 
 
+@pytest.mark.first("keras-2.2.4/nested-keras-3")
 @pytest.mark.parametrize(
     ("name", "form", "layers"),
     [

@@ -57,6 +57,7 @@ def nudge(file: Path) -> None:
     flatbuffer_utils.write_model(model, str(file))
 
 
+@pytest.mark.first("lstm_bi_2l_states")
 @pytest.mark.parametrize("name", NESTED)
 def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: Path) -> None:
     sample, out = fixture(f"1.15.5-{name}"), tmp_path / "model.tflite"
@@ -85,6 +86,7 @@ def source(case: Case, shape: Sequence[int | None], path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow("cudnn_convert/verification/pieces/tflite", "cudnn_convert/lower/tflite")
 @pytest.mark.parametrize(
     ("mode", "shape"),
     [
