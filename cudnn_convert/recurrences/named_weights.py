@@ -76,7 +76,10 @@ def build_keras_model(
     for number, key in enumerate(kinds):
         joined = _join([end[number] for end in ends])
         outputs.append(keras.layers.Identity(name=f"state_{key}", dtype=kind)(joined))
-    model = keras.Model([*inputs.values()], outputs, name=name_keras_model(name))
+    # Keras warns of a tensor where it was told of a list.
+    model = keras.Model(
+        [*inputs.values()] if states else inputs["inputs"], outputs, name=name_keras_model(name)
+    )
     for number, layer in enumerate(cells):
         model.get_layer(name_keras_layer(number)).set_weights(
             [value for cell in layer for value in layouts.pack_keras(cell).values()]

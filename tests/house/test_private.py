@@ -192,7 +192,7 @@ def test_a_sequential_model_has_a_functional_one_whose_inputs_pack() -> None:
     functional = keras_private.functional_model(model)
     assert isinstance(functional, keras.Model) and functional is not model
     assert keras_private.functional_model(functional) is functional
-    inputs = {"a": keras.Input([3]), "b": keras.Input([2])}
+    inputs = {"a": keras.Input([3], name="a"), "b": keras.Input([2], name="b")}
     named = keras.Model(inputs, [keras.layers.Dense(1)(value) for value in inputs.values()])
     packed = keras_private.pack_inputs(named, [tf.zeros([1, 3]), tf.ones([1, 2])])
     assert {name: value.shape[-1] for name, value in packed.items()} == {"a": 3, "b": 2}

@@ -264,7 +264,7 @@ def test_the_part_before_is_that_of_the_whole(tmp_path: Path) -> None:
     part = build_keras3.load_until(path, ["scale", "tail"], {})
     x = np.random.default_rng(4).normal(size=(3, 6, 5)).astype(np.float32)
     _, inner, dense = made(x)
-    found = dict(zip(part.output_names, part(x), strict=True))
+    found = dict(zip(part.output_names, part([x]), strict=True))
     assert [*found] == ["inner", "y"], "in the order of the whole"
     np.testing.assert_allclose(found["inner"], inner, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found["y"], dense, rtol=1e-5, atol=1e-5)
