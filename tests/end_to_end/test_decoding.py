@@ -183,7 +183,6 @@ def test_a_search_is_proven_with_other_flags(tmp_path: Path, name: str) -> None:
     assert proof.decoding.judged
 
 
-@pytest.mark.slow("cudnn_convert/plan/", "cudnn_convert/lower/")
 def test_outputs_of_a_search_keep_their_own_axes(tmp_path: Path) -> None:
     """`lengths` of a model are named by its axes, those of a search are not."""
     flags = {"decode": "sample", "steps": 6, "end": 2, "outputs": ["logits"]}

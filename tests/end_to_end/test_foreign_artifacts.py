@@ -229,7 +229,6 @@ def test_a_right_artifact_made_by_hand_is_equal(made: Callable[[Path], Path], tm
     assert ("onnx" if made is onnx_by_hand else "contrib") in order["names"]
 
 
-@pytest.mark.slow("cudnn_convert/artifacts/tflite.py")
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter")
 def test_a_tflite_file_without_signatures_is_paired_by_the_names_of_its_tensors(tmp_path: Path) -> None:
     artifact = tmp_path / "model.tflite"

@@ -128,7 +128,9 @@ _COSTLY: Final = frozenset(
 #: Files whose first row takes more than a second; other tests provoke each.
 _DEAR: Final = frozenset({"pipeline.py", "plan/streaming.py", "batch/jobs.py", "keras/trace.py"})
 #: What is typed each time beside the first of its file: test_attacks.py provokes it, but takes seconds.
-_ALWAYS: Final = frozenset({"verification/feeds.py: needs more"})
+_ALWAYS: Final = frozenset(
+    {"verification/feeds.py: needs more", "keras/build_keras3.py: one that Keras 3 builds"}
+)
 _SOURCES: Final = {one.name: one.path for one in (*KERAS_FIXTURES, *EXPORTED)}
 
 

@@ -107,7 +107,6 @@ ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting.md")
 ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
 SLOW = {
-    "docs/choosing.md": ("cudnn_convert/formats.py",),
     "docs/tutorials/frozen-graph.md": ("cudnn_convert/read/graph_def.py",),
     "docs/tutorials/checkpoint.md": ("cudnn_convert/read/checkpoint.py",),
     "docs/tutorials/decoding.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),

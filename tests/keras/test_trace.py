@@ -455,7 +455,7 @@ def test_operations_between_layers_of_keras_3(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.first("m.h5")
+@pytest.mark.first("m.keras")
 @pytest.mark.parametrize("name", ["m.keras", "m.h5"])
 def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None:
     """Keys have the shapes of queries; in HDF5 files Keras 3 leaves out where a model's class is."""

@@ -30,8 +30,8 @@ def assert_close(found: np.ndarray, expected: np.ndarray, bound: float = FLOAT32
     assert found.size, name
     assert np.isfinite(found.astype(np.float64)).all(), name
     share = margins.measure_share(found, expected, atol=bound, rtol=bound)
-    margins.note_share(share)
     assert share <= 1, f"{name}: {share:.3g} times the bound of {bound:.2g}"
+    margins.note_share(share)
 
 
 def measure_bound(evaluate: Callable[..., np.ndarray], inputs: Sequence[np.ndarray]) -> float:

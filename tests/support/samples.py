@@ -42,7 +42,7 @@ AS_SAVED_MODEL = frozenset(
 FIRST = {
     "savedmodel": frozenset(
         "block_cell_bidirectional cond gru_uni_2l iterator_input keras_go_backwards lstm_bi_2l_states "
-        "lstm_float16 op_proj_lstm rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths "
+        "lstm_float16 op_proj_lstm partitioned rnn_relu_uni_2l rnn_tanh_uni v3_batch_major v3_gru_lengths "
         "v3_lengths_batch_major while_rows".split()
     ),
     "frozen": frozenset("cond frozen_layer_norm lstm_bi_2l_states while_rows".split()),

@@ -165,7 +165,16 @@ KINDS: dict[str, Open] = {
 }
 
 
-@pytest.mark.first(".keras", "a SavedModel", "tf_keras", "a concrete function", "ONNX")
+@pytest.mark.first(
+    ".keras",
+    "a SavedModel",
+    "tf_keras",
+    "a concrete function",
+    "a tf.function",
+    "a loaded SavedModel",
+    ".h5 of tf_keras",
+    "ONNX",
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_right_model_passes_and_a_wrong_one_fails(
     kind: str, lstm: Any, feeds: list[dict[str, np.ndarray]], tmp_path: Path

@@ -57,7 +57,6 @@ def nudge(file: Path) -> None:
     flatbuffer_utils.write_model(model, str(file))
 
 
-@pytest.mark.first("lstm_bi_2l_states")
 @pytest.mark.parametrize("name", NESTED)
 def test_every_layer_is_asked_and_a_single_weight_is_seen(name: str, tmp_path: Path) -> None:
     sample, out = fixture(f"1.15.5-{name}"), tmp_path / "model.tflite"
