@@ -1,0 +1,109 @@
+"""How much does the proof see? Models that hide parts, and artifacts of them with one place corrupted.
+
+    python scripts/power [--count 9] [--seed 1] [--formats onnx,tflite] [--only NAME] [--place TEXT]
+                         [--keep DIR]
+
+Converts each of forty models to each format that takes it, and corrupts one place of the artifact at a time:
+a value, a row, a column of a constant, an op, an attribute, a wire, a step of time. A corruption counts where
+it changes an answer on inputs that the model names, run by the artifact's own runtime. Of those that count
+`cudnn_convert.verify` may call none equal, and of intact artifacts it must call each so. Prints each that is
+missed with the command that repeats it, and a table; ends with 1 where one is missed or an intact one is not
+equal. Takes an hour on one core; `--count` says how many corruptions of each artifact are drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
+os.environ |= {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+
+import product
+import trials
+from sources import MODELS, Model
+from trials import Attack, Trial
+from workers import Worker
+
+_COLUMNS = (
+    *("models", "corruptions", "do not run", "no effect", "change an answer"),
+    *("seen", "not reached", "MISSED"),
+)
+#: Of outcomes; all others are seen.
+_COLUMN_OF = {
+    trials.BROKEN: "do not run",
+    trials.NO_EFFECT: "no effect",
+    product.NOT_REACHED: "not reached",
+    product.EQUAL: "MISSED",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="power", description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=9, help="corruptions of each artifact")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--formats", default=",".join(product.SUFFIXES))
+    parser.add_argument("--only", default="", help="models with this in their names")
+    parser.add_argument("--place", default="", help="corruptions with this in their names, all of them")
+    parser.add_argument("--keep", type=Path, help="where sources, artifacts and missed corruptions are kept")
+    flags = parser.parse_args()
+    models = [model for model in MODELS if flags.only in model.name]
+    with tempfile.TemporaryDirectory(prefix="power.") as folder, Worker() as runtime, Worker() as proof:
+        how = Attack(runtime, proof, flags.count, flags.seed, flags.place, flags.keep)
+        found = [*_told(attack_all(models, flags.formats.split(","), flags.keep or Path(folder), how), how)]
+    print(table(found))
+    return int(any(is_failure(trial) for trial in found))
+
+
+def attack_all(models: Iterable[Model], formats: Sequence[str], folder: Path, how: Attack) -> Iterator[Trial]:
+    """The trials of each model in each format."""
+    for model in models:
+        own = folder / model.name
+        own.mkdir(parents=True)
+        source = model.write(own)
+        for form in formats:
+            yield from trials.attack(model, source, form, how)
+
+
+def is_failure(trial: Trial) -> bool:
+    """Whether a corruption is missed, or an intact artifact is not equal."""
+    return trial.is_missed or (trial.corruption == trials.INTACT and trial.outcome != product.EQUAL)
+
+
+def _told(found: Iterable[Trial], how: Attack) -> Iterator[Trial]:
+    """The trials as they come; what is missed, refused or not reached is printed."""
+    for trial in found:
+        if is_failure(trial) or (trial.counts and trial.outcome in (product.NOT_REACHED, trials.CRASHED)):
+            word = "MISSED" if trial.is_missed else trial.outcome.upper()
+            print(f"{word} {trial.model} {trial.format} {trial.corruption}: {trial.change} {trial.why}")
+            if trial.counts:
+                options = f"--seed {how.seed} --formats {trial.format} --only {trial.model}"
+                print(f"    python scripts/power {options} --place '{trial.corruption}'", flush=True)
+        yield trial
+
+
+def table(found: Iterable[Trial]) -> str:
+    """How many corruptions of each format were seen, by outcome."""
+    rows: dict[str, Counter[str]] = {}
+    for trial in found:
+        row = rows.setdefault(trial.format, Counter())
+        if trial.corruption == trials.INTACT:
+            row["models"] += 1
+            continue
+        row["corruptions"] += 1
+        row[_COLUMN_OF.get(trial.outcome, "seen")] += 1
+        row["change an answer"] += trial.counts
+    rows["all"] = sum(rows.values(), Counter())
+    lines = [f"{'format':12}" + "".join(f"{column:>18}" for column in _COLUMNS)]
+    for form, row in rows.items():
+        lines.append(f"{form:12}" + "".join(f"{row[column]:>18}" for column in _COLUMNS))
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""One model in one format: its artifact, the corruptions drawn, and what became of each."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import answers
+import graph_places
+import layer_places
+import onnx_places
+import product
+import tflite_places
+from answers import Artifact
+from corruptions import Corruption, draw_sample
+from sources import Model, seed_of
+from workers import LostError, Worker
+
+#: What became of a corruption that does not count, and one whose proof ended its process.
+BROKEN, NO_EFFECT, CRASHED = "does not run", "no effect", "crashed"
+#: An intact artifact that is not equal.
+INTACT = "intact"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A corruption of an artifact: what it changes, the verdict, and why."""
+
+    model: str
+    format: str
+    corruption: str
+    outcome: str
+    change: str = ""
+    why: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the corruption changes an answer."""
+        return self.outcome not in (BROKEN, NO_EFFECT) and self.corruption != INTACT
+
+    @property
+    def is_missed(self) -> bool:
+        return self.counts and self.outcome == product.EQUAL
+
+
+@dataclass(frozen=True)
+class Attack:
+    """How artifacts are attacked: `count` corruptions of each are drawn, or those at one `place` tried.
+
+    Artifacts run in one process, and are verified in another.
+    """
+
+    runtime: Worker
+    proof: Worker
+    count: int
+    seed: int
+    place: str = ""
+    keep: Path | None = None
+
+
+def list_places(artifact: Artifact, seed: int) -> Iterator[Corruption]:
+    """All corruptions of an artifact."""
+    root = _root(artifact)
+    listing = {
+        "onnx": onnx_places.list_corruptions,
+        "tflite": tflite_places.list_corruptions,
+        "keras": layer_places.list_corruptions,
+        "h5": layer_places.list_corruptions,
+    }.get(artifact.format, partial(graph_places.list_corruptions, outputs=artifact.outputs.values()))
+    return listing(root, seed=seed)
+
+
+def _root(artifact: Artifact) -> Path:
+    """The file or folder that is copied; a checkpoint is named by its prefix."""
+    return artifact.path.parent if artifact.format == "checkpoint" else artifact.path
+
+
+def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial]:
+    """The verdict on the intact artifact, then on each corruption; nothing if the format refuses the model.
+
+    Artifacts are written to a folder beside the model's source.
+    """
+    runtime, proof, folder = how.runtime, how.proof, source.parent / form
+    folder.mkdir()
+    artifact = proof.call(product.convert, source, folder, form)
+    if isinstance(artifact, str):
+        return
+    answered, said = runtime.call(answers.count_answers, artifact, model.calls())
+    if not answered:
+        raise RuntimeError(f"{model.name} {form}: the intact artifact answers no call: {said}")
+    yield Trial(model.name, form, INTACT, *_judged(proof, source, artifact.path))
+    every = list_places(artifact, seed_of(f"{model.name} {how.seed}"))
+    drawn = (
+        [one for one in every if how.place in one.name]
+        if how.place
+        else draw_sample(every, how.count, seed_of(f"{model.name} {form} {how.seed}"))
+    )
+    for number, corruption in enumerate(drawn):
+        other = replace(artifact, path=_copy(artifact, folder / f"{form} {number}"))
+        trial = partial(Trial, model.name, form, corruption.name)
+        try:
+            corruption.write(_root(other))
+            change = runtime.call(answers.find_change, artifact, other, model.calls())
+        except Exception as error:  # noqa: BLE001 - a file that nobody can read is no wrong model
+            found = trial(BROKEN, why=str(error)[:200])
+        else:
+            verdict, _, why = _judged(proof, source, other.path) if change else (NO_EFFECT, "", "")
+            found = trial(verdict, change, why)
+        if how.keep is None or not found.is_missed:
+            shutil.rmtree(folder / f"{form} {number}")
+        yield found
+
+
+def _copy(artifact: Artifact, folder: Path) -> Path:
+    """A copy of an artifact in a folder, under its own name."""
+    root = _root(artifact)
+    folder.mkdir()
+    copied = folder / root.name
+    (shutil.copytree if root.is_dir() else shutil.copy)(root, copied)
+    return copied / artifact.path.name if root != artifact.path else copied
+
+
+def _judged(proof: Worker, source: Path, artifact: Path) -> tuple[str, str, str]:
+    """`(outcome, "", why)` of a proof."""
+    try:
+        verdict, why = proof.call(product.verify, source, artifact)
+    except (LostError, RuntimeError) as error:
+        return CRASHED, "", str(error)
+    return verdict, "", why
