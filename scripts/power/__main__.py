@@ -1,6 +1,6 @@
 """How much does the proof see? Models that hide parts, and artifacts of them with one place corrupted.
 
-    python scripts/power [--count 9] [--seed 1] [--formats onnx,tflite] [--only NAME] [--place TEXT]
+    python scripts/power [--count 9] [--seed 1] [--formats onnx,tflite] [--only NAMES] [--place TEXT]
                          [--keep DIR]
 
 Converts each of forty models to each format that takes it, and corrupts one place of the artifact at a time:
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
@@ -48,14 +49,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=9, help="corruptions of each artifact")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--formats", default=",".join(product.SUFFIXES))
-    parser.add_argument("--only", default="", help="models with this in their names")
+    parser.add_argument("--only", default="", help="names of models")
     parser.add_argument("--place", default="", help="corruptions with this in their names, all of them")
     parser.add_argument("--keep", type=Path, help="where sources, artifacts and missed corruptions are kept")
     flags = parser.parse_args()
-    models = [model for model in MODELS if flags.only in model.name]
-    with tempfile.TemporaryDirectory(prefix="power.") as folder, Worker() as runtime, Worker() as proof:
-        how = Attack(runtime, proof, flags.count, flags.seed, flags.place, flags.keep)
-        found = [*_told(attack_all(models, flags.formats.split(","), flags.keep or Path(folder), how), how)]
+    models = [model for model in MODELS if not flags.only or model.name in flags.only.split(",")]
+    with ExitStack() as stack:
+        folder = flags.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power.")))
+        workers = (stack.enter_context(Worker()) for _ in range(3))
+        how = Attack(*workers, flags.count, flags.seed, flags.place, flags.keep)
+        found = [*_told(attack_all(models, flags.formats.split(","), folder, how), how)]
     print(table(found))
     return int(any(is_failure(trial) for trial in found))
 

@@ -41,7 +41,7 @@ class Body:
 
 
 def list_corruptions(path: Path, outputs: Collection[str], seed: int) -> Iterator[Corruption]:
-    """All corruptions of what the outputs of an artifact need; a frozen graph or checkpoint names `outputs`."""
+    """All corruptions of what `outputs`, and the signatures of a SavedModel, need."""
     container, graph = _open(path)
     needed = _needed(container, graph, outputs)
     bodies = [body for body in _bodies(graph) if body.name in needed]

@@ -124,11 +124,11 @@ def shared_dense() -> Any:
 
 
 def learned_slopes() -> Any:
-    """Slopes below zero of what is below -10, and a sum of activations."""
+    """Slopes of what is negative, which are values between 9 and 18 alone."""
     x = take_x(6)
     y = CuDNNGRU(UNITS, return_sequences=True, name="rnn")(x)
-    low = Layer.ReLU(max_value=None, negative_slope=1.0, threshold=-1e-9, name="both_sides")(x)
-    slopes = Layer.PReLU(shared_axes=[1], name="slopes")(Layer.ReLU(threshold=18.0, name="above")(low))
+    rare = Layer.Subtract(name="rare")([above(x, 18.0, "above"), above(x, 9.0, "below")])
+    slopes = Layer.PReLU(shared_axes=[1], name="slopes")(rare)
     hidden = dense(3, "hidden", use_bias=False)(slopes)
     return tf_keras.Model(x, Layer.Add(name="answer")([dense(3, "visible", activation="elu")(y), hidden]))
 

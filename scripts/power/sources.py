@@ -155,6 +155,6 @@ MODELS: Final[tuple[Model, ...]] = (
     _layers(layers.tiny_normalisation, feeds.values(30.0)),
     _layers(layers.larger_of_two, feeds.values(20.0)),
     _layers(layers.shared_dense, feeds.values(25.0)),
-    _layers(layers.learned_slopes, feeds.values(18.0, steps=6), ordinary=feeds.sizes((6, 3))),
+    _layers(layers.learned_slopes, feeds.values(9.0, 18.0, steps=6), ordinary=feeds.sizes((6, 3))),
     _layers(layers.convolved, feeds.values(14.0)),
 )

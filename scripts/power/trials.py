@@ -50,10 +50,11 @@ class Trial:
 class Attack:
     """How artifacts are attacked: `count` corruptions of each are drawn, or those at one `place` tried.
 
-    Artifacts run in one process, and are verified in another.
+    Artifacts run in two processes, those of ONNX without TensorFlow, and are verified in a third.
     """
 
     runtime: Worker
+    plain_runtime: Worker
     proof: Worker
     count: int
     seed: int
@@ -83,14 +84,16 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
 
     Artifacts are written to a folder beside the model's source.
     """
-    runtime, proof, folder = how.runtime, how.proof, source.parent / form
+    proof, folder = how.proof, source.parent / form
+    runtime = how.plain_runtime if form == "onnx" else how.runtime
     folder.mkdir()
     artifact = proof.call(product.convert, source, folder, form)
     if isinstance(artifact, str):
         return
     answered, said = runtime.call(answers.count_answers, artifact, model.calls())
     if not answered:
-        raise RuntimeError(f"{model.name} {form}: the intact artifact answers no call: {said}")
+        yield Trial(model.name, form, INTACT, BROKEN, why=said)
+        return
     yield Trial(model.name, form, INTACT, *_judged(proof, source, artifact.path))
     every = list_places(artifact, seed_of(f"{model.name} {how.seed}"))
     drawn = (
