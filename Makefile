@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every kernels docs mutants sweep seeds real lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every kernels docs mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@mkdir -p out
@@ -48,6 +48,11 @@ kernels: .venv/ready
 # Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready
 	$(BIN)/python scripts/mutants
+
+# Forty models that hide parts, their artifacts with one place corrupted: does the proof see every one? An hour or
+# two on one core; POWER="--formats onnx --count 4 --only branch" for less.
+power: .venv/ready
+	$(BIN)/python scripts/power $(POWER)
 
 # Single weights of artifacts, each a little off: does the proof see every one?
 sweep: .venv/ready

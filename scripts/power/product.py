@@ -10,7 +10,7 @@ from typing import Final
 
 from answers import Artifact
 
-#: What a verdict may be; all but `EQUAL` and `NOT_REACHED` are seen.
+#: What a verdict may be. `NOT_REACHED` is equal but for what it names; all but this and `EQUAL` are seen.
 EQUAL: Final = "equal"
 NOT_REACHED: Final = "not reached"
 DIFFERS, UNPROVEN, REFUSED = "differs", "not proven", "refused"
@@ -52,4 +52,9 @@ def verify(source: Path, artifact: Path) -> tuple[str, str]:
         return UNPROVEN, str(error).splitlines()[0]
     except cudnn_convert.CudnnConvertError as error:
         return REFUSED, f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    return (EQUAL if found.passed else DIFFERS), "; ".join(found.warnings)
+    if not found.passed:
+        return DIFFERS, "; ".join(found.warnings)
+    ops = found.ops
+    if ops is None or (ops.asked and not ops.not_reached and not ops.not_looked_at):
+        return EQUAL, "; ".join(found.warnings)
+    return NOT_REACHED, ops.verdict
