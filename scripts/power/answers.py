@@ -6,9 +6,8 @@ Runs in a process of its own, in which `cudnn_convert` cannot be imported (`test
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,29 +38,30 @@ class Artifact:
 Calls = Sequence[tuple[str, Mapping[str, Array]]]
 
 
-def find_change(intact: Artifact, corrupted: Artifact, calls: Calls) -> str:
-    """What the corruption changes, "" for nothing. Raises where the corrupted artifact answers no call."""
-    usual = _answers_once(intact, _Calls(calls))
-    found = _answers(corrupted, calls)
-    if all(isinstance(answer, str) for answer in found):
-        raise RuntimeError(next((str(answer) for answer in found), "no calls"))
-    for number, (expected, answer) in enumerate(zip(usual, found, strict=True)):
-        if isinstance(expected, str):
-            continue
-        where = f"{calls[number][0]} call {number}"
+def list_answers(artifact: Artifact, calls: Calls) -> list[Answer | str]:
+    """The answer to each call, or what was raised."""
+    return [*_answers(artifact, calls)]
+
+
+def find_change(artifact: Artifact, calls: Calls, expected: Sequence[Answer | str]) -> str:
+    """The first answer of a corrupted artifact that is not the intact one's, "" for none.
+
+    Calls that the intact artifact does not answer show nothing. Raises RuntimeError where the corrupted one
+    answers no call, and what its runtime raises on loading.
+    """
+    answers, errors = 0, []
+    for number, answer in enumerate(_answers(artifact, calls)):
+        usual = expected[number]
         if isinstance(answer, str):
-            return f"{where}: fails, {answer[:80]}"
-        for key, value in expected.items():
+            errors += [] if isinstance(usual, str) else [f"call {number}: fails, {answer[:80]}"]
+            continue
+        answers += 1
+        for key, value in ({} if isinstance(usual, str) else usual).items():
             if difference := _difference(value, answer.get(key)):
-                return f"{where}: {key}{difference}"
-    return ""
-
-
-def count_answers(artifact: Artifact, calls: Calls) -> tuple[int, str]:
-    """How many calls an intact artifact answers, and what it says to the first other."""
-    found = _answers_once(artifact, _Calls(calls))
-    said = [answer for answer in found if isinstance(answer, str)]
-    return len(found) - len(said), said[0] if said else ""
+                return f"call {number}: {key}{difference}"
+    if not answers:
+        raise RuntimeError(errors[0])
+    return errors[0] if errors else ""
 
 
 def _difference(expected: Array, found: Array | None) -> str:
@@ -83,45 +83,18 @@ def _difference(expected: Array, found: Array | None) -> str:
     return f"{[*place]} {expected[place]:.9g} becomes {found[place]:.9g}"
 
 
-class _Calls:
-    """Calls of a model, which are always the same for one path."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
-
-    def __hash__(self) -> int:
-        return len(self.calls)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Calls) and len(other.calls) == len(self.calls)
-
-
-@lru_cache(maxsize=2)
-def _answers_of(path: Path, form: str, calls: _Calls, names: tuple[Any, ...]) -> list[Answer | str]:
-    return _answers(Artifact(form, path, dict(names[0]), dict(names[1])), calls.calls)
-
-
-def _answers_once(artifact: Artifact, calls: _Calls) -> list[Answer | str]:
-    names = (tuple(artifact.inputs.items()), tuple(artifact.outputs.items()))
-    return _answers_of(artifact.path, artifact.format, calls, names)
-
-
-def _answers(artifact: Artifact, calls: Calls) -> list[Answer | str]:
-    """The answer to each call, or what was raised. Raises where the artifact does not load."""
+def _answers(artifact: Artifact, calls: Calls) -> Iterator[Answer | str]:
+    """Answers as they come. Raises where the artifact does not load."""
     opened: dict[str, Any] = {}
-    answers: list[Answer | str] = []
     for signature, feed in calls:
-        if not artifact.takes(signature):
-            continue
         if signature not in opened:
             opened[signature] = _open(artifact, signature)
         try:
             found = opened[signature](dict(feed))
         except Exception as error:  # noqa: BLE001 - runtimes raise what they like
-            answers.append(f"{type(error).__name__}: {error}"[:300])
+            yield f"{type(error).__name__}: {error}"[:300]
         else:
-            answers.append({key: np.array(value) for key, value in found.items()})
-    return answers
+            yield {key: np.array(value) for key, value in found.items()}
 
 
 def _open(artifact: Artifact, signature: str) -> Any:

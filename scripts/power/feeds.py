@@ -31,14 +31,16 @@ def edges(threshold: float) -> list[float]:
 
 
 def values(*thresholds: float, steps: int = STEPS) -> Rare:
-    """Feeds of `x` in which one element, one row or all have a value at the edge of a threshold."""
+    """Feeds of `x` at the edges of thresholds: one element, and in turn a row, the last element, all."""
 
     def drawn(rng: np.random.Generator) -> list[Feed]:
         feeds = []
-        for value in (value for threshold in thresholds for value in edges(threshold)):
-            one, row, last = (draw_x(rng, steps) for _ in range(3))
-            one[0, 0, 0], last[-1, -1, -1], row[:, 1] = value, value, value
-            feeds += [{"x": one}, {"x": row}, {"x": last}, {"x": np.full_like(one, value)}]
+        for threshold in thresholds:
+            for number, value in enumerate(edges(threshold)):
+                one, more = draw_x(rng, steps), draw_x(rng, steps)
+                one[0, 0, 0] = value
+                more[((slice(None), 1), (-1, -1, -1), ...)[number % 3]] = value
+                feeds += [{"x": one}, {"x": more}]
         return feeds
 
     return drawn

@@ -90,9 +90,10 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
     artifact = proof.call(product.convert, source, folder, form)
     if isinstance(artifact, str):
         return
-    answered, said = runtime.call(answers.count_answers, artifact, model.calls())
-    if not answered:
-        yield Trial(model.name, form, INTACT, BROKEN, why=said)
+    calls = [call for call in model.calls() if artifact.takes(call[0])]
+    expected = runtime.call(answers.list_answers, artifact, calls)
+    if all(isinstance(answer, str) for answer in expected):
+        yield Trial(model.name, form, INTACT, BROKEN, why=expected[0])
         return
     yield Trial(model.name, form, INTACT, *_judged(proof, source, artifact.path))
     every = list_places(artifact, seed_of(f"{model.name} {how.seed}"))
@@ -106,7 +107,7 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
         trial = partial(Trial, model.name, form, corruption.name)
         try:
             corruption.write(_root(other))
-            change = runtime.call(answers.find_change, artifact, other, model.calls())
+            change = runtime.call(answers.find_change, other, calls, expected)
         except Exception as error:  # noqa: BLE001 - a file that nobody can read is no wrong model
             found = trial(BROKEN, why=str(error)[:200])
         else:

@@ -142,7 +142,7 @@ def test_what_a_believer_misses(tmp_path: Path, runtime: Any) -> None:
     ):
         assert missed[name], name
     at_limit = missed["op out/gate: Greater to GreaterOrEqual"]
-    assert at_limit == "serving_default call 1: answer[0, 0] 0 becomes 50.5"
+    assert at_limit == "call 1: answer[0, 0] 0 becomes 50.5"
     outcomes = {one.corruption: one.outcome for one in found}
     assert outcomes["attribute out/largest: axes to 2 at its end"] == "does not run"
 

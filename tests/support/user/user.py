@@ -69,10 +69,11 @@ def frozen(path, inputs, outputs):
     with graph.as_default():
         tf.import_graph_def(definition, name="")
 
+    session = tf.compat.v1.Session(graph=graph)
+
     def run(feeds):
-        with tf.compat.v1.Session(graph=graph) as session:
-            fed = {inputs[key]["artifact"]: value for key, value in feeds.items()}
-            values = session.run([names["artifact"] for names in outputs.values()], fed)
+        fed = {inputs[key]["artifact"]: value for key, value in feeds.items()}
+        values = session.run([names["artifact"] for names in outputs.values()], fed)
         return dict(zip(outputs, values, strict=True))
 
     return run
