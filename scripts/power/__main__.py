@@ -18,6 +18,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -61,19 +62,32 @@ def main() -> int:
         folder = flags.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power.")))
         workers = (stack.enter_context(Worker()) for _ in range(3))
         how = Attack(*workers, flags.count, flags.seed, flags.place, flags.keep)
-        found = [*_told(attack_all(models, flags.formats.split(","), folder, how), how)]
+        found = [*_attack(models, flags.formats.split(","), folder, how)]
     print(table(found))
     return int(has_failed(found))
 
 
-def attack_all(models: Iterable[Model], formats: Sequence[str], folder: Path, how: Attack) -> Iterator[Trial]:
-    """The trials of each model in each format."""
+def _attack_all(
+    models: Iterable[Model], formats: Sequence[str], folder: Path, how: Attack
+) -> Iterator[Trial]:
+    """The trials of each model in each format, with a line for each artifact."""
     for model in models:
         own = folder / model.name
         own.mkdir(parents=True)
         source = model.write(own)
         for form in formats:
-            yield from trials.attack(model, source, form, how)
+            begun = time.monotonic()
+            found = []
+            for trial in trials.attack(model, source, form, how):
+                _tell(trial, how)
+                found.append(trial)
+            if found:
+                counting = [trial for trial in found if trial.counts]
+                seen = sum(_COLUMN_OF.get(trial.outcome) is None for trial in counting)
+                seconds = time.monotonic() - begun
+                what = f"{seen} of {len(counting)} seen, of {len(found) - 1} drawn"
+                print(f"{model.name} {form}: {found[0].outcome}; {what}; {seconds:.0f} s", flush=True)
+            yield from found
 
 
 def has_failed(found: Collection[Trial]) -> bool:
@@ -90,16 +104,14 @@ def is_failure(trial: Trial) -> bool:
     return trial.is_missed
 
 
-def _told(found: Iterable[Trial], how: Attack) -> Iterator[Trial]:
-    """The trials as they come; what is missed, refused or not reached is printed."""
-    for trial in found:
-        if is_failure(trial) or trial.outcome in (product.NOT_REACHED, trials.CRASHED):
-            word = "MISSED" if trial.is_missed else trial.outcome.upper()
-            print(f"{word} {trial.model} {trial.format} {trial.corruption}: {trial.change} {trial.why}")
-            if trial.counts:
-                options = f"--seed {how.seed} --formats {trial.format} --only {trial.model}"
-                print(f"    python scripts/power {options} --place '{trial.corruption}'", flush=True)
-        yield trial
+def _tell(trial: Trial, how: Attack) -> None:
+    """Print a trial that is missed, refused, not reached or whose proof ended its process."""
+    if is_failure(trial) or trial.outcome in (product.NOT_REACHED, trials.CRASHED):
+        word = "MISSED" if trial.is_missed else trial.outcome.upper()
+        print(f"{word} {trial.model} {trial.format} {trial.corruption}: {trial.change} {trial.why}")
+        if trial.counts:
+            options = f"--seed {how.seed} --formats {trial.format} --only {trial.model}"
+            print(f"    python scripts/power {options} --place '{trial.corruption}'", flush=True)
 
 
 def table(found: Iterable[Trial]) -> str:
