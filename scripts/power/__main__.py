@@ -67,9 +67,7 @@ def main() -> int:
     return int(has_failed(found))
 
 
-def _attack_all(
-    models: Iterable[Model], formats: Sequence[str], folder: Path, how: Attack
-) -> Iterator[Trial]:
+def _attack(models: Iterable[Model], formats: Sequence[str], folder: Path, how: Attack) -> Iterator[Trial]:
     """The trials of each model in each format, with a line for each artifact."""
     for model in models:
         own = folder / model.name
