@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ Array: TypeAlias = np.ndarray
 Store: TypeAlias = Callable[[Path, Mapping[str, Array]], None]
 #: The part of its norm by which one value of a constant is moved.
 MOVED: Final = 1e-3
+#: In names of what computes a recurrence: a node of the source, or a function or weights in its place.
+_INSIDE: Final = re.compile(r"rnn_\d|cudnn_convert_|layer_\d|/_cudnn")
 #: The kinds, in the order in which a sample takes one of each.
 KINDS: Final = (*("op", "value", "wire", "zeroed", "attribute", "columns", "step", "rows", "exchanged"),)
 
@@ -35,16 +38,32 @@ class Corruption:
 
 
 def draw_sample(every: Iterable[Corruption], count: int, seed: int) -> list[Corruption]:
-    """At most `count` corruptions, one of each kind in turn, drawn from those of that kind."""
-    chance, by_kind = random.Random(seed), defaultdict(list)
+    """At most `count` corruptions, one of each kind in turn, drawn from those of that kind.
+
+    Every fourth is inside a recurrence, as far as names tell, where most places are.
+    """
+    chance = random.Random(seed)
+    around, inside = defaultdict(list), defaultdict(list)
     for corruption in every:
-        by_kind[corruption.kind].append(corruption)
-    for drawn in by_kind.values():
+        is_inside = _INSIDE.search(corruption.place) is not None
+        (inside if is_inside else around)[corruption.kind].append(corruption)
+    for drawn in (*around.values(), *inside.values()):
         chance.shuffle(drawn)
+    first, second = _in_turn(around), _in_turn(inside)
     sample: list[Corruption] = []
-    while len(sample) < count and any(by_kind.values()):
-        sample += [by_kind[kind].pop() for kind in KINDS if by_kind[kind]]
-    return sample[:count]
+    while len(sample) < count:
+        turn, other = (second, first) if len(sample) % 4 == 3 else (first, second)
+        if (corruption := next(turn, None) or next(other, None)) is None:
+            break
+        sample.append(corruption)
+    return sample
+
+
+def _in_turn(by_kind: Mapping[str, list[Corruption]]) -> Iterator[Corruption]:
+    while any(by_kind.values()):
+        for kind in KINDS:
+            if by_kind[kind]:
+                yield by_kind[kind].pop()
 
 
 def of_constants(constants: Mapping[str, Array], store: Store, seed: int) -> Iterator[Corruption]:

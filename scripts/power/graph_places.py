@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,24 @@ class Body:
 
     def place(self, node: Any) -> str:
         return f"{self.name}/{node.name}" if self.name else str(node.name)
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[str]]:
+        """The names of the nodes that read each node."""
+        found: dict[str, list[str]] = {}
+        for node in self.nodes:
+            for word in node.input:
+                found.setdefault(_node_of(word), []).append(node.name)
+        return found
+
+    @cached_property
+    def alike(self) -> Mapping[tuple[Any, Any], Sequence[str]]:
+        """The inputs of each dtype and known shape, but handles and strings."""
+        found: dict[tuple[Any, Any], list[str]] = {}
+        for word, (dtype, shape) in sorted(self.types.items(), key=lambda item: item[0]):
+            if dtype not in (tf.resource, tf.variant, tf.string) and shape is not None:
+                found.setdefault((dtype, shape), []).append(word)
+        return found
 
 
 def list_corruptions(path: Path, outputs: Collection[str], seed: int) -> Iterator[Corruption]:
@@ -83,8 +102,11 @@ def _of_node(body: Body, node: Any, constants: Mapping[str, Array]) -> Iterator[
             yield Corruption("attribute", f"{place}: {name} {what}", _at(place, change))
     if "then_branch" in node.attr:
         yield Corruption("attribute", f"{place}: branches exchanged", _at(place, _exchange_branches))
+    later = _dependents(body, node.name)
     for number, word in enumerate(node.input):
-        for other in _like(body, node, word):
+        for other in body.alike.get(body.types.get(word, ()), ()):
+            if other == word or _node_of(other) in later:
+                continue
             yield Corruption(
                 "wire", f"{place}: input {number} to {other}", _at(place, _set_input(number, other))
             )
@@ -139,30 +161,14 @@ def _set_attribute(name: str, change: Callable[[Any], None]) -> Callable[[Any], 
     return lambda node: change(node.attr[name])
 
 
-def _like(body: Body, node: Any, word: str) -> Iterator[str]:
-    """Other tensors of the dtype and shape of an input, which do not depend on the node."""
-    if word not in body.types:
-        return
-    dtype, shape = body.types[word]
-    if dtype in (tf.resource, tf.variant, tf.string) or shape is None:
-        return
-    later = _dependents(body, node.name)
-    for other, type_of_other in sorted(body.types.items(), key=lambda item: item[0]):
-        if other != word and type_of_other == (dtype, shape) and _node_of(other) not in later:
-            yield other
-
-
 def _dependents(body: Body, name: str) -> set[str]:
-    readers: dict[str, list[str]] = {}
-    for node in body.nodes:
-        for word in node.input:
-            readers.setdefault(_node_of(word), []).append(node.name)
+    """A node and all that depend on it."""
     found, waiting = set(), [name]
     while waiting:
         one = waiting.pop()
         if one not in found:
             found.add(one)
-            waiting += readers.get(one, [])
+            waiting += body.readers.get(one, [])
     return found
 
 
