@@ -272,15 +272,32 @@ def test_forty_models() -> None:
             assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.slow("scripts/power/", "cudnn_convert/verification/", "cudnn_convert/lower/")
-def test_hidden_parts_are_seen() -> None:
-    """Models of each kind of source, as the command attacks them."""
-    names = "beside_visible,branch,chosen_steps,nested_branches,relu_beside_visible"
-    words = ["--only", names, "--count", "6"]
+def attack(*words: str) -> list[int]:
+    """The last row of the table that the command prints: what became of all corruptions."""
     done = subprocess.run(
         [sys.executable, POWER, *words], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    total = done.stdout.splitlines()[-1].split()
-    assert int(total[5]) > 40
-    assert int(total[-1]) == 0
+    return [int(count) for count in done.stdout.splitlines()[-1].split()[1:]]
+
+
+@pytest.mark.slow("scripts/power/")
+def test_hidden_parts_are_seen() -> None:
+    """A graph and layers in three formats, as the command attacks them."""
+    names = "beside_visible,relu_beside_visible"
+    models, drawn, *_, counting, seen, _, missed = attack(
+        "--only", names, "--formats", "onnx,frozen,h5", "--count", "4"
+    )
+    assert (models, drawn, missed) == (5, 20, 0)
+    assert counting == seen
+    assert counting >= 8
+
+
+@pytest.mark.every
+@pytest.mark.slow("scripts/power/")
+@pytest.mark.parametrize("form", ["savedmodel", "frozen", "checkpoint", "onnx", "tflite", "keras", "h5"])
+def test_no_format_hides_a_part(form: str) -> None:
+    models, drawn, *_, counting, _, _, missed = attack("--formats", form, "--count", "2")
+    assert missed == 0
+    assert drawn == 2 * models
+    assert counting > models // 2
