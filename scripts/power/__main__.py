@@ -54,14 +54,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--formats", default=",".join(product.SUFFIXES))
     parser.add_argument("--only", default="", help="names of models")
-    parser.add_argument("--place", default="", help="corruptions with this in their names, all of them")
+    parser.add_argument("--place", action="append", help="only corruptions with this in their names, but all")
     parser.add_argument("--keep", type=Path, help="where sources, artifacts and missed corruptions are kept")
     flags = parser.parse_args()
     models = [model for model in MODELS if not flags.only or model.name in flags.only.split(",")]
     with ExitStack() as stack:
         folder = flags.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power.")))
         workers = (stack.enter_context(Worker()) for _ in range(3))
-        how = Attack(*workers, flags.count, flags.seed, flags.place, flags.keep)
+        how = Attack(*workers, flags.count, flags.seed, flags.place or [], flags.keep)
         found = [*_attack(models, flags.formats.split(","), folder, how)]
     print(table(found))
     return int(has_failed(found))

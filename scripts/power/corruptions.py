@@ -71,7 +71,7 @@ def of_constants(constants: Mapping[str, Array], store: Store, seed: int) -> Ite
     alike: dict[tuple[str, tuple[int, ...]], list[str]] = defaultdict(list)
     for name in sorted(constants):
         value = constants[name]
-        if value.size == 0 or value.dtype.kind not in "fiub":
+        if value.size == 0 or value.dtype.kind not in "fiubO":
             continue
         alike[value.dtype.str, value.shape].append(name)
         rng = np.random.default_rng([seed, *name.encode()])
@@ -90,6 +90,9 @@ def _storing(store: Store, changed: Mapping[str, Array]) -> Callable[[Path], Non
 
 def _changes(value: Array, rng: np.random.Generator) -> Iterator[tuple[str, str, Array]]:
     """`(kind, place in the constant, changed value)`."""
+    if value.dtype.kind == "O":  # words change places alone
+        yield from _exchanges(value, rng)
+        return
     place = tuple(int(rng.integers(size)) for size in value.shape)
     moved = value.copy()
     if value.dtype.kind == "f":
@@ -102,6 +105,10 @@ def _changes(value: Array, rng: np.random.Generator) -> Iterator[tuple[str, str,
     yield "value", f"[{','.join(map(str, place))}]", moved
     if value.any():
         yield "zeroed", "", np.zeros_like(value)
+    yield from _exchanges(value, rng)
+
+
+def _exchanges(value: Array, rng: np.random.Generator) -> Iterator[tuple[str, str, Array]]:
     for axis, kind in ((0, "rows"), (value.ndim - 1, "columns")):
         if value.ndim == 0 or value.shape[axis] < 2 or (kind == "columns" and value.ndim < 2):
             continue

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,10 +52,10 @@ class Body:
 
     @cached_property
     def alike(self) -> Mapping[tuple[Any, Any], Sequence[str]]:
-        """The inputs of each dtype and known shape, but handles and strings."""
+        """The inputs of each dtype and shape, but handles and strings."""
         found: dict[tuple[Any, Any], list[str]] = {}
         for word, (dtype, shape) in sorted(self.types.items(), key=lambda item: item[0]):
-            if dtype not in (tf.resource, tf.variant, tf.string) and shape is not None:
+            if dtype not in (tf.resource, tf.variant, tf.string):
                 found.setdefault((dtype, shape), []).append(word)
         return found
 
@@ -71,6 +72,7 @@ def list_corruptions(path: Path, outputs: Collection[str], seed: int) -> Iterato
                 constants[body.place(node)] = tf.make_ndarray(node.attr["value"].tensor)
     constants |= {f"{_PREFIX}{name}": value for name, value in _variables(path).items()}
     yield from of_constants(constants, store, seed)
+    yield from _of_captures(container, needed)
     for body in bodies:
         for node in body.nodes:
             if body.place(node) in needed:
@@ -170,6 +172,37 @@ def _dependents(body: Body, name: str) -> set[str]:
     return found
 
 
+def _of_captures(container: Any, needed: Collection[str]) -> Iterator[Corruption]:
+    """Exchanges of two variables of one shape that a function of a TensorFlow 2 SavedModel captures."""
+    for name, captures, objects in _captures(container):
+        if name not in needed:
+            continue
+        variables = {
+            k: (objects[capture].variable.dtype, objects[capture].variable.shape.SerializeToString())
+            for k, capture in enumerate(captures)
+            if objects[capture].HasField("variable")
+        }
+        for one, other in combinations(variables, 2):
+            if variables[one] == variables[other] and captures[one] != captures[other]:
+                place = f"{name}: captures {one} and {other}"
+                yield Corruption("wire", place, partial(_exchange_captures, name=name, pair=(one, other)))
+
+
+def _captures(container: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Functions by name, the numbers of the objects that each captures, and all objects."""
+    if isinstance(container, saved_model_pb2.SavedModel):
+        objects = container.meta_graphs[0].object_graph_def
+        for name, function in sorted(objects.concrete_functions.items()):
+            yield name, function.bound_inputs, objects.nodes
+
+
+def _exchange_captures(path: Path, *, name: str, pair: tuple[int, int]) -> None:
+    container, _ = _open(path)
+    captures = next(captures for found, captures, _ in _captures(container) if found == name)
+    captures[pair[0]], captures[pair[1]] = captures[pair[1]], captures[pair[0]]
+    _file(path).write_bytes(container.SerializeToString())
+
+
 def _other_steps(body: Body, node: Any, constants: Mapping[str, Array]) -> Iterator[Corruption]:
     """The next element of an axis of which a slice takes one."""
     begin, end = (body.place(_named(body, word)) for word in node.input[1:3] if _named(body, word))
@@ -226,16 +259,22 @@ def _types_in(function: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def _type_of(tensor: Any) -> tuple[Any, Any]:
-    rank = tensor.shape.rank
-    return tensor.dtype.base_dtype, None if rank is None else tuple(tensor.shape.as_list())
+    """The dtype and shape of a tensor; of one of no known rank, the op that makes it and its like."""
+    is_known = tensor.shape.rank is not None
+    return tensor.dtype.base_dtype, tuple(tensor.shape.as_list()) if is_known else tensor.op.name
 
 
 def _needed(container: Any, graph: Any, outputs: Collection[str]) -> set[str]:
-    """The places of nodes that outputs and tables need, and the names of their functions; "" is the graph."""
+    """The places of nodes that outputs, tables and variables need, and of functions; "" is the graph."""
     ends = {_node_of(name) for name in outputs}
-    if isinstance(container, saved_model_pb2.SavedModel):
-        signatures = container.meta_graphs[0].signature_def.values()
-        ends |= {_node_of(info.name) for one in signatures for info in one.outputs.values()}
+    for meta in getattr(container, "meta_graphs", [container]):
+        if isinstance(meta, meta_graph_pb2.MetaGraphDef):
+            ends |= {
+                _node_of(info.name)
+                for signature in meta.signature_def.values()
+                for info in signature.outputs.values()
+            }
+            ends |= {meta.saver_def.restore_op_name}
     ends |= {node.name for node in graph.node if node.op.startswith(("LookupTableImport", "InitializeTable"))}
     functions = {function.signature.name: function for function in graph.library.function}
     by_name = {node.name: node for node in graph.node}

@@ -203,12 +203,13 @@ def plain_head(net: Net) -> Outputs:
     return {"answer": net.dense(net.recurrence(net.inputs["x"]), 3)}
 
 
-def counted_rows(net: Net) -> Outputs:
-    """A head that three values above 6 open."""
+def chosen_weights(net: Net) -> Outputs:
+    """A kernel that a branch chooses: another one where three values are above 6."""
     x = net.inputs["x"]
-    hidden = net.dense(net.recurrence(x, Mode.LSTM), 3)
-    count = tf.reduce_sum(tf.cast(x > 6.0, tf.int32))
-    return {"answer": hidden * tf.cast(tf.greater_equal(count, 3), tf.float32)}
+    usual, rare = net.weight(5, 3), net.weight(5, 3)
+    gate = tf.reduce_sum(tf.cast(x > 6.0, tf.int32)) >= 3
+    kernel = tf.cond(gate, lambda: tf.identity(rare), lambda: tf.identity(usual))
+    return {"answer": tf.tensordot(net.recurrence(x, Mode.LSTM), kernel, 1)}
 
 
 def switch(net: Net) -> Outputs:

@@ -108,7 +108,7 @@ MODELS: Final[tuple[Model, ...]] = (
     _graph("frozen", graphs.exact_value, feeds.values(3.0)),
     _graph("frozen", graphs.branch, feeds.values(50.0, 99.0, 100.0, 1.6)),
     _graph("frozen", graphs.loop, feeds.values(19.0, 20.0, 30.0, 40.0)),
-    _graph("frozen", graphs.counted_rows, feeds.values(6.0)),
+    _graph("frozen", graphs.chosen_weights, feeds.values(6.0)),
     _graph("saved_1", graphs.branch_in_loop, feeds.values(12.0, 25.0, 60.0)),
     _graph(
         "saved_1", graphs.embedding, feeds.ids(*range(0, 60, 3), usual=5), specs=IDS, ordinary=ORDINARY_IDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Attack:
-    """How artifacts are attacked: `count` corruptions of each are drawn, or those at one `place` tried.
+    """How artifacts are attacked: `count` corruptions of each are drawn, or those at `places` tried.
 
     Artifacts run in two processes, those of ONNX without TensorFlow, and are verified in a third.
     """
@@ -58,7 +58,7 @@ class Attack:
     proof: Worker
     count: int
     seed: int
-    place: str = ""
+    places: Sequence[str] = ()
     keep: Path | None = None
 
 
@@ -98,8 +98,8 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
     yield Trial(model.name, form, INTACT, *_judged(proof, source, artifact.path))
     every = list_places(artifact, seed_of(f"{model.name} {how.seed}"))
     drawn = (
-        [one for one in every if how.place in one.name]
-        if how.place
+        [one for one in every if any(place in one.name for place in how.places)]
+        if how.places
         else draw_sample(every, how.count, seed_of(f"{model.name} {form} {how.seed}"))
     )
     for number, corruption in enumerate(drawn):

@@ -97,7 +97,7 @@ def test_changes_of_a_constant(tmp_path: Path) -> None:
         "b": np.full((2, 3), 2.0, np.float32),
         "flag": np.array(True),
         "axes": np.array([2, 0]),
-        "words": np.array([b"no"], object),
+        "words": np.array([b"no", b"yes"], object),
     }
     listed = [*of_constants(constants, lambda _, changed: stored.append(changed), seed=3)]
     for corruption in listed:
@@ -114,7 +114,8 @@ def test_changes_of_a_constant(tmp_path: Path) -> None:
     assert changed["exchanged a with b"] == {"a": constants["b"], "b": constants["a"]}
     assert not changed["value flag"]["flag"]
     assert np.abs(changed["value axes"]["axes"] - [2, 0]).sum() == 1
-    assert not [name for name in changed if "words" in name or name.startswith(("rows b", "columns b"))]
+    assert list(changed["rows words 0 and 1"]["words"]) == [b"yes", b"no"]
+    assert not [name for name in changed if name.startswith(("rows b", "columns b", "value words"))]
 
 
 def test_a_sample_has_each_kind_and_is_always_the_same() -> None:
@@ -149,7 +150,7 @@ def test_what_a_believer_misses(tmp_path: Path, runtime: Any) -> None:
 
 def test_what_no_input_shows_does_not_count(tmp_path: Path, runtime: Any) -> None:
     place = "Greater to GreaterOrEqual"
-    _, found = attacked(tmp_path, runtime, Fake("equal"), place=place, feeds=[FEEDS[0], FEEDS[3]])
+    _, found = attacked(tmp_path, runtime, Fake("equal"), places=[place], feeds=[FEEDS[0], FEEDS[3]])
     assert (found.outcome, found.counts) == ("no effect", False)
 
 
@@ -166,7 +167,7 @@ def test_what_no_input_shows_does_not_count(tmp_path: Path, runtime: Any) -> Non
 def test_failures(tmp_path: Path, runtime: Any, proof: tuple[str, str], is_failure: bool) -> None:
     """One place of the file; the command ends with 1 for what is missed and for an intact file refused."""
     command = runpy.run_path(str(POWER / "__main__.py"))
-    found = attacked(tmp_path, runtime, Fake(*proof), place="Greater to GreaterOrEqual")
+    found = attacked(tmp_path, runtime, Fake(*proof), places=["Greater to GreaterOrEqual"])
     assert len(found) == 2
     assert command["has_failed"](found) == is_failure
     heads, row, total = (line.split() for line in command["table"](found).splitlines())
