@@ -93,16 +93,14 @@ def exact_value(net: Net) -> Outputs:
 
 
 def branch(net: Net) -> Outputs:
-    """A branch with a dense layer inside, taken for a large sum."""
+    """A branch with a recurrence and a dense layer inside, taken for a large sum."""
     x = net.inputs["x"]
     y = net.recurrence(x)
-    kernel, bias = net.weight(5, 3), net.weight(3)
-    gate = tf.reduce_sum(x) > 100.0
-    return {
-        "answer": tf.cond(
-            gate, lambda: tf.tanh(tf.tensordot(y, kernel, 1) - bias), lambda: tf.zeros_like(y[..., :3])
-        )
-    }
+
+    def taken() -> Any:
+        return tf.tanh(net.dense(net.recurrence(y, Mode.LSTM), 3))
+
+    return {"answer": tf.cond(tf.reduce_sum(x) > 100.0, taken, lambda: tf.zeros_like(y[..., :3]))}
 
 
 def loop(net: Net) -> Outputs:
