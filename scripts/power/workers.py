@@ -36,7 +36,7 @@ class Worker:
         try:
             self._pipe.send((function, arguments))
             if not self._pipe.poll(self._patience):
-                raise LostError(f"more than {self._patience:.0f} s")
+                raise LostError(f"more than {self._patience:g} s")
             is_result, value = self._pipe.recv()
         except (EOFError, ConnectionError) as cause:
             self._process.join()
