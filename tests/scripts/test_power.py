@@ -196,7 +196,7 @@ def test_what_ends_a_process_or_hangs_is_told() -> None:
         with pytest.raises(LostError, match="SIGKILL"):
             worker.call(exec, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
         assert worker.call(abs, -4) == 4
-    with Worker(patience=0.5) as worker, pytest.raises(LostError, match="more than 0.5 s"):
+    with Worker(patience=0.5) as worker, pytest.raises(LostError, match=r"more than 0\.5 s"):
         worker.call(time.sleep, 3600)
 
 
