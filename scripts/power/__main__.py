@@ -60,8 +60,11 @@ def main() -> int:
     models = [model for model in MODELS if not flags.only or model.name in flags.only.split(",")]
     with ExitStack() as stack:
         folder = flags.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power.")))
-        workers = (stack.enter_context(Worker()) for _ in range(3))
-        how = Attack(*workers, flags.count, flags.seed, flags.place or [], flags.keep)
+        runtimes = (
+            stack.enter_context(Worker(patience=60.0)) for _ in range(2)
+        )  # corrupted loops may not end
+        proof = stack.enter_context(Worker(patience=300.0))
+        how = Attack(*runtimes, proof, flags.count, flags.seed, flags.place or [], flags.keep)
         found = [*_attack(models, flags.formats.split(","), folder, how)]
     print(table(found))
     return int(has_failed(found))

@@ -23,7 +23,7 @@ class LostError(Exception):
 class Worker:
     """Calls functions of modules, by pickle, in a process of their own."""
 
-    def __init__(self, patience: float = 150.0) -> None:
+    def __init__(self, patience: float = 60.0) -> None:
         self._patience, self._calls = patience, 0
         self._process: Any = None
         self._pipe: Any = None
