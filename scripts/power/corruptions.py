@@ -101,7 +101,7 @@ def _changes(value: Array, rng: np.random.Generator) -> Iterator[tuple[str, str,
     elif value.dtype.kind == "b":
         moved[place] = not moved[place]
     else:
-        moved[place] += 1
+        moved[place] += 1 if moved[place] < np.iinfo(value.dtype).max else -1
     yield "value", f"[{','.join(map(str, place))}]", moved
     if value.any():
         yield "zeroed", "", np.zeros_like(value)
