@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -271,34 +270,3 @@ def test_forty_models() -> None:
         again = model.calls()
         for (_, one), (_, other) in zip(drawn, again, strict=True):
             assert all(np.array_equal(one[key], other[key]) for key in one)
-
-
-def attack(*words: str) -> list[int]:
-    """The last row of the table that the command prints: what became of all corruptions."""
-    done = subprocess.run(
-        [sys.executable, POWER, *words], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    return [int(count) for count in done.stdout.splitlines()[-1].split()[1:]]
-
-
-@pytest.mark.slow("scripts/power/")
-def test_hidden_parts_are_seen() -> None:
-    """A graph and layers in three formats, as the command attacks them."""
-    names = "beside_visible,relu_beside_visible"
-    models, drawn, *_, counting, seen, _, missed = attack(
-        "--only", names, "--formats", "onnx,frozen,h5", "--count", "4"
-    )
-    assert (models, drawn, missed) == (5, 20, 0)
-    assert counting == seen
-    assert counting >= 8
-
-
-@pytest.mark.every
-@pytest.mark.slow("scripts/power/")
-@pytest.mark.parametrize("form", ["savedmodel", "frozen", "checkpoint", "onnx", "tflite", "keras", "h5"])
-def test_no_format_hides_a_part(form: str) -> None:
-    models, drawn, *_, counting, _, _, missed = attack("--formats", form, "--count", "2")
-    assert missed == 0
-    assert drawn == 2 * models
-    assert counting > models // 2

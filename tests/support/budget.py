@@ -11,11 +11,12 @@ import sys
 import time
 from dataclasses import dataclass
 
-#: CPU seconds of the first tier on the machine of `LOOP`, with the models of `support.samples.REAL`.
-SECONDS = 720
+#: CPU seconds that the first tier may take on the machine of `LOOP`, beside the models of `samples.REAL`.
+#: 1,680 were measured. It is to come down, never to go up.
+SECONDS = 1900
 #: CPU seconds of `time_loop` there (AMD EPYC 7003, two cores), by Python's minor version.
-LOOP = {10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}
-#: A run that is dearer by more than this share of the budget fails where `--budget` is given.
+LOOP = {10: 1.85, 11: 1.3, 12: 1.9, 13: 2.05}
+#: A run that is dearer by more than this share of the budget fails where `--within-budget` is given.
 EXCESS = 0.2
 
 
