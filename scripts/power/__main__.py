@@ -60,9 +60,8 @@ def main() -> int:
     models = [model for model in MODELS if not flags.only or model.name in flags.only.split(",")]
     with ExitStack() as stack:
         folder = flags.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="power.")))
-        runtimes = (
-            stack.enter_context(Worker(patience=60.0)) for _ in range(2)
-        )  # corrupted loops may not end
+        # Corrupted loops may not end.
+        runtimes = (stack.enter_context(Worker(patience=60.0)) for _ in range(2))
         proof = stack.enter_context(Worker(patience=300.0))
         how = Attack(*runtimes, proof, flags.count, flags.seed, flags.place or [], flags.keep)
         found = [*_attack(models, flags.formats.split(","), folder, how)]

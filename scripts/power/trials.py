@@ -95,7 +95,8 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
     if all(isinstance(answer, str) for answer in expected):
         yield Trial(model.name, form, INTACT, BROKEN, why=expected[0])
         return
-    yield Trial(model.name, form, INTACT, *_judged(proof, source, artifact.path))
+    outcome, why = _judge(proof, source, artifact.path)
+    yield Trial(model.name, form, INTACT, outcome, why=why)
     every = list_places(artifact, seed_of(f"{model.name} {how.seed}"))
     drawn = (
         [one for one in every if any(place in one.name for place in how.places)]
@@ -111,8 +112,8 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
         except Exception as error:  # noqa: BLE001 - a file that nobody can read is no wrong model
             found = trial(BROKEN, why=str(error)[:200])
         else:
-            verdict, _, why = _judged(proof, source, other.path) if change else (NO_EFFECT, "", "")
-            found = trial(verdict, change, why)
+            outcome, why = _judge(proof, source, other.path) if change else (NO_EFFECT, "")
+            found = trial(outcome, change, why)
         if how.keep is None or not found.is_missed:
             shutil.rmtree(folder / f"{form} {number}")
         yield found
@@ -127,10 +128,10 @@ def _copy(artifact: Artifact, folder: Path) -> Path:
     return copied / artifact.path.name if root != artifact.path else copied
 
 
-def _judged(proof: Worker, source: Path, artifact: Path) -> tuple[str, str, str]:
-    """`(outcome, "", why)` of a proof."""
+def _judge(proof: Worker, source: Path, artifact: Path) -> tuple[str, str]:
+    """The outcome of a proof, and why."""
     try:
-        verdict, why = proof.call(product.verify, source, artifact)
+        outcome, why = proof.call(product.verify, source, artifact)
     except (LostError, RuntimeError) as error:
-        return CRASHED, "", str(error)
-    return verdict, "", why
+        return CRASHED, str(error)
+    return outcome, why

@@ -72,7 +72,6 @@ CASES = {
 }
 
 
-@pytest.mark.first("lingvo-onnx", "forget bias-onnx")
 @pytest.mark.parametrize(
     "form", [pytest.param(form, marks=tier(first=form == "onnx")) for form in GRAPH_FORMATS]
 )

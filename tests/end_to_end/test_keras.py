@@ -57,7 +57,7 @@ KINDS: Final[dict[str, Collection[str]]] = {
     "h5": (),
 }
 LAYERS: Final = ("keras", "h5")
-SAME_BYTES: Final = {("keras", "encoder_decoder"), ("h5", "text_classifier")}
+SAME_BYTES: Final = {("h5", "text_classifier")}
 
 
 def fits(sample: KerasFixture, form: str) -> bool:
@@ -120,7 +120,6 @@ def test_is_proven_as_layers(tmp_path: Path, form: str, sample: KerasFixture) ->
     assert report.verification.passed
 
 
-@pytest.mark.first("h5-text_classifier")
 @pytest.mark.parametrize(
     ("form", "name"),
     [

@@ -48,9 +48,6 @@ KINDS: Final = {
     WITH_ALL: {sample.folder.name for sample in ONCE}.difference(REPAIRED, AS_OTHERS, ALIKE),
     "tflite": ("masked_last",),
 }
-#: `|a-b| <= bound + bound*|b|` by the type that the recurrences compute in. Of half and bfloat16 it is the
-#: distance between neighbours near 1: Keras' own answers are rounded to it after every op, and nothing says
-#: in which order. ONNX runtimes and TensorFlow Lite have no double recurrence: judged as float32.
 #: What the proof of many functions that no signature calls is about.
 OF_FUNCTIONS: Final = (
     "cudnn_convert/recurrences/saved_functions.py",

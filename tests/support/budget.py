@@ -1,7 +1,7 @@
-"""The CPU seconds that the first tier may take, on a machine of any speed.
+"""The CPU seconds that the first tier may take.
 
-A loop of additions is timed before the tests and after them. A run's seconds are divided by the loop's:
-neither a slow machine nor a busy one decides.
+A loop of additions is timed before the tests and after them, and a run's seconds are divided by the loop's.
+That takes out the speed of the processor. It does not take out that of its memory.
 """
 
 from __future__ import annotations

@@ -12,9 +12,10 @@ import numpy as np
 
 from support import margins
 
-#: Absolute and relative bounds by dtype. That of float32 is 84 units in the last place of 1. Samples have a
-#: few dozen units and steps: on no kernels of `scripts/try_kernels.py` do they need half of it. Of half and
-#: bfloat16 both sides are rounded, each to a neighbour: twice the distance of two neighbours near 1.
+#: Absolute and relative bounds by the type that a recurrence computes in; ONNX runtimes and TensorFlow Lite
+#: compute float64 in float32. That of float32 is 84 units in the last place of 1: samples have a few dozen
+#: units and steps, and on no kernels of `scripts/try_kernels.py` that were tried do they need half of it. Of
+#: half and bfloat16 both sides are rounded, each to a neighbour: twice the distance of neighbours near 1.
 BOUNDS: Final = {"float32": 1e-5, "float64": 1e-12, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 FLOAT32: Final = BOUNDS["float32"]
 #: How far another machine's rounding goes, where that of a moved input goes once. It differs in each sum of
