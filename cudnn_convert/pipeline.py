@@ -189,7 +189,7 @@ def verify_plan(
     `--data` in other processes.
     """
     with mute_output():
-        result = check.verify_artifact(plan, artifact, options, measure)
+        result = check.verify_artifact(plan, artifact, options, measure, is_copy=is_copy)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path
@@ -221,6 +221,8 @@ def _failures(result: Verification, options: Options) -> Iterator[str]:
             yield f"recurrence {piece.node}, by itself: {piece.message}; in {piece.piece}"
     if result.glue is not None and not result.glue.passed:
         yield f"around the recurrences: {result.glue.message}"
+    if result.ops is not None and not result.ops.passed:
+        yield f"op by op: {result.ops.verdict}"
     if result.streaming is not None and not result.streaming.passed:
         yield f"streaming: {result.streaming.message}"
     yield from (f"weights of recurrence {line}" for line in result.misplaced)

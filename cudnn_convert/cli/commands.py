@@ -188,7 +188,8 @@ def _verify(flags: argparse.Namespace) -> int:
 def _verdict(result: Verification) -> str:
     """The line on stdout for a verification without differences."""
     if result.end_to_end == "equal":
-        return "equal"
+        left = 0 if result.ops is None else len(result.ops.not_reached) + len(result.ops.not_looked_at)
+        return f"equal; op by op {left} not shown" if left else "equal"
     is_whole = result.glue is not None and result.glue.asked
     pieces = "equal piece by piece" if is_whole else "recurrences equal by themselves"
     return f"{pieces}; end to end not judged"

@@ -26,7 +26,7 @@ from cudnn_convert.artifacts.runners import WHOLE, Answers, measure
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
-from cudnn_convert.report import DecodingReport, Report, StreamReport, Subject, Verification
+from cudnn_convert.report import DecodingReport, OpsReport, Report, StreamReport, Subject, Verification
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
@@ -257,6 +257,8 @@ def verification(result: Verification) -> None:
         share = f"{output.needed:.1%}" if output.judged else "not judged"
         table.add_row(output.output, str(output.compared), f"{output.worst:.2e}", share, output.reason)
     console.print(table)
+    if result.ops is not None:
+        console.print(describe_ops(result.ops))
     if result.streaming is not None:
         console.print(_in_chunks(result.streaming))
     if result.decoding is not None:
@@ -270,6 +272,13 @@ def verification(result: Verification) -> None:
     console.print(f"compared on: {'; '.join(feeds)}{seed}")
     if result.data is not None:
         console.print(f"data: {result.data}")
+
+
+def describe_ops(asked: OpsReport) -> str:
+    """A line on the ops around recurrences."""
+    counts = f"{asked.ops} ops, {asked.constants} constants, {asked.gates} gates"
+    regions = f" in {asked.regions} regions" if asked.regions else ""
+    return f"around recurrences: {asked.verdict} ({counts}{regions})" if asked.asked else asked.verdict
 
 
 def _in_chunks(streamed: StreamReport) -> str:

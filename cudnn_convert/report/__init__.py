@@ -226,6 +226,64 @@ class GlueReport:
 
 
 @dataclass(frozen=True, slots=True)
+class OpDifference:
+    """The first place where an artifact's ops are other than the source's.
+
+    `tensor` is the source's, `ops` what computes it there, `values` which inputs show the difference: empty
+    where the ops themselves differ. `message` says how.
+    """
+
+    tensor: str
+    ops: tuple[str, ...]
+    message: str
+    values: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpsReport:
+    """The comparison of everything around recurrences, op by op.
+
+    `ops` counts the source's ops that were compared, `constants` its constants and variables, `gates` the ops
+    that choose: comparisons, selections, branches. `regions` are the groups of ops that were fed with values
+    of their own; without them every op was compared as it is written. `not_reached` names what no values
+    showed, `not_looked_at` what could not be compared, and `odd` the ops that differ on NaN, infinities,
+    denormals or extremes alone. Where `asked` is false `message` says why.
+    """
+
+    asked: bool
+    ops: int = 0
+    constants: int = 0
+    gates: int = 0
+    regions: int = 0
+    not_reached: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    odd: tuple[str, ...] = ()
+    difference: OpDifference | None = None
+    message: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no op was seen to differ."""
+        return self.difference is None
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in words."""
+        if self.difference is not None:
+            where = f"{self.difference.tensor} ({', '.join(self.difference.ops)})"
+            values = f", on {self.difference.values}" if self.difference.values else ""
+            return f"differs at {where}{values}: {self.difference.message}"
+        if not self.asked:
+            return f"not looked at op by op: {self.message}"
+        left = [
+            f"{what}: {', '.join(names)}"
+            for what, names in (("not reached", self.not_reached), ("not looked at", self.not_looked_at))
+            if names
+        ]
+        return "; ".join(["equal op by op", *left])
+
+
+@dataclass(frozen=True, slots=True)
 class StreamReport:
     """The comparison of an artifact that got each feed in chunks of steps, with the whole.
 
@@ -320,7 +378,8 @@ class Verification:
     describes the recording that replaced the reference: its `file`, `recorder`, `source`, versions, `devices`
     and `tf32`. `recurrences` are the reports of single recurrences, empty where two models were compared.
     `end_to_end` is `equal`, `different` or `not judged`, over all outputs; `unproven` names the recurrences
-    without any proof; `glue` is None where the outputs show the glue. `misplaced` has a line for each weight
+    without any proof; `glue` is None where the outputs show the glue; `ops` is None where nothing stands
+    around recurrences, or two models were compared. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
     the artifact was not run in chunks, `decoding` where it has no search. `data` says which data of the user
     the feeds are, None where they are not the user's.
@@ -337,6 +396,7 @@ class Verification:
     end_to_end: str = "equal"
     unproven: tuple[str, ...] = ()
     glue: GlueReport | None = None
+    ops: OpsReport | None = None
     misplaced: tuple[str, ...] = ()
     streaming: StreamReport | None = None
     data: str | None = None

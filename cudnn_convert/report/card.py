@@ -73,6 +73,8 @@ def _list_parts(report: Report) -> Iterator[str]:
     if proof is not None:
         yield "## Outputs"
         yield _table(_OUTPUTS, map(_output, proof.outputs))
+        if proof.ops is not None:
+            yield f"Around the recurrences: {_text(proof.ops.verdict)}."
         yield _conditions(proof)
     warnings = () if proof is None else proof.warnings
     for title, lines in (("Warnings", warnings), ("Notes", report.notes)):

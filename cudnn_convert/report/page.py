@@ -103,12 +103,25 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
             join([name(output.output), ": ", output.message]) for output in proof.outputs if not output.passed
         ]
         lines += verdict_lines(proof)
+        lines += [_describe_ops(proof.ops)] if proof.ops else []
         lines += [f"Weights of {line}." for line in proof.misplaced]
         lines += [_describe_chunks(proof.streaming)] if proof.streaming else []
         lines += [_describe_search(proof.decoding)] if proof.decoding else []
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
     title = tag("h1", _word(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
+
+
+def _describe_ops(asked: report.OpsReport) -> str:
+    """A sentence on the ops around recurrences."""
+    regions = f", in {asked.regions:,} regions" if asked.regions else ""
+    counts = f"{asked.ops:,} ops, {asked.constants:,} constants, {asked.gates:,} gates{regions}"
+    odd = (
+        f"; other on NaN, infinities, denormals or extremes alone: {', '.join(asked.odd)}"
+        if asked.odd
+        else ""
+    )
+    return f"Around the recurrences {asked.verdict} ({counts}){odd}."
 
 
 def _describe_chunks(streamed: report.StreamReport) -> str:

@@ -13,8 +13,10 @@
 * recordings : Feeds of the user, and recordings of the original that judge for the reference.
 * record     : Records the original model on this machine: its own graph, cuDNN nodes and all.
 * pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
+* ops        : Statement 4 of the proof: every op around recurrences, by itself.
 
 May import: errors, private, formats, context, model, casts, options, weights, reference, report, graph,
-graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces.
+graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces,
+verification.ops.
 Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

@@ -15,7 +15,14 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
-from cudnn_convert.report import DecodingReport, GlueReport, OutputReport, PieceReport, Verification
+from cudnn_convert.report import (
+    DecodingReport,
+    GlueReport,
+    OpsReport,
+    OutputReport,
+    PieceReport,
+    Verification,
+)
 from cudnn_convert.verification import compare, end_to_end, judges, recordings, shards, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
@@ -25,7 +32,12 @@ SEED: Final = 20240229
 
 
 def verify_artifact(
-    plan: Plan, artifact: Path | runners.Runner, options: Options, measure: shards.Measure | None = None
+    plan: Plan,
+    artifact: Path | runners.Runner,
+    options: Options,
+    measure: shards.Measure | None = None,
+    *,
+    is_copy: bool = False,
 ) -> Verification:
     """Runs source and artifact on the same feeds, and judges the artifact's answers.
 
@@ -33,7 +45,8 @@ def verify_artifact(
     `weights_dtype` what its matrices are stored in. A recording, `golden`, brings the feeds, and its answers
     judge in the place of the reference's. `max_error` is the bound of every float of an artifact that is not
     meant to be equal; its choices may differ where errors of that size in their scores explain it. `measure`
-    compares shards of the user's feeds elsewhere. Raises the errors of `cudnn_convert.errors`.
+    compares shards of the user's feeds elsewhere. `is_copy`: this tool wrote the
+    artifact. Raises the errors of `cudnn_convert.errors`.
     """
     beside = prepare_judging(plan.serving, options) if plan.serving else None
     # What was recorded of the source are calls of its own, which begin with its own states.
@@ -54,11 +67,12 @@ def verify_artifact(
     in_chunks = streaming.judge_chunks(chunked, noise)
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
+    ops = ask_ops(judging, artifact, runner, is_copy=is_copy)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
     searched = judge_search(comparison, artifact, runner)
-    verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
+    verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue, ops=ops)
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
         judging.seed,
@@ -75,6 +89,7 @@ def verify_artifact(
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
+        ops=ops,
         streaming=in_chunks,
         data=None if judging.calls is None else judging.calls.summary,
         decoding=searched,
@@ -400,6 +415,20 @@ def ask_pieces(
     if not (is_blind and plan.recurrences and all_passed) or judging.is_large:
         return pieces, None
     return pieces, ask.glue(asked, judging, min(trial.feeds, key=_size))
+
+
+def ask_ops(
+    judging: Judging, artifact: Path | runners.Runner, runner: runners.Runner, *, is_copy: bool
+) -> OpsReport | None:
+    """Compare what stands around the recurrences of a file op by op; None where nothing does."""
+    if not isinstance(artifact, Path) or judging.plan.singles:
+        return None
+    # What does not verify needs none of it.
+    from cudnn_convert.verification.ops import ask
+    from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+    with context.on(artifact):
+        return ask.report(Artifact(judging.options.format, artifact, judging.plan, runner), is_copy=is_copy)
 
 
 def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:

@@ -17,7 +17,15 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.model import Array, is_float
-from cudnn_convert.report import Distribution, Element, GlueReport, OutputReport, OverTime, PieceReport
+from cudnn_convert.report import (
+    Distribution,
+    Element,
+    GlueReport,
+    OpsReport,
+    OutputReport,
+    OverTime,
+    PieceReport,
+)
 
 #: log10 of the share of the tolerance: the lowest bin's edge, the width of a bin, the number of bins.
 _FIRST_BIN: Final = -8.0
@@ -399,12 +407,13 @@ def combine(
     *,
     still: bool,
     glue: GlueReport | None = None,
+    ops: OpsReport | None = None,
 ) -> Verdict:
     """The verdict on outputs, and on recurrences that were asked by themselves.
 
     `moving`: of every other recurrence the outputs that move with it, which prove it if they are judged.
     `still`: no output moves even with all recurrences. `glue`: what stands around them, where the outputs
-    cannot show it.
+    cannot show it; `ops`: the same, op by op.
     """
     differ = not all(output.passed for output in outputs)
     unjudged = [output.output for output in outputs if not output.judged]
@@ -431,8 +440,13 @@ def combine(
         warnings.append(f"around the recurrences {glue.message}")
     if glue is not None and glue.unjudged:
         warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
+    if ops is not None and ops.passed and (not ops.asked or ops.not_reached or ops.not_looked_at):
+        warnings.append(f"around the recurrences {ops.verdict}")
     return Verdict(
-        not differ and all(output.passed for output in asked) and (glue is None or glue.passed),
+        not differ
+        and all(output.passed for output in asked)
+        and (glue is None or glue.passed)
+        and (ops is None or ops.passed),
         "different" if differ else "not judged" if unjudged else "equal",
         tuple(unproven),
         tuple(warnings),

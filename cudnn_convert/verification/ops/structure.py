@@ -1,0 +1,147 @@
+"""Compares the nodes of two TensorFlow graphs, from their outputs backward.
+
+Two tensors are the same if the same op, with the same attributes, makes them of inputs that are the same; or
+if they are one input, one output of one recurrence, or constants of the same bits. A loop goes round once:
+what is compared already is taken to be the same. No number is computed, so that no gate, branch or rare value
+hides a node. Where two tensors are not the same, both are the ends of a region, which `regions` asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import split, tensor
+from cudnn_convert.model import Array
+from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Two tensors that are not made alike: of the source and of the artifact, and what differs."""
+
+    source: str
+    artifact: str
+    what: str
+
+
+@dataclass(slots=True)
+class Alike:
+    """What a comparison saw.
+
+    `nodes` are the source's nodes that the artifact has, `constants` those whose values were compared,
+    `pairs` the roots that are the same, and `mismatches` the pairs that are not.
+    """
+
+    nodes: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
+    pairs: set[tuple[str, str]] = field(default_factory=set)
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+
+class Comparer:
+    """Compares tensors of a source with those of an artifact, and all that they are made of."""
+
+    def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
+        self.source, self.artifact = source, artifact
+        self.alike = Alike()
+        self._todo: list[tuple[str, str]] = []
+        self._entered: set[str] = set()
+
+    def compare(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Compare pairs of tensors, and what they are made of, as far as both are made alike."""
+        self._todo += pairs
+        while self._todo:
+            of_source, of_artifact = self._todo.pop()
+            try:
+                pair = self.source.root(of_source), self.artifact.root(of_artifact)
+            except KeyError as missing:
+                what = f"the artifact has no {missing.args[0]}"
+                self.alike.mismatches.append(Mismatch(of_source, of_artifact, what))
+                continue
+            if pair in self.alike.pairs:
+                continue
+            self.alike.pairs.add(pair)
+            if what := self._difference(*pair):
+                self.alike.mismatches.append(Mismatch(*pair, what))
+
+    def _difference(self, source: str, artifact: str) -> str:
+        """How two roots differ, or nothing; what they are made of is compared later."""
+        if self.source.is_end(source) or self.artifact.is_end(artifact):
+            if source != artifact:
+                return f"expected {source}, found {artifact}"
+            self._enter(split(source)[0])
+            return ""
+        if self.source.is_constant(source) or self.artifact.is_constant(artifact):
+            return self._constant(source, artifact)
+        (op, k), (other, number) = split(source), split(artifact)
+        mine = self.source.form(self.source.index.nodes[op])
+        theirs = self.artifact.form(self.artifact.index.nodes[other])
+        what = _tell_apart(mine, theirs, op) if k == number else f"expected {source}, found {artifact}"
+        if mine[0] in ops.TABLES and op != other:
+            what = what or f"expected the table {op}, found {other}"
+        pairs = [] if what else [*zip(mine[2], theirs[2], strict=True)]
+        for expected, actual in pairs:
+            if isinstance(expected, str) and isinstance(actual, str):
+                self._todo.append((expected, actual))
+                continue
+            wanted, given = self._value(self.source, expected), self._value(self.artifact, actual)
+            if not are_alike(wanted, given):
+                return f"a constant that it reads: {describe_constants(wanted, given)}"
+            self.alike.constants.add(op)
+        self.alike.nodes.update([] if what else [op])
+        return what
+
+    @staticmethod
+    def _value(graph: TensorGraph, given: str | Array) -> Array:
+        """An input that must be a constant; an empty array where it is none."""
+        value = given if isinstance(given, np.ndarray) else graph.constant(graph.root(given))
+        return np.zeros(0, bool) if value is None else value
+
+    def _constant(self, source: str, artifact: str) -> str:
+        expected, actual = self.source.constant(source), self.artifact.constant(artifact)
+        if expected is None or actual is None:
+            both = (self.source.node(source).op, self.artifact.node(artifact).op)
+            return f"expected {both[0]}, found {both[1]}"
+        self.alike.constants.add(split(source)[0])
+        if source in self.source.files and artifact in self.artifact.files:
+            return ""  # the name of a table's file, which lies elsewhere
+        return "" if are_alike(expected, actual) else describe_constants(expected, actual)
+
+    def _enter(self, node: str) -> None:
+        """Compare what enters a recurrence too."""
+        if node in self._entered or node not in self.source.given:
+            return
+        self._entered.add(node)
+        given = self.artifact.given.get(node, ())
+        self._todo += zip(map(tensor, self.source.given[node]), map(tensor, given), strict=False)
+
+
+def _tell_apart(mine: Form, theirs: Form, op: str) -> str:
+    """How two nodes differ, but for what they read."""
+    if mine[0] != theirs[0]:
+        return f"expected {mine[0]}, found {theirs[0]}"
+    keys = mine[1].keys() | theirs[1].keys()
+    if odd := sorted(key for key in keys if mine[1].get(key) != theirs[1].get(key)):
+        return f"expected the {', '.join(odd)} of {op}, found another"
+    if len(mine[2]) != len(theirs[2]):
+        return f"expected {len(mine[2])} inputs of {op}, found {len(theirs[2])}"
+    return ""
+
+
+def describe_constants(expected: Array, actual: Array) -> str:
+    """How two constants differ, by the first value that does."""
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return f"expected {expected.dtype}{[*expected.shape]}, found {actual.dtype}{[*actual.shape]}"
+    wrong = np.asarray(expected != actual) & ~(_are_nan(expected) & _are_nan(actual))
+    if not np.any(wrong):
+        return "expected a constant of other bits"
+    index = tuple(int(k) for k in np.unravel_index(int(np.argmax(wrong)), expected.shape))
+    return f"at {[*index]} expected {expected[index]}, found {actual[index]}"
+
+
+def _are_nan(value: Array) -> Array:
+    return np.isnan(value) if value.dtype.kind in "fc" else np.zeros(value.shape, bool)

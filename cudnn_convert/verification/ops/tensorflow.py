@@ -1,0 +1,112 @@
+"""Graphs of TensorFlow: an artifact's beside its source's, node by node.
+
+The source's graph is the one that verification runs, as the file has it; the artifact's is read from its own
+file, a repaired SavedModel of TensorFlow 2 laid flat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from cudnn_convert.artifacts import runners
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, NodeDef, split, tensor
+from cudnn_convert.graph.session import checkpoint_key
+from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.plan import Plan
+from cudnn_convert.verification import graph_judge
+from cudnn_convert.verification.ops.graphs import TensorGraph
+from cudnn_convert.verification.ops.structure import Alike, Comparer
+from cudnn_convert.verification.pieces import carve
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+
+def of_source(plan: Plan) -> TensorGraph:
+    """The graph of a source, with the values that judge."""
+    graph = node_defs.strip_devices(plan.whole)
+    graph_judge.take_states(graph, plan)
+    index = Index(graph)
+    given = {
+        own.node: _ends(own, index.data_inputs(index.nodes[own.node]))
+        for own in plan.recurrences
+        if own.node in index.nodes
+    }
+
+    def variable(node: NodeDef) -> Array:
+        return plan.model.variables[checkpoint_key(node)].read()
+
+    return TensorGraph(graph, _inputs(plan), given, variable, _names(plan.model.assets))
+
+
+def of_artifact(artifact: Artifact) -> TensorGraph:
+    """The graph of an artifact, with its own values."""
+    plan = artifact.plan
+    files: tuple[str, ...] = ()
+    variable: Callable[[NodeDef], Array]
+    if artifact.is_repaired:
+        laid = carve.inline_artifact(artifact)
+        graph, reads = laid.graph, laid.inputs
+        files = _names(plan.model.assets)  # files beside a repaired SavedModel are copies
+
+        def variable(node: NodeDef) -> Array:
+            return laid.values({node.name: node})[node.name]
+
+    else:
+        meta, prefix = runners.load_graph(artifact.form, artifact.path)
+        graph, reads = meta.graph_def, carve.source_inputs(plan, plan.recurrences)
+        files = tuple(tensor(file.tensor_info.name) for file in meta.asset_file_def)
+        variable = partial(_read, {}, str(prefix))
+    given = {own.node: _ends(own, reads[own.node]) for own in plan.recurrences if own.node in reads}
+    return TensorGraph(node_defs.strip_devices(graph), _inputs(plan), given, variable, files)
+
+
+def _ends(recurrence: Recurrence, reads: Any) -> tuple[str, ...]:
+    """What a recurrence computes on: its input, its states, its lengths."""
+    wanted = [INPUT, INPUT_H, *([INPUT_C] if recurrence.sizes.mode is Mode.LSTM else [])]
+    return tuple(reads[position] for position in [*wanted, *([LENGTHS] if recurrence.lengths else [])])
+
+
+def _inputs(plan: Plan) -> frozenset[str]:
+    states = (f"{state.state.variable}:0" for state in plan.states if state.start is not None)
+    return frozenset([*map(tensor, plan.signature.inputs.values()), *states])
+
+
+def _names(files: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(tensor, files))
+
+
+def _read(readers: dict[str, Any], prefix: str, node: NodeDef) -> Array:
+    if prefix not in readers:
+        readers[prefix] = tf.train.load_checkpoint(prefix)
+    value: Array = readers[prefix].get_tensor(checkpoint_key(node))
+    return value
+
+
+def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) -> Alike:
+    """Compare all that the outputs, the state and the tables of a source are made of."""
+    comparer = Comparer(source, artifact)
+    pairs = [(name, name) for name in plan.signature.outputs.values() if not _is_next(plan, name)]
+    for state in plan.states:
+        for write in state.state.writes:
+            node = source.index.nodes.get(write.op)
+            if state.dropped or state.forgotten or node is None:
+                continue
+            value = tensor(node.input[1])
+            other = artifact.index.nodes.get(write.op)
+            is_write = other is not None and other.op in ops.WRITES
+            pairs.append((value, tensor(other.input[1]) if other and is_write else f"{write.op}:0"))
+    for name in plan.initializers:
+        if name in source.index.nodes and name in artifact.index.nodes:
+            both = (graph.index.data_inputs(graph.index.nodes[name]) for graph in (source, artifact))
+            pairs += zip(*both, strict=True)
+    comparer.compare(pairs)
+    return comparer.alike
+
+
+def _is_next(plan: Plan, name: str) -> bool:
+    """Whether an output is what a state variable holds after a call, which its writes show."""
+    return any(name == state.end for state in plan.states if state.end) and split(name)[0] != ""

@@ -1,0 +1,122 @@
+"""Graphs of TensorFlow node by node: what outputs hide, and what passes write otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support import gated_models
+
+import cudnn_convert
+from cudnn_convert.errors import VerificationError
+from cudnn_convert.options import Options
+from cudnn_convert.plan import prepare
+from cudnn_convert.report import OpsReport
+from cudnn_convert.verification.ops import ask
+from cudnn_convert.verification.ops.structure import describe_constants
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+INPUTS = "x,ids"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A source, and the frozen graph made of it."""
+    folder = tmp_path_factory.mktemp("gated")
+    source, out = gated_models.source(folder), folder / "out.pb"
+    proof = cudnn_convert.convert(source, out, format="frozen", outputs=gated_models.OUTPUT).verification
+    assert proof is not None
+    assert proof.ops is not None
+    assert proof.ops.verdict == "equal op by op"
+    assert (proof.ops.ops, proof.ops.constants) >= (15, 8)
+    assert proof.ops.gates == 3
+    return source, out
+
+
+def asked(source: Path, form: str, artifact: Path, *, is_copy: bool = True) -> OpsReport:
+    """What statement 4 says of an artifact, with its outputs never run."""
+    flags = Options.of({"format": form, "outputs": gated_models.OUTPUT})
+    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    report = ask.report(Artifact(form, artifact, plan, lambda *_: None), is_copy=is_copy)
+    assert report is not None
+    return report
+
+
+@pytest.mark.parametrize("name", gated_models.CHANGES)
+def test_a_wrong_node_is_seen_without_outputs(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, out = pair
+    other = tmp_path / "other.pb"
+    other.write_bytes(out.read_bytes())
+    gated_models.edit(other, gated_models.CHANGES[name])
+    report = asked(source, "frozen", other)
+    assert report.asked
+    assert not report.passed, report
+
+
+def test_a_wrong_node_that_outputs_hide_fails_the_proof(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, out = pair
+    other = tmp_path / "other.pb"
+    other.write_bytes(out.read_bytes())
+    gated_models.edit(other, gated_models.CHANGES["greater_or_equal"])
+    with pytest.raises(VerificationError) as caught:
+        cudnn_convert.verify(source, other)
+    said = "op by op: differs at gate/over:0 (Greater): expected Greater, found GreaterEqual"
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
+def test_other_formats_of_graphs(form: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, _ = pair
+    out = tmp_path / "out"
+    cudnn_convert.convert(source, out, format=form, outputs=gated_models.OUTPUT, verify=False)
+    right = asked(source, form, out / "model.ckpt" if form == "checkpoint" else out)
+    assert right.verdict == "equal op by op"
+    if form == "savedmodel":
+        gated_models.edit(out / "saved_model.pb", gated_models.CHANGES["bias"])
+        start = "differs at sub:0 (Sub): a constant that it reads: at [0] expected "
+        assert asked(source, form, out).verdict.startswith(start)
+
+
+def test_another_tool_s_graph_is_not_refused_for_its_form(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, out = pair
+    other = tmp_path / "other.pb"
+    other.write_bytes(out.read_bytes())
+    gated_models.edit(other, gated_models.CHANGES["bias"])
+    report = asked(source, "frozen", other, is_copy=False)
+    assert report.passed
+    assert report.not_looked_at[0].startswith("sub:0: a constant that it reads: at [0] expected ")
+
+
+def test_a_repaired_saved_model_is_compared_node_by_node(tmp_path: Path) -> None:
+    module, rng = tf.Module(), np.random.default_rng(5)
+    module.kernel = tf.Variable(rng.uniform(-1, 1, (5, 3)).astype(np.float32), name="kernel")
+    case = gated_models.CASE
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 4], tf.float32, "x")], autograph=False)
+    def call(x: Any) -> Any:
+        y = case.op_call(x, tf.zeros([1, tf.shape(x)[1], 5]), tf.constant(0.0)).output
+        return {"answer": tf.where(tf.reduce_any(x > 50.0), tf.tensordot(y, module.kernel, 1), 0.0)}
+
+    module.call = call
+    source, out = tmp_path / "source", tmp_path / "out"
+    tf.saved_model.save(module, str(source), signatures={"serving_default": call})
+    proof = cudnn_convert.convert(source, out, format="savedmodel").verification
+    assert proof is not None
+    assert proof.ops is not None
+    assert (proof.ops.verdict, proof.ops.gates) == ("equal op by op", 3)
+    file = out / "saved_model.pb"
+    content = file.read_bytes()
+    file.write_bytes(content.replace(np.float32(50).tobytes(), np.float32(75).tobytes()))
+    assert file.read_bytes() != content
+    with pytest.raises(VerificationError, match=r"op by op: differs at .*expected 50.0, found 75.0"):
+        cudnn_convert.verify(source, out)
+
+
+def test_how_constants_differ() -> None:
+    value = np.array([1.0, np.nan, 3.0], np.float32)
+    assert describe_constants(value, value[:2]) == "expected float32[3], found float32[2]"
+    assert describe_constants(value, np.float32([1, np.nan, 4])) == "at [2] expected 3.0, found 4.0"
+    assert describe_constants(np.float32([0.0]), np.float32([-0.0])) == "expected a constant of other bits"
