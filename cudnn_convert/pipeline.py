@@ -160,7 +160,9 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     try:
         # Weights quantized to int8 are no copies.
         is_copy = options.quantize is None
-        return replace(summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy))
+        return replace(
+            summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy, is_fresh=True)
+        )
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
     except ReadError as cause:
@@ -181,15 +183,16 @@ def verify_plan(
     options: Options,
     *,
     is_copy: bool = False,
+    is_fresh: bool = False,
     measure: shards.Measure | None = None,
 ) -> Verification:
     """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
 
-    `is_copy`: this tool wrote it, and its weights are the source's bit for bit. `measure` compares shards of
-    `--data` in other processes.
+    `is_copy`: this tool wrote it, and its weights are the source's bit for bit; `is_fresh`: just now.
+    `measure` compares shards of `--data` in other processes.
     """
     with mute_output():
-        result = check.verify_artifact(plan, artifact, options, measure, is_copy=is_copy)
+        result = check.verify_artifact(plan, artifact, options, measure, is_copy=is_copy, is_fresh=is_fresh)
     if isinstance(artifact, Path):
         result = _check_weight_map(result, plan, artifact, options, is_copy=is_copy)
     path = plan.model.path

@@ -85,15 +85,21 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
     return [_open(path, part) for part in parts]
 
 
-def open_session(model: str | bytes, *, trace: Path | None = None) -> Any:
-    """A session of ONNX Runtime of a file, or of its bytes; a `trace` begins the name of its profile."""
+def open_session(model: str | bytes, *, trace: Path | None = None, optimize: bool = True) -> Any:
+    """A session of ONNX Runtime of a file, or of its bytes; a `trace` begins the name of its profile.
+
+    Without `optimize` each node runs as it is written, in one thread.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if trace is not None:
         options.enable_profiling, options.profile_file_prefix = True, str(trace)
-    if (count := context.threads()) is not None:
+    if not optimize:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+    elif (count := context.threads()) is not None:
         options.intra_op_num_threads = count
     else:
         # Its threads would otherwise take a processor while they wait for the next of a few calls.

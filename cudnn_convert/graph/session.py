@@ -107,19 +107,24 @@ def session(
     assets: Mapping[str, Path] = MappingProxyType({}),
     restores: Sequence[Restore] = (),
     on_cpu: bool = True,
+    optimize: bool = True,
 ) -> Iterator[Any]:
     """Open a Session over a graph: variables set, then `initializers` run.
 
     Variables are set through placeholders, since a Const is copied often; those of `restores` by the graph's
     own ops. `assets` maps the tensors that hold file names to the files to feed. Without `on_cpu` a GPU may
-    compute too.
+    compute too; without `optimize` each node runs as it is written.
     """
     scratch = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
+    options.rewrite_options.disable_meta_optimizer = not optimize
     config = tf.compat.v1.ConfigProto(graph_options=options)
+    if not optimize:  # many short runs, in which threads would wait for one another
+        config.inter_op_parallelism_threads, config.intra_op_parallelism_threads = 1, 1
+        config.use_per_session_threads = True
     running = node_defs.open_session(scratch, config, on_cpu=on_cpu)
     with scratch.as_default(), running:
         restored = {restore.variable for restore in restores}

@@ -270,7 +270,8 @@ class OpsReport:
     def verdict(self) -> str:
         """The verdict in words."""
         if self.difference is not None:
-            where = f"{self.difference.tensor} ({', '.join(self.difference.ops)})"
+            ops = f" ({', '.join(self.difference.ops)})" if self.difference.ops else ""
+            where = f"{self.difference.tensor}{ops}"
             values = f", on {self.difference.values}" if self.difference.values else ""
             return f"differs at {where}{values}: {self.difference.message}"
         if not self.asked:

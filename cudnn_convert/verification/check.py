@@ -38,6 +38,7 @@ def verify_artifact(
     measure: shards.Measure | None = None,
     *,
     is_copy: bool = False,
+    is_fresh: bool = False,
 ) -> Verification:
     """Runs source and artifact on the same feeds, and judges the artifact's answers.
 
@@ -46,7 +47,7 @@ def verify_artifact(
     judge in the place of the reference's. `max_error` is the bound of every float of an artifact that is not
     meant to be equal; its choices may differ where errors of that size in their scores explain it. `measure`
     compares shards of the user's feeds elsewhere. `is_copy`: this tool wrote the
-    artifact. Raises the errors of `cudnn_convert.errors`.
+    artifact; `is_fresh`: just now. Raises the errors of `cudnn_convert.errors`.
     """
     beside = prepare_judging(plan.serving, options) if plan.serving else None
     # What was recorded of the source are calls of its own, which begin with its own states.
@@ -67,7 +68,7 @@ def verify_artifact(
     in_chunks = streaming.judge_chunks(chunked, noise)
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
-    ops = ask_ops(judging, artifact, runner, is_copy=is_copy)
+    ops = ask_ops(judging, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
@@ -418,7 +419,13 @@ def ask_pieces(
 
 
 def ask_ops(
-    judging: Judging, artifact: Path | runners.Runner, runner: runners.Runner, *, is_copy: bool
+    judging: Judging,
+    trial: Trial,
+    artifact: Path | runners.Runner,
+    runner: runners.Runner,
+    *,
+    is_copy: bool,
+    is_fresh: bool,
 ) -> OpsReport | None:
     """Compare what stands around the recurrences of a file op by op; None where nothing does."""
     if not isinstance(artifact, Path) or judging.plan.singles:
@@ -428,7 +435,8 @@ def ask_ops(
     from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
     with context.on(artifact):
-        return ask.report(Artifact(judging.options.format, artifact, judging.plan, runner), is_copy=is_copy)
+        asked = Artifact(judging.options.format, artifact, judging.plan, runner)
+        return ask.report(asked, judging, trial.feeds, is_copy=is_copy, is_fresh=is_fresh)
 
 
 def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:

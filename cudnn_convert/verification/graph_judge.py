@@ -89,14 +89,9 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
     """
-    graph = node_defs.strip_devices(plan.whole)
-    take_states(graph, plan)
-    if not trust:
-        refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
     seen: list[tuple[int, int]] = []
     draw = Draw()
-    functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
-    functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
+    graph, functions = build_graph(plan, dtype, seen, draw, trust=trust)
     # The recurrences' own parameters are read by nobody now, and need no value.
     needed = [split(name)[0] for name in plan.signature.tensors]
     needed += [write.op for state in plan.states for write in state.state.writes]
@@ -132,6 +127,22 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
         words = session.words(running, plan.initializers)
         yield Source(run, seen, memory.restart, draw, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
+
+
+def build_graph(
+    plan: Plan, dtype: Any, seen: list[tuple[int, int]], draw: Draw, *, trust: bool
+) -> tuple[Any, list[Any]]:
+    """The source's graph, its recurrences computed in `dtype`, and the functions that the caller keeps.
+
+    Raises UnsupportedModelError where running it would run more than arithmetic.
+    """
+    graph = node_defs.strip_devices(plan.whole)
+    take_states(graph, plan)
+    if not trust:
+        refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
+    functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
+    functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
+    return graph, functions
 
 
 def _content(value: Array) -> tuple[Any, ...]:
@@ -372,6 +383,19 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
 def _source(index: Index, node: Any) -> tuple[str, int]:
     """The op, and the number of its output, whose value an assignment takes."""
     return split(index.origin(node.input[1], _FORMS))
+
+
+def list_restored_keys(checkpoint: Checkpoint) -> dict[str, str]:
+    """The key that the restore op of a MetaGraph reads for each variable, by the variable's own key.
+
+    Raises LookupError where it reads a part of a stored tensor.
+    """
+    keys = {}
+    for name, entry in _entries(checkpoint):
+        if entry.slices:
+            raise LookupError(f"variable {name} is restored from a part of {entry.key}")
+        keys[name] = entry.key
+    return keys
 
 
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:

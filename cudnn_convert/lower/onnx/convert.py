@@ -45,6 +45,8 @@ from cudnn_convert.weights import layouts, lazy
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
 _SWAP: Final = [1, 0, 2]  # batch-major to time-major and back
+#: Outputs of an op that keep their names in the model.
+_NAMED: Final = 6
 
 
 def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
@@ -90,8 +92,24 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
         results.append(inputs[INPUT_C])
         shapes[INPUT_C] = graph.get_shape(inputs[INPUT_C])
     for name, result, shape in zip(outputs, results, shapes, strict=False):
-        graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
+        if results.count(result) == 1 and result not in inputs:
+            _rename(graph, result, name, shape)
+        else:
+            graph.make_node("Identity", [result], outputs=[name], shapes=[shape], dtypes=[dtype])
     lazy.report_lowered(recurrences, number + 1)
+
+
+def _rename(graph: Any, old: str, name: str, shape: Any) -> None:
+    """Give what a node gives another name: an Identity in its place would not stay."""
+    node = graph.get_node_by_output(old)
+    outputs = [name if output == old else output for output in node.output]
+    shapes = [shape if output == old else graph.get_shape(output) for output in node.output]
+    dtypes = [graph.get_dtype(output) for output in node.output]
+    kind, inputs, attributes = node.type, [*node.input], dict(node.attr)
+    graph.remove_node(node.name)
+    renamed = graph.make_node(kind, inputs, outputs=outputs, shapes=shapes, dtypes=dtypes, name=node.name)
+    renamed.attr.update(attributes)
+    graph.replace_all_inputs(old, name)
 
 
 def _are_zeros(graph: Any, name: str) -> bool:
@@ -145,7 +163,8 @@ def lower(
 
     handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
     model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=known)
-    return finish.finish_model(model, recurrences, names=keys | outputs)
+    tensors = {f"{name}:{k}" for name in known for k in range(_NAMED)}
+    return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 
 
 def _inline_loops_of_unknown_rank(graph: node_defs.Graph, ends: Iterable[str]) -> node_defs.Graph:

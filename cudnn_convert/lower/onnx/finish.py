@@ -7,8 +7,9 @@ Source: onnx v1.18 docs/Operators.md Shape-15 (`start`, `end`), Slice-13, LSTM-1
 
 `canonical` makes the bytes deterministic. tf2onnx numbers names and orders nodes by sets of objects, so two
 runs differ. A walk from the outputs fixes the order of nodes (unneeded ones go), and every internal name, in
-all nested graphs, follows from that order. Value infos of internal tensors, doc strings and the producer's
-stamp are removed.
+all nested graphs, follows from that order. In the main graph a tensor that has a name of the source's keeps
+it: the proof compares the two, and people know it. Value infos of internal tensors, doc strings and the
+producer's stamp are removed.
 Source: onnx v1.18 onnx/onnx.proto (a nested graph sees the names of the graphs around it).
 
 `finish_model` makes a model canonical, checks it and returns its weights separate from the proto.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -78,10 +79,13 @@ _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 _UNKNOWN: Final = re.compile(r"unk__\d+")  # tf2onnx v1.17.0 tf2onnx/utils.py make_onnx_shape
 
 
-def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
+def canonical(
+    model: Any, *, names: Mapping[str, str] = _NO_NAMES, known: Collection[str] = frozenset()
+) -> Any:
     """A copy of a ModelProto with deterministic bytes.
 
-    `names` renames inputs and outputs; others keep their names.
+    `names` renames inputs and outputs; others keep their names. `known` are tensors of the source, whose
+    names stay.
     """
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
@@ -91,7 +95,7 @@ def canonical(model: Any, *, names: Mapping[str, str] = _NO_NAMES) -> Any:
     result = onnx.ModelProto(
         ir_version=model.ir_version, producer_name="cudnn-convert", producer_version=__version__
     )
-    result.graph.CopyFrom(_Names(kept.values()).graph(graph, "cudnn_convert", {"": ""}, kept))
+    result.graph.CopyFrom(_Names(kept.values(), known).graph(graph, "cudnn_convert", {"": ""}, kept))
     used = {node.domain for node in walk.all_nodes(result.graph)} | {""}
     opsets = {opset.domain: opset.version for opset in model.opset_import if opset.domain in used}
     result.opset_import.extend(onnx.helper.make_opsetid(*opset) for opset in sorted(opsets.items()))
@@ -119,8 +123,9 @@ def _claims(graph: Any) -> dict[str, str]:
 class _Names:
     """Assigns canonical names, numbered over all graphs of a model, and writes graphs with them."""
 
-    def __init__(self, reserved: Any) -> None:
-        self.taken = set(reserved)
+    def __init__(self, reserved: Collection[str], known: Collection[str]) -> None:
+        self.known = set(known) - set(reserved)
+        self.taken = set(reserved) | self.known
         self.counts: Counter[str] = Counter()
         self.dimensions: dict[str, str] = {}
 
@@ -158,7 +163,8 @@ class _Names:
             return scope[old]
 
         claims = _claims(source)
-        wanted = {root: kept[value] for root, value in claims.items() if value in kept}
+        wanted = self.own_names(source) if kept else {}
+        wanted |= {root: kept[value] for root, value in claims.items() if value in kept}
         for node, reads in walk.topological_order(source):
             for old in reads:
                 find(old)
@@ -176,6 +182,17 @@ class _Names:
                 )
             graph.output.append(self.value(value, name))
         return graph
+
+    def own_names(self, source: Any) -> dict[str, str]:
+        """The source's name for each tensor of the main graph that has it, or has it behind Identities."""
+        sources = {node.output[0]: node.input[0] for node in source.node if walk.is_identity(node)}
+        own = {name: name for node in source.node for name in node.output if name in self.known}
+        for name in sorted(own.keys() & sources.keys()):
+            root = name
+            while root in sources:
+                root = sources[root]
+            own.setdefault(root, name)
+        return {tensor: name for tensor, name in own.items() if tensor not in sources}
 
     def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
         """Copy a NodeProto; its outputs get `wanted` or new names, which are added to `scope`."""
@@ -259,13 +276,17 @@ class Finished:
 
 
 def finish_model(
-    model: Any, recurrences: Sequence[Recurrence], *, names: Mapping[str, str] = _NO_NAMES
+    model: Any,
+    recurrences: Sequence[Recurrence],
+    *,
+    names: Mapping[str, str] = _NO_NAMES,
+    known: Collection[str] = frozenset(),
 ) -> Finished:
     """Make a model canonical, with the lowest possible IR version and weights apart.
 
-    `names` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
+    `names` and `known` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
-    final = canonical(model, names=names)
+    final = canonical(model, names=names, known=known)
     check(final)
     pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)

@@ -6,18 +6,26 @@ with values.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.errors import first_line
+from cudnn_convert.formats import part_file
+from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference, OpsReport
+from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
+    from cudnn_convert.verification.ops.regions import Asked, Parts
+    from cudnn_convert.verification.ops.source import Source
     from cudnn_convert.verification.ops.structure import Alike
 
 #: The formats whose artifact is a graph of TensorFlow.
 _GRAPHS: Final = frozenset({"savedmodel", "frozen", "checkpoint"})
+#: Products of matrices, which a loop may hide.
+_PRODUCTS: Final = frozenset("MatMul BatchMatMul BatchMatMulV2 Conv2D Einsum".split())
 #: Ops that choose between values, or decide what is computed.
 GATES: Final = frozenset(
     "Greater GreaterEqual Less LessEqual Equal NotEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
@@ -25,21 +33,127 @@ GATES: Final = frozenset(
 )
 
 
-def report(artifact: Artifact, *, is_copy: bool) -> OpsReport | None:
+def report(
+    artifact: Artifact,
+    judging: Judging,
+    feeds: Sequence[Mapping[str, Array]],
+    *,
+    is_copy: bool,
+    is_fresh: bool,
+) -> OpsReport | None:
     """Compare all ops around the recurrences; None where a source has nothing but recurrences.
 
-    `is_copy`: this tool wrote the artifact, and what differs is wrong.
+    `feeds` are those of a trial. `is_copy`: this tool wrote the artifact, and what differs is wrong.
+    `is_fresh`: it wrote it just now. Then the file is told which of its tensors are the source's.
     """
-    if artifact.plan.singles or artifact.plan.whole is None or artifact.form not in _GRAPHS:
+    plan = judging.plan
+    if plan.singles or plan.whole is None:
         return None
+    try:
+        if artifact.form in _GRAPHS:
+            return _compare_structure(artifact, is_copy=is_copy)
+        if artifact.form == "onnx" and judging.options.max_error is None:
+            return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
+    except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+        reason = first_line(cause)
+        # A graph of ours has nodes that can be compared, however wrong they are.
+        is_odd = is_copy and not is_fresh and artifact.form in _GRAPHS
+        odd = OpDifference("the artifact", (), f"it cannot be compared: {reason}")
+        return OpsReport(asked=False, message=reason, difference=odd if is_odd else None)
+    return None
+
+
+def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
+    """Compare a graph of TensorFlow node by node."""
     from cudnn_convert.verification.ops import tensorflow
 
-    try:
-        source, other = tensorflow.of_source(artifact.plan), tensorflow.of_artifact(artifact)
-        alike = tensorflow.compare_structure(source, other, artifact.plan)
-    except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
-        return OpsReport(asked=False, message=first_line(cause))
+    source, other = tensorflow.of_source(artifact.plan), tensorflow.of_artifact(artifact)
+    alike = tensorflow.compare_structure(source, other, artifact.plan)
     return _of_structure(source, alike, is_copy=is_copy)
+
+
+#: The feeds whose values are recorded, smallest first.
+_FEEDS: Final = 2
+#: What half allows, as a share of a tensor's spread.
+_COARSE: Final = 1e-2
+
+
+def _ask_regions(
+    artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
+) -> OpsReport:
+    """Ask a model of ONNX region by region, each file by itself."""
+    from cudnn_convert.verification.ops import onnx, regions, source
+
+    plan = judging.plan
+    few = sorted(feeds, key=lambda feed: sum(value.size for value in feed.values()))[:_FEEDS]
+    models = [(part, onnx.Model(part_file(artifact.path, part.name))) for part in plan.parts]
+    wanted = {name for _, model in models for name in model.tensors}
+    known = {node.name for node in plan.whole.node}
+    named = {name for name in wanted if name.partition(":")[0] in known and name.count(":") == 1}
+    if not named and not is_fresh:
+        return OpsReport(asked=False, message="the file has no names of the source's tensors")
+    loose = 0.0 if judging.options.weights_dtype == "float32" else _COARSE
+    reports = []
+    with source.open_source(plan, named, trust=judging.trust) as running:
+        recorded = [running.record(feed) for feed in few]
+        for part, model in models:
+            keys = {tensor: key for key, tensor in part.signature.inputs.items()}
+            shared = regions.share_names(running, model, keys, few, recorded)
+            recorded_cuts = None if is_fresh else model.read_cuts()
+            if difference := regions.find_other_value(running, shared, recorded_cuts):
+                return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
+            equal = shared.equal
+            ends = {key: running.graph.root(name) for key, name in part.signature.outputs.items()}
+            parts = regions.cut(running, model, equal, ends)
+            asking = regions.Asking(running, model, parts, keys, seed=judging.seed, loose=loose)
+            asked = asking.ask(few, recorded)
+            reports.append(_of_regions(running, parts, asked))
+            if is_fresh and asked.difference is None:
+                model.write_cuts(equal)
+    return _join(reports)
+
+
+def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:
+    """The report of regions that were asked."""
+    nodes = {name for region in parts.regions.values() for name in region.nodes}
+    ops = {name: running.graph.index.nodes[name].op for name in nodes}
+    return OpsReport(
+        asked=True,
+        ops=sum(op != "Const" for op in ops.values()),
+        constants=sum(op == "Const" for op in ops.values()),
+        gates=sum(op in GATES for op in ops.values()),
+        regions=len(parts.regions),
+        not_reached=tuple(asked.not_reached),
+        not_looked_at=tuple(_list_run_alone(running, parts)),
+        odd=tuple(f"{tensor}: {what}" for tensor, what in asked.odd.items()),
+        difference=asked.difference,
+    )
+
+
+def _list_run_alone(running: Source, parts: Parts) -> Iterator[str]:
+    """What stands in one region with a recurrence or a loop: it got the values of a run, and no others."""
+    for root in sorted(parts.once):
+        kinds = {running.graph.index.nodes[name].op for name in parts.regions[root].nodes}
+        if hidden := sorted((kinds & (GATES | _PRODUCTS)) - {"Switch", "Merge", "LoopCond"}):
+            yield f"{root} ({', '.join(hidden)}) on other values than those of a run"
+
+
+def _join(reports: Sequence[OpsReport]) -> OpsReport:
+    """The reports of several files as one."""
+    if len(reports) == 1:
+        return reports[0]
+    return OpsReport(
+        asked=True,
+        **{
+            name: sum(getattr(each, name) for each in reports)
+            for name in ("ops", "constants", "gates", "regions")
+        },
+        **{
+            name: tuple(line for each in reports for line in getattr(each, name))
+            for name in ("not_reached", "not_looked_at", "odd")
+        },
+        difference=next((each.difference for each in reports if each.difference), None),
+    )
 
 
 def _of_structure(source: TensorGraph, alike: Alike, *, is_copy: bool) -> OpsReport:

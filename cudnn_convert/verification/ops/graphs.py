@@ -253,12 +253,40 @@ class TensorGraph:
             }
             params = attributes.get("Tparams", attributes.get("dtype"))
             return "GatherV2", {**kinds, "Tparams": params}, [*inputs, np.asarray(0, np.int32)]
+        if op == "Merge" and len(self.live(node)) > 1:
+            deciding = self._deciding(node)
+            attributes["branches"] = tuple(tuple(sorted(each)) for each in deciding)
+            inputs += sorted({predicate for each in deciding for predicate, _ in each})
         if op in ("AddV2", "Sub"):
             return self._sum(node, op, attributes, inputs)
         attributes.pop("Taxis" if op == "GatherV2" else "", None)
         if op in ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"):
             attributes = {}
         return op, attributes, inputs
+
+    def _deciding(self, merge: NodeDef) -> list[set[tuple[str, int]]]:
+        """For each input of a branch's Merge the predicates behind which it is, and their sides.
+
+        A constant or a weight that a branch gives reads no Switch, and waits for one.
+        """
+        return [self._find_predicates(split(name)) for name in self.index.data_inputs(merge)]
+
+    def _find_predicates(self, start: tuple[str, int]) -> set[tuple[str, int]]:
+        predicates, seen, todo = set[tuple[str, int]](), set[tuple[str, int]](), [start]
+        while todo:
+            op, k = todo.pop()
+            if (op, k) in seen or f"{op}:0" in self.fed or op in self.given:
+                continue
+            seen.add((op, k))
+            node = self.index.nodes[op]
+            if node.op in ops.NEXT_ITERATIONS | {"LoopCond"}:
+                continue
+            if node.op in ops.SWITCHES and self.decision(node.input[1]) is None:
+                if k >= 0 and self.node(node.input[1]).op != "LoopCond":
+                    predicates.add((self.root(node.input[1]), k))
+                continue
+            todo += [split(name) for name in node.input]
+        return predicates
 
     def _sum(self, node: NodeDef, op: str, attributes: Mapping[str, Any], inputs: list[Any]) -> Form:
         """A sum as it is compared; the difference from a constant is the sum with it negated."""

@@ -7,7 +7,8 @@ file, a repaired SavedModel of TensorFlow 2 laid flat.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +17,7 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, NodeDef, split, tensor
 from cudnn_convert.graph.session import checkpoint_key
-from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.model import Array, Checkpoint, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
 from cudnn_convert.verification.ops.graphs import TensorGraph
@@ -59,7 +60,7 @@ def of_artifact(artifact: Artifact) -> TensorGraph:
         meta, prefix = runners.load_graph(artifact.form, artifact.path)
         graph, reads = meta.graph_def, carve.source_inputs(plan, plan.recurrences)
         files = tuple(tensor(file.tensor_info.name) for file in meta.asset_file_def)
-        variable = partial(_read, {}, str(prefix))
+        variable = _Stored(meta, prefix).read
     given = {own.node: _ends(own, reads[own.node]) for own in plan.recurrences if own.node in reads}
     return TensorGraph(node_defs.strip_devices(graph), _inputs(plan), given, variable, files)
 
@@ -79,11 +80,26 @@ def _names(files: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(tensor, files))
 
 
-def _read(readers: dict[str, Any], prefix: str, node: NodeDef) -> Array:
-    if prefix not in readers:
-        readers[prefix] = tf.train.load_checkpoint(prefix)
-    value: Array = readers[prefix].get_tensor(checkpoint_key(node))
-    return value
+class _Stored:
+    """The values that an artifact's own restore op gives its variables."""
+
+    def __init__(self, meta: Any, prefix: Path | None) -> None:
+        self._meta, self._prefix = meta, prefix
+
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        assert self._prefix is not None
+        return graph_judge.list_restored_keys(Checkpoint(self._meta, self._prefix))
+
+    @cached_property
+    def _reader(self) -> Any:
+        return tf.train.load_checkpoint(str(self._prefix))
+
+    def read(self, node: NodeDef) -> Array:
+        """The value of a variable. Raises LookupError where nothing restores it."""
+        key = checkpoint_key(node)
+        value: Array = self._reader.get_tensor(self._keys[key] if self._keys else key)
+        return value
 
 
 def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) -> Alike:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import gated_models
+from support.graphs import drawing
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
+from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.ops.structure import describe_constants
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
@@ -40,7 +42,9 @@ def asked(source: Path, form: str, artifact: Path, *, is_copy: bool = True) -> O
     """What statement 4 says of an artifact, with its outputs never run."""
     flags = Options.of({"format": form, "outputs": gated_models.OUTPUT})
     plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
-    report = ask.report(Artifact(form, artifact, plan, lambda *_: None), is_copy=is_copy)
+    judging = check.prepare_judging(plan, flags)
+    given = Artifact(form, artifact, judging.plan, lambda *_: None)
+    report = ask.report(given, judging, [], is_copy=is_copy, is_fresh=False)
     assert report is not None
     return report
 
@@ -113,6 +117,23 @@ def test_a_repaired_saved_model_is_compared_node_by_node(tmp_path: Path) -> None
     assert file.read_bytes() != content
     with pytest.raises(VerificationError, match=r"op by op: differs at .*expected 50.0, found 75.0"):
         cudnn_convert.verify(source, out)
+
+
+def test_the_predicate_of_a_choice_between_weights_is_compared(tmp_path: Path) -> None:
+    rng, case = np.random.default_rng(6), gated_models.CASE
+    with drawing() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, None, 4], "x")
+        one, other = (tf.constant(rng.uniform(-1, 1, (5, 3)).astype(np.float32)) for _ in range(2))
+        is_open = tf.greater(tf.reduce_max(x), 50.0, name="over")
+        kernel = tf.cond(is_open, lambda: tf.identity(one), lambda: tf.identity(other))
+        y = case.op_call(x, tf.zeros([1, tf.shape(x)[1], 5]), tf.constant(0.0)).output
+        tf.identity(tf.tensordot(y, kernel, 1), gated_models.OUTPUT)
+    source, out = tmp_path / "chosen.pb", tmp_path / "out.pb"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    cudnn_convert.convert(source, out, format="frozen", outputs=gated_models.OUTPUT, verify=False)
+    assert asked(source, "frozen", out).verdict == "equal op by op"
+    gated_models.edit(out, gated_models.of_op("over", "GreaterEqual"))
+    assert "over:0 (Greater): expected Greater" in asked(source, "frozen", out).verdict
 
 
 def test_how_constants_differ() -> None:

@@ -1,0 +1,91 @@
+"""Compares the values of one tensor on both sides, in units of its own rounding.
+
+A unit is what rounding to the type does to a value, and what one unit in the last place at the inputs moves.
+Of correct regions 99 of 100 differ by 3 units, long sums and folded constants by 25.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+
+#: Units that a float may be off.
+_UNITS: Final = 64.0
+#: The same of what a recurrence gives, as a share of its spread: how it rounds is judged by itself.
+RECURRENT: Final = 1e-3
+#: The share of a name's spread within which it is the same on a run of the whole.
+_CLOSE: Final = 1e-3
+#: The share of whole numbers that rounding may turn, such as places of the largest.
+_TIES: Final = 0.05
+#: Smaller values are denormals, which runtimes flush to zero.
+_TINY: Final = 2e-38
+#: Both sides compute double as float32, where a runtime has no double.
+_EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def find_difference(actual: Array, expected: Array, moved: Sequence[Array], *, loose: float = 0.0) -> str:
+    """How two values of a tensor differ, or nothing.
+
+    `moved` are those of the source whose inputs are moved by a unit. `loose` is a share of the largest value
+    that is allowed besides.
+    """
+    if actual.shape != expected.shape:
+        return f"expected {[*expected.shape]}, found {[*actual.shape]}"
+    fitting = [other for other in moved if other.shape == expected.shape]
+    if expected.dtype.kind in "OSU":
+        wrong = _as_bytes(actual) != _as_bytes(expected)
+    elif expected.dtype.kind not in "fV":
+        wrong = np.asarray(actual != expected)
+        for other in fitting:  # what rounding may turn
+            wrong = wrong & (other == expected)
+    else:
+        wrong = _find_wrong_floats(actual, expected, fitting, loose)
+    if not np.any(wrong):
+        return ""
+    index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    where = [int(k) for k in index]
+    return f"at {where} expected {expected[index]}, found {actual[index]}"
+
+
+def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], loose: float) -> Array:
+    found, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    epsilon = _EPSILON.get(expected.dtype.name, 2.0**-23)
+    with np.errstate(all="ignore"):
+        noise = np.zeros(wanted.shape)
+        for other in moved:
+            away = np.abs(other.astype(np.float64) - wanted)
+            noise = np.maximum(noise, np.where(np.isnan(away), np.inf, away))
+        # A draw may leave a sum where it was by chance, and a sum be small by chance: what moves half of all
+        # elements counts, and a quarter of a unit of what half of them are.
+        sizes = np.abs(wanted[np.isfinite(wanted)])
+        noise = np.maximum(noise, 2 * np.median(noise) if noise.size else 0.0)
+        unit = epsilon * np.maximum(np.abs(wanted), 0.25 * np.median(sizes) if sizes.size else 0.0)
+        allowed = _UNITS * (unit + noise) + loose * float(sizes.max(initial=0.0)) + _TINY
+        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+        return np.asarray(~same & ~(np.abs(found - wanted) <= allowed))
+
+
+def are_close(actual: Array, expected: Array) -> bool:
+    """Whether a name stands for one tensor on both sides, as far as one run tells."""
+    if actual.shape != expected.shape:
+        return False
+    if expected.dtype.kind in "OSU" or actual.dtype.kind in "OSU":
+        return actual.dtype.kind in "OSU" and expected.dtype.kind in "OSU"
+    if actual.dtype != expected.dtype:
+        return False
+    if expected.dtype.kind != "f":
+        return not expected.size or bool(np.mean(actual != expected) < _TIES)
+    with np.errstate(all="ignore"):
+        largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+        return bool(np.allclose(actual, expected, rtol=_CLOSE, atol=_CLOSE * largest, equal_nan=True))
+
+
+def _as_bytes(value: Array) -> Array:
+    texts = [text.encode() if isinstance(text, str) else bytes(text) for text in value.ravel()]
+    encoded = np.empty(len(texts), object)
+    encoded[:] = texts
+    return encoded.reshape(value.shape)

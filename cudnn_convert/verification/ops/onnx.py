@@ -1,0 +1,160 @@
+"""A model of ONNX that gives any of its named tensors when others are fed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
+from cudnn_convert.model import Array
+from cudnn_convert.verification.pieces.onnx import FUSED
+
+_SHAPES: Final = frozenset({"Shape", "Size"})
+#: The key of a file's metadata that lists the tensors which are the source's. Protobuf's "Encoding": what is
+#: repeated may come in several parts of a message.
+CUTS: Final = "cudnn_convert.cuts"
+#: What a tensor is called where it is fed.
+_FED: Final = "fed/"
+
+
+class Model:
+    """The main graph of a file: its tensors, and what reads them."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.model = onnx.load(str(file))
+        self.graph = self.model.graph
+        self.constants = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.inputs = [value.name for value in self.graph.input if value.name not in self.constants]
+        self.outputs = [value.name for value in self.graph.output]
+        self._makers = {name: node for node in self.graph.node for name in node.output if name}
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of all tensors that nodes give."""
+        return [*self._makers]
+
+    @cached_property
+    def _reads(self) -> dict[int, list[str]]:
+        return {id(node): [*filter(None, node.input), *sorted(_captured(node))] for node in self.graph.node}
+
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
+        kinds, leaves, seen, todo = set[str](), set[str](), set[str](), [sink]
+        while todo:
+            name = todo.pop()
+            node = self._makers.get(name)
+            if node is None:
+                leaves.update([] if name in self.constants else [name])
+                continue
+            if node.output[0] in seen:
+                continue
+            seen.add(node.output[0])
+            kinds.add(str(node.op_type))
+            for read in self._reads[id(node)]:
+                if read in cuts:
+                    leaves.update([] if node.op_type in _SHAPES else [read])
+                else:
+                    todo.append(read)
+        return frozenset(leaves), frozenset(kinds)
+
+    def has_fused(self, kinds: Collection[str]) -> bool:
+        """Whether a recurrence is among kinds of ops."""
+        return not FUSED.isdisjoint(kinds)
+
+    def open(self, wanted: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
+        """The model with `cuts` as further inputs, of these types and ranks, and `wanted` as outputs."""
+        cut = onnx.ModelProto()
+        cut.CopyFrom(self.model)
+        graph, here = cut.graph, {value.name for value in cut.graph.output}
+        renamed = {name: f"{_FED}{name}" for name in cuts}
+        _rename_reads(graph, renamed)
+        for name, value in cuts.items():
+            kind = (
+                onnx.TensorProto.STRING
+                if value.dtype.kind in "OSU"
+                else helper.np_dtype_to_tensor_dtype(value.dtype)
+            )
+            graph.input.append(helper.make_tensor_value_info(renamed[name], kind, [None] * value.ndim))
+        graph.output.extend(
+            onnx.ValueInfoProto(name=name) for name in wanted if name not in here and name in self._makers
+        )
+        session = open_session(cut.SerializeToString(), optimize=False)
+        return Runner(session, renamed)
+
+    def read_cuts(self) -> list[str] | None:
+        """The tensors that were the source's when the file was written; None where it does not say."""
+        texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS]
+        try:
+            return [str(name) for name in json.loads(texts[-1])] if texts else None
+        except (ValueError, TypeError):
+            return None
+
+    def write_cuts(self, names: Collection[str]) -> None:
+        """Let the file say which of its tensors are the source's.
+
+        It is added at the file's end, where it is read as one more of its metadata, however large the file.
+        """
+        more = onnx.ModelProto()
+        more.metadata_props.add(key=CUTS, value=json.dumps(sorted(names)))
+        with self._file.open("ab") as file:
+            file.write(more.SerializeToString())
+
+
+class Runner:
+    """A model that is open."""
+
+    def __init__(self, session: Any, renamed: Mapping[str, str]) -> None:
+        self._session, self._renamed = session, renamed
+        self._inputs = {value.name for value in session.get_inputs()}
+
+    def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of tensors, where inputs and cuts have the values that are given."""
+        if not wanted:
+            return []
+        fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
+        values = {name: _as_text(value) for name, value in fed.items() if name in self._inputs}
+        return [np.asarray(value) for value in self._session.run([*wanted], values)]
+
+
+def _as_text(value: Array) -> Array:
+    if value.dtype.kind not in "OSU":
+        return np.asarray(value, order="C")  # a scalar stays one
+    texts = [
+        text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in value.ravel()
+    ]
+    return np.array(texts, object).reshape(value.shape)
+
+
+def _captured(node: Any) -> set[str]:
+    """The tensors that the graphs in a node read from around it."""
+    names: set[str] = set()
+    for graph in subgraphs_of(node):
+        own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+        own |= {name for inner in graph.node for name in inner.output}
+        read = {value.name for value in graph.output}
+        for inner in graph.node:
+            read |= {*filter(None, inner.input)} | _captured(inner)
+        names |= read - own
+    return names
+
+
+def _rename_reads(graph: Any, renamed: Mapping[str, str]) -> None:
+    """Let all that reads a tensor read another, in nested graphs too, whose names are their own."""
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        for nested in subgraphs_of(node):
+            _rename_reads(nested, renamed)
+            for value in nested.output:
+                if value.name in renamed and not any(value.name in inner.output for inner in nested.node):
+                    inner = nested.node.add(
+                        op_type="Identity", input=[renamed[value.name]], output=[f"{_FED}out/{value.name}"]
+                    )
+                    value.name = inner.output[0]

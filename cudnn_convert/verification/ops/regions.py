@@ -1,0 +1,330 @@
+"""Regions: both graphs are cut at the tensors that they share, and each part is fed by itself.
+
+Every part gets the same values on both sides and must give the same. First those of a run; then others, which
+no run may bring: see `values`. All parts are computed in one run a round, since a cut gives its readers what
+is fed, whatever it is computed to be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.errors import first_line
+from cudnn_convert.graph.index import split
+from cudnn_convert.model import Array
+from cudnn_convert.report import OpDifference
+from cudnn_convert.verification.ops import differences, values
+from cudnn_convert.verification.ops.onnx import Model, Runner
+from cudnn_convert.verification.ops.source import GATES, Region, Source
+from cudnn_convert.verification.ops.values import Leaf
+
+#: Rounds in which rows of tables are picked one after another.
+_MOST_ROWS: Final = 24
+#: Regions that are left out of a round because they refuse its values.
+_MOST_REFUSALS: Final = 8
+_NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
+#: Ops that are not named in a report of a region.
+_PLAIN: Final = frozenset("Const Identity Shape StridedSlice Pack ConcatV2 Placeholder PyFunc".split())
+#: Ops whose answers hang on the order of a sum, or on how a function is approximated.
+_ROUNDING: Final = frozenset(
+    "MatMul BatchMatMul BatchMatMulV2 Conv2D Conv3D DepthwiseConv2dNative Einsum Sum Mean Prod Softmax "
+    "LogSoftmax Cumsum SquaredDifference Exp Log Tanh Sigmoid Erf Elu Selu Softplus Softsign Sin Cos Tan Pow "
+    "Rsqrt Sqrt FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 AvgPool AddN SegmentSum UnsortedSegmentSum "
+    "ResizeBilinear LRN L2Loss RealDiv Div Reciprocal Log1p Expm1 Cosh Sinh Asinh Acosh Atanh Asin Acos Atan "
+    "Lgamma Digamma BlockLSTM LSTMBlockCell GRUBlockCell Merge If StatelessIf While StatelessWhile".split()
+)
+#: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
+_ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
+
+
+@dataclass(slots=True)
+class Parts:
+    """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
+
+    `once` are sinks that get the values of a run alone: what goes round may go round for ever on others, and
+    recurrences are asked by themselves.
+    """
+
+    cuts: dict[str, str]
+    sinks: dict[str, str]
+    regions: dict[str, Region] = field(default_factory=dict)
+    once: set[str] = field(default_factory=set)
+
+
+def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
+    """Cut both sides at `shared` tensors, so that each part reads the same on both.
+
+    `shared` and `ends`, the outputs, map the artifact's tensors to the source's. A cut that one side of a
+    part reads alone is given up.
+    """
+    cuts, sinks = dict(shared), {**shared, **ends}
+    while True:
+        parts, odd = Parts(cuts, sinks), set[str]()
+        roots = {*cuts.values()}
+        for name, root in sinks.items():
+            region = source.region(root, roots)
+            leaves, kinds = model.leaves(name, cuts)
+            odd |= ({*region.leaves} - {*source.graph.fed}) ^ {cuts[leaf] for leaf in leaves if leaf in cuts}
+            parts.regions[root] = region
+            is_recurrent = model.has_fused(kinds) or not region.nodes.isdisjoint(source.graph.given)
+            parts.once |= {root} if is_recurrent or source.is_bound(region) else set()
+        if not odd:
+            return parts
+        last = max(odd, key=lambda root: (source.order.get(split(root)[0], 0), root))
+        cuts = {name: root for name, root in cuts.items() if root != last}
+
+
+@dataclass(slots=True)
+class Asked:
+    """What asking found: a difference, those on odd values by tensor, and what was not reached."""
+
+    difference: OpDifference | None = None
+    odd: dict[str, str] = field(default_factory=dict)
+    not_reached: list[str] = field(default_factory=list)
+
+
+class Asking:
+    """Feeds all regions of both sides, round after round.
+
+    `keys` has the artifact's name of each input of the source, `loose` is a share of a tensor's spread that
+    is allowed where the artifact stores its constants in half.
+    """
+
+    def __init__(
+        self, source: Source, model: Model, parts: Parts, keys: Mapping[str, str], *, seed: int, loose: float
+    ) -> None:
+        self._source, self._model, self._parts = source, model, parts
+        self._keys, self._seed, self._loose = keys, seed, loose
+        self._leaves = self._describe_leaves()
+        self._gates = sorted(self._find_gates())
+        self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
+        self._runner: Runner | None = None
+        self._asked = Asked()
+
+    def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> Asked:
+        """Ask on the values of runs, then on others; `recorded` are those of the cuts on each run."""
+        everything = [*self._parts.sinks.items()]
+        varied = [(name, root) for name, root in everything if root not in self._parts.once]
+        for feed, known in zip(runs, recorded, strict=True):
+            if self._round(values.RUN, {**feed, **known}, everything):
+                return self._asked
+        if varied:
+            self._ask_others({**runs[-1], **recorded[-1]}, varied)
+        reached = [gate for gate, seen in self._seen.items() if len(seen) < 2]
+        self._asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
+        return self._asked
+
+    def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
+        """Ask on values that are no run's."""
+        count = 0
+        for style in values.FINITE:
+            count += 1
+            if self._round(style, self._vary(style, base, count), varied):
+                return
+        for number in range(self._count_rows(base)):
+            if self._round(values.ROWS, self._list_rows(base, number), varied):
+                return
+        for style in values.ODD:
+            count += 1
+            self._round(style, self._vary(style, base, count), varied)
+
+    def _vary(self, style: str, base: Mapping[str, Array], count: int) -> dict[str, Array]:
+        rng = np.random.default_rng([self._seed, count])
+        return {
+            name: values.vary(rng, style, value, self._leaves.get(name, Leaf(fixed=True)))
+            for name, value in sorted(base.items())
+        }
+
+    def _count_rows(self, base: Mapping[str, Array]) -> int:
+        """The rounds that pick every row of the tables."""
+        most = [-(-leaf.rows // max(1, base[name].size)) for name, leaf in self._leaves.items() if leaf.rows]
+        for name, leaf in self._leaves.items():
+            seen = _MOST_ROWS * base[name].size
+            if leaf.rows > seen:
+                self._asked.not_reached.append(f"{leaf.rows - seen} rows of the table that {name} picks from")
+        return min(_MOST_ROWS, max(most, default=0))
+
+    def _list_rows(self, base: Mapping[str, Array], number: int) -> dict[str, Array]:
+        rows = {name: leaf.rows for name, leaf in self._leaves.items()}
+        return {
+            name: values.list_rows(value, rows[name], number) if rows.get(name) else value
+            for name, value in base.items()
+        }
+
+    def _round(self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]) -> bool:
+        """Ask all regions on one set of values; returns whether a difference was found."""
+        expected = self._answer_source(given, sinks)
+        wanted = [(name, root) for name, root in sinks if root in expected]
+        try:
+            actual = self._answer_artifact([name for name, _ in wanted], given)
+        except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+            what = f"the artifact fails: {first_line(cause)}"
+            if style == values.RUN:
+                self._asked.difference = OpDifference("the whole", (), what, style)
+            else:
+                self._asked.odd.setdefault(style, what)
+            return style == values.RUN
+        moved: dict[str, Array] | None = None
+        for (_, root), value in zip(wanted, actual, strict=True):
+            region = self._parts.regions[root]
+            loose = differences.RECURRENT if root in self._parts.once else self._loose
+            what = differences.find_difference(value, expected[root], [], loose=loose)
+            if not what:
+                continue
+            if not (style in values.SHARP and self._is_exact(region)):
+                moved = moved or self._move_source(given, [*expected])
+                noisy = [moved[root]] if root in moved else []
+                what = differences.find_difference(value, expected[root], noisy, loose=loose)
+            if not what:
+                continue
+            if style in values.ODD:
+                self._asked.odd.setdefault(root, f"{what} ({style})")
+            else:
+                self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
+                return True
+        return False
+
+    def _answer_artifact(self, names: Sequence[str], given: Mapping[str, Array]) -> list[Array]:
+        if self._runner is None:
+            types = {name: given[root] for name, root in self._parts.cuts.items()}
+            self._runner = self._model.open([*self._parts.sinks], types)
+        feed = {name: given[tensor] for tensor, name in self._keys.items() if tensor in given}
+        return self._runner.run(names, feed, {name: given[root] for name, root in self._parts.cuts.items()})
+
+    def _answer_source(
+        self, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
+    ) -> dict[str, Array]:
+        """The source's values, without those of regions that refuse."""
+        wanted = list(dict.fromkeys(root for _, root in sinks))
+        for _ in range(_MOST_REFUSALS):
+            gates = [gate for gate in self._gates if self._region_of(gate) in wanted]
+            try:
+                answers = self._run_source([*wanted, *gates], given)
+            except Exception as cause:  # noqa: BLE001 - TensorFlow's errors, and those of the reference
+                refused = self._find_refused(cause, wanted)
+                if not refused or not (wanted := [root for root in wanted if root not in refused]):
+                    return {}
+                continue
+            for gate, value in zip(gates, answers[len(wanted) :], strict=True):
+                self._seen[gate] |= {bool(each) for each in np.unique(value)}
+            return dict(zip(wanted, answers, strict=False))
+        return {}
+
+    def _move_source(self, given: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array]:
+        """The source's values where all that is given is moved by a unit in the last place."""
+        rng = np.random.default_rng(1)
+        nudged = {name: values.nudge(rng, value) for name, value in given.items()}
+        try:
+            return dict(zip(wanted, self._run_source(wanted, nudged), strict=True))
+        except Exception:  # noqa: BLE001 - what a neighbour of an accepted value may raise
+            return {}
+
+    def _run_source(self, wanted: Sequence[str], given: Mapping[str, Array]) -> list[Array]:
+        roots = {*self._parts.cuts.values()}
+        cuts = {root: value for root, value in given.items() if root in roots}
+        return self._source.run(wanted, {key: given[key] for key in self._keys if key in given}, cuts)
+
+    def _find_refused(self, cause: Exception, wanted: Collection[str]) -> set[str]:
+        """The sinks whose regions have the node that an error names."""
+        match = _NODE.search(str(cause))
+        name = match[1] if match else getattr(getattr(cause, "op", None), "name", "")
+        return {root for root in wanted if name in self._parts.regions[root].nodes}
+
+    def _describe_leaves(self) -> dict[str, Leaf]:
+        """What varies of each tensor that regions read."""
+        leaves: dict[str, Leaf] = {}
+        for root, region in self._parts.regions.items():
+            if root in self._parts.once:
+                continue
+            rows, near = self._source.rows(region), tuple(self._source.compared(region))
+            is_free = self._source.is_free(region)
+            for name in region.leaves:
+                leaf = leaves.setdefault(name, Leaf())
+                leaf.near = (*leaf.near, *(each for each in near if each not in leaf.near))
+                if name in rows:
+                    leaf.rows = min(leaf.rows or rows[name], rows[name])
+                else:
+                    leaf.counts |= not is_free
+        return leaves
+
+    def _find_gates(self) -> set[str]:
+        """The comparisons that are made once: each is to be seen both ways."""
+        graph = self._source.graph
+        gates = {name for region in self._parts.regions.values() for name in region.nodes & graph.certain}
+        return {f"{name}:0" for name in gates if graph.index.nodes[name].op in GATES}
+
+    def _region_of(self, gate: str) -> str:
+        name = split(gate)[0]
+        return next(root for root, region in self._parts.regions.items() if name in region.nodes)
+
+    def _is_exact(self, region: Region) -> bool:
+        """Whether a region gives the same bits on both sides."""
+        kinds = [self._source.graph.index.nodes[name].op for name in region.nodes]
+        return _ROUNDING.isdisjoint(kinds) and sum(kind in _ARITHMETIC for kind in kinds) < 2
+
+    def _name_ops(self, region: Region) -> tuple[str, ...]:
+        kinds = {str(self._source.graph.index.nodes[name].op) for name in region.nodes}
+        return tuple(sorted(kinds - _PLAIN)) or tuple(sorted(kinds))
+
+
+def _other(seen: Collection[bool]) -> str:
+    """Which way a gate was not seen."""
+    return " or ".join(str(way).lower() for way in (True, False) if way not in seen)
+
+
+@dataclass(slots=True)
+class Shared:
+    """Tensors of the artifact that have a source's name: by name the root, or how the values differ."""
+
+    equal: dict[str, str]
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def share_names(
+    source: Source,
+    model: Model,
+    keys: Mapping[str, str],
+    runs: Sequence[Mapping[str, Array]],
+    recorded: Sequence[Mapping[str, Array]],
+) -> Shared:
+    """The artifact's tensors whose names are the source's: those of equal values, and of others.
+
+    What recurrences give is fed on the artifact's side, so that they amplify no rounding.
+    """
+    named = {
+        name: source.graph.root(name) for name in model.tensors if split(name)[0] in source.graph.index.nodes
+    }
+    named = {name: root for name, root in named.items() if root in recorded[0]}
+    given = {name: root for name, root in named.items() if split(root)[0] in source.graph.given}
+    shared = Shared(dict(named))
+    runner = model.open([*named], {name: recorded[0][root] for name, root in given.items()})
+    for feed, known in zip(runs, recorded, strict=True):
+        fed = {name: feed[tensor] for tensor, name in keys.items() if tensor in feed}
+        answers = runner.run([*named], fed, {name: known[root] for name, root in given.items()})
+        for (name, root), value in zip(named.items(), answers, strict=True):
+            expected = known[root]
+            is_close = (
+                value.shape == expected.shape if name in given else differences.are_close(value, expected)
+            )
+            if name in shared.equal and not is_close:
+                del shared.equal[name]
+                shared.others[name] = differences.find_difference(value, expected, []) or "another type"
+    return shared
+
+
+def find_other_value(source: Source, shared: Shared, cuts: Collection[str] | None) -> OpDifference | None:
+    """The first tensor that was the source's when the file was written, and is no more.
+
+    `cuts` are those that the file says, None where it says none.
+    """
+    gone = [name for name in cuts or () if name not in shared.equal and split(name)[0] in source.order]
+    if not gone:
+        return None
+    first = min(gone, key=lambda name: (source.order[split(name)[0]], name))
+    op = str(source.graph.index.nodes[split(first)[0]].op)
+    return OpDifference(first, (op,), shared.others.get(first, "not in the file"), values.RUN)

@@ -1,0 +1,243 @@
+"""The source's graph, which gives any of its tensors when any others are fed.
+
+Each tensor that the artifact has under its name gets a default: its readers read that, which is its value
+unless it is fed. One session thus runs the whole, and every region by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import control_flow, node_defs, ops, session
+from cudnn_convert.graph.index import split, tensor, unique
+from cudnn_convert.graph.session import checkpoint_key
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.verification import graph_judge
+from cudnn_convert.verification.judges import Draw
+from cudnn_convert.verification.ops.graphs import TensorGraph
+
+#: Read the shape of what they are given, not its values.
+SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
+#: What integers may be varied for: other ops make sizes, places and counts of them.
+_FREE: Final = frozenset(
+    "Const Identity Cast Add AddV2 Sub Mul Neg Abs Sign Maximum Minimum Greater GreaterEqual Less "
+    "LessEqual Equal NotEqual Select SelectV2 LogicalAnd LogicalOr LogicalNot All Any Sum Max Min Mean Prod "
+    "TopKV2 TopK ArgMax ArgMin AddN Square SquaredDifference ClipByValue ExpandDims Squeeze Transpose Pack "
+    "ConcatV2 Relu FloorDiv FloorMod Mod BitwiseAnd BitwiseOr BitwiseXor Unique UniqueV2 Round Rint Floor "
+    "Ceil Cumsum".split()
+)
+#: Ops that compare their inputs with one another.
+COMPARISONS: Final = frozenset(
+    "Greater GreaterEqual Less LessEqual Equal NotEqual Maximum Minimum ClipByValue".split()
+)
+#: Comparisons that decide, which are to be seen both ways.
+GATES: Final = COMPARISONS - {"Maximum", "Minimum", "ClipByValue"}
+_BOUND: Final = ops.NEXT_ITERATIONS | ops.BLOCK_LSTMS | ops.BLOCK_CELLS | {"While", "StatelessWhile"}
+_TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
+#: Ops between an index and the table that picks by it.
+_SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
+_MOST: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What computes a tensor from others: the source's nodes, and the tensors whose values they read."""
+
+    sink: str
+    nodes: frozenset[str]
+    leaves: frozenset[str]
+
+
+class Source:
+    """A source that is open; `cuts` are its tensors that may be fed."""
+
+    def __init__(self, running: Any, graph: TensorGraph, stand_ins: Mapping[str, str]) -> None:
+        self.graph, self._running, self._stand_ins = graph, running, stand_ins
+        self._calls: dict[Any, Callable[..., Any]] = {}
+
+    def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of tensors, where inputs and cuts have the values that are given."""
+        if not wanted:
+            return []
+        fed = {name: value for name, value in feed.items() if split(name)[0] in self.graph.index.nodes}
+        fed |= {self._stand_ins[name]: value for name, value in cuts.items()}
+        key = (tuple(wanted), tuple(fed))
+        if key not in self._calls:
+            self._calls[key] = self._running.make_callable([*wanted], [*fed])
+        return [np.asarray(value) for value in self._calls[key](*fed.values())]
+
+    def record(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """The values that the tensors which may be fed have on a feed."""
+        names = [*self._stand_ins]
+        return dict(zip(names, self.run(names, feed, {}), strict=True))
+
+    def region(self, sink: str, cuts: Collection[str]) -> Region:
+        """What computes a tensor from the nearest cuts and inputs."""
+        graph = self.graph
+        nodes, leaves, todo = set[str](), set[str](), [split(sink)[0]]
+        while todo:
+            name = todo.pop()
+            if name in nodes:
+                continue
+            nodes.add(name)
+            node = graph.index.nodes[name]
+            for read in graph.index.data_inputs(node):
+                root = graph.root(read)
+                if root in cuts or root in graph.fed:
+                    leaves.update([] if node.op in SHAPES else [root])
+                else:
+                    todo.append(split(root)[0])
+        return Region(sink, frozenset(nodes), frozenset(leaves))
+
+    def is_bound(self, region: Region) -> bool:
+        """Whether a region takes the values of a run alone.
+
+        What goes round may go round for ever on others; fused LSTMs flush small numbers, and take few steps.
+        """
+        return any(self.graph.index.nodes[name].op in _BOUND for name in region.nodes)
+
+    def is_free(self, region: Region) -> bool:
+        """Whether integers that a region reads may be any."""
+        return all(self.graph.index.nodes[name].op in _FREE for name in region.nodes)
+
+    def compared(self, region: Region) -> list[float]:
+        """The constants that a region reads beside values, those that it compares with first."""
+        first, others = dict[float, None](), dict[float, None]()
+        for name in sorted(region.nodes):
+            node = self.graph.index.nodes[name]
+            for read in self.graph.index.data_inputs(node):
+                root = self.graph.root(read)
+                if not self.graph.is_constant(root):
+                    continue
+                value = self._small(root)
+                kept = first if node.op in COMPARISONS else others
+                kept.update(dict.fromkeys(float(each) for each in value.ravel() if np.isfinite(each)))
+        return [*first, *(each for each in others if each not in first)][:_MOST]
+
+    def _small(self, root: str) -> Array:
+        """The values of a small constant of numbers, none of another."""
+        node = self.graph.node(root)
+        if (
+            node.op == "Const"
+            and np.prod([size.size for size in node.attr["value"].tensor.tensor_shape.dim]) <= _MOST
+        ):
+            value = self.graph.constant(root)
+            if value is not None and value.dtype.kind in "fiu":
+                return value
+        return np.zeros(0)
+
+    def rows(self, region: Region) -> dict[str, int]:
+        """By leaf the number of rows of the table that it picks from."""
+        found = {}
+        for name in region.nodes:
+            node = self.graph.index.nodes[name]
+            if node.op not in _TABLES:
+                continue
+            table, at, *axis = self.graph.index.data_inputs(node)
+            if axis and np.any(self._small(self.graph.root(axis[0])) != 0):
+                continue
+            root = self.graph.root(at)
+            while root not in region.leaves and self.graph.node(root).op in _SHAPING:
+                root = self.graph.root(self.graph.index.data_inputs(self.graph.node(root))[0])
+            shape = self._shape(self.graph.root(table))
+            if root in region.leaves and shape:
+                found[root] = min(found.get(root, shape[0]), shape[0])
+        return found
+
+    def _shape(self, root: str) -> list[int]:
+        node = self.graph.node(root)
+        if node.op == "Const":
+            return [int(size.size) for size in node.attr["value"].tensor.tensor_shape.dim]
+        return [int(size.size) for size in node.attr["shape"].shape.dim] if node.op in ops.VARIABLES else []
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """A number for each node that is larger than those of what it reads, but in loops."""
+        numbers: dict[str, int] = {}
+        todo = [(name, False) for name in self.graph.index.nodes]
+        seen: set[str] = set()
+        while todo:
+            name, done = todo.pop()
+            if done:
+                numbers[name] = len(numbers)
+            elif name not in seen:
+                seen.add(name)
+                todo.append((name, True))
+                todo += [
+                    (split(read)[0], False)
+                    for read in self.graph.index.data_inputs(self.graph.index.nodes[name])
+                ]
+        return numbers
+
+
+@contextmanager
+def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator[Source]:
+    """The source of a plan; of the tensors `wanted` those that one run computes once may be fed.
+
+    Raises UnsupportedModelError where running it would run more than arithmetic.
+    """
+    definition, functions = graph_judge.build_graph(plan, np.float64, [], Draw(), trust=trust)
+    for node in definition.node:
+        if node.op == "Assert":  # refuses values, and gives none
+            node.CopyFrom(node_defs.node(node.name, "NoOp", [name for name in node.input if name[0] == "^"]))
+    ends = [*plan.signature.tensors, *plan.initializers]
+    pruned = node_defs.prune(node_defs.Graph(definition), ends)
+    graph = TensorGraph(
+        pruned,
+        frozenset(map(tensor, plan.signature.inputs.values())),
+        {own.node: () for own in plan.recurrences},
+        lambda node: plan.model.variables[checkpoint_key(node)].read(),
+    )
+    kinds = _find_types(graph, plan, wanted)
+    stand_ins = {root: unique(f"fed/{number}", graph.index.nodes) for number, root in enumerate(kinds)}
+    opened = _add_defaults(graph, kinds, stand_ins)
+    with session.session(
+        opened, plan.model.variables, initializers=plan.initializers, assets=plan.model.assets, optimize=False
+    ) as running:
+        yield Source(running, graph, {root: f"{name}:0" for root, name in stand_ins.items()})
+    del functions  # TensorFlow's registry holds them weakly: they must outlive the session
+
+
+def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict[str, tf.DType]:
+    """The roots of tensors that may be fed, with their types: computed once, and no handles."""
+    shapes = node_defs.Graph.of(plan.whole).shapes
+    kinds: dict[str, tf.DType] = {}
+    for name in sorted(wanted):
+        root = graph.root(name) if split(name)[0] in graph.certain else ""
+        if not root or root in graph.fed or graph.is_constant(root) or split(root)[0] not in graph.certain:
+            continue
+        kind = shapes.get_tensor_by_name(root).dtype
+        if kind == kind.base_dtype and kind not in (tf.resource, tf.variant):
+            kinds[root] = kind
+    return kinds
+
+
+def _add_defaults(graph: TensorGraph, kinds: Mapping[str, tf.DType], stand_ins: Mapping[str, str]) -> Any:
+    """The graph with a default for each of some roots, which their readers read.
+
+    What reads from within a loop reads what entered it.
+    """
+    around = control_flow.frames(graph.index)
+    nodes = []
+    for node in graph.graph.node:
+        inputs = [
+            stand_ins.get(graph.root(read), read)
+            if not read.startswith("^") and not around.get(split(read)[0])
+            else read
+            for read in node.input
+        ]
+        nodes.append(node_defs.with_inputs(node, inputs))
+    for root, kind in kinds.items():
+        shape = tf.TensorShape(None)
+        nodes.append(
+            node_defs.node(stand_ins[root], "PlaceholderWithDefault", [root], dtype=kind, shape=shape)
+        )
+    return node_defs.Graph(graph.graph, nodes)

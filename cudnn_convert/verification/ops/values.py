@@ -1,0 +1,156 @@
+"""Values for tensors that are fed: those of a run, and others of the same shapes.
+
+A style makes all values of one round. Its values are near constants that are compared, ties, signs, zeros,
+large and small, as random inputs never are. `FINITE` must give the same, `ODD` may differ between runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+
+#: The style of a run's own values.
+RUN: Final = "values of a run"
+NOISE: Final = "random values"
+NEGATED: Final = "the other signs"
+TIES: Final = "zeros, halves and whole numbers"
+LARGE: Final = "large values"
+SMALL: Final = "small values"
+NEAR: Final = "values at, below and above the constants that are compared"
+FEW: Final = "few values at, below and above the constants that are compared"
+AT: Final = "a constant that is compared"
+UNDER: Final = "the number below a constant that is compared"
+OVER: Final = "the number above a constant that is compared"
+GRID: Final = "multiples of constants"
+WIDE: Final = "whole numbers beyond 2^24"
+ROWS: Final = "every row of a table"
+FINITE: Final = (*(NOISE, NEGATED, TIES, LARGE, SMALL, NEAR, FEW, GRID, WIDE), *(AT, UNDER, OVER) * 2)
+#: Styles whose values stand exactly at a threshold, where rounding may go either way.
+SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
+ODD: Final = ("infinities", "NaN")
+#: Ties of rounding, and what is around them.
+_TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
+#: Of the constants that are compared, those that are tried alone.
+_FIRST: Final = 6
+#: float32 has no whole numbers between some of these, float64 not between the last.
+_WIDE: Final = (2**24 + 1, 2**53 + 1, -(2**24) - 1, 2**30 + 1, 7, -7, 2**24, 2**53)
+
+
+@dataclass(slots=True)
+class Leaf:
+    """A tensor that is fed, and what varies of it.
+
+    `near` are constants that it is compared with, `rows` those of the table that it picks from, 0 for none.
+    `counts`: its integers are sizes or places, and stay as they are; `fixed`: all stays.
+    """
+
+    near: tuple[float, ...] = ()
+    rows: int = 0
+    counts: bool = False
+    fixed: bool = False
+
+
+def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) -> Array:
+    """Values of a style in the shape and the type of a run's."""
+    if style == RUN or leaf.fixed or not value.size:
+        return value
+    if value.dtype.kind == "b":
+        share = {NEGATED: None, LARGE: 1.0, SMALL: 0.0}.get(style, 0.5)
+        return np.asarray(~value if share is None else rng.random(value.shape) < share)
+    if value.dtype.kind in "iu":
+        return _integers(rng, style, value, leaf)
+    if value.dtype.kind == "f":
+        return _floats(rng, style, value, leaf.near)
+    return value
+
+
+def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[float]) -> Array:
+    kind = value.dtype.type
+    finite = value[np.isfinite(value)]
+    spread = float(np.std(finite)) if finite.size else 1.0
+    spread = spread or 1.0
+
+    def put(choices: Sequence[float], share: float) -> Array:
+        drawn = rng.choice(np.asarray(choices, np.float64), value.shape)
+        with np.errstate(over="ignore"):
+            return np.where(rng.random(value.shape) < share, drawn, value).astype(value.dtype)
+
+    wanted = value
+    if style in (NOISE, ROWS, WIDE):
+        wanted = value + kind(spread) * rng.standard_normal(value.shape).astype(value.dtype)
+    elif style == NEGATED:
+        wanted = -value
+    elif style == TIES:
+        wanted = put(_TIES, 0.7)
+    elif style in (LARGE, SMALL):
+        wanted = value * kind(100.0 if style == LARGE else 0.01)
+    elif style in (NEAR, FEW) and near:
+        choices = [around for constant in near for around in _around(constant, kind)]
+        wanted = put(choices, 0.5 if style == NEAR else 0.05)
+    elif style in (AT, UNDER, OVER) and near:
+        constant = near[int(rng.integers(0, min(len(near), _FIRST)))]
+        exact, over, under = _around(constant, kind)[:3]
+        wanted = put([{AT: exact, OVER: over, UNDER: under}[style]], 0.1)
+    elif style == GRID and any(near):
+        steps = rng.integers(-40, 41, value.shape) * 0.5
+        wanted = rng.choice([constant for constant in near if constant], value.shape) * steps
+    elif style == ODD[0]:
+        wanted = put([np.inf, -np.inf], 0.3)
+    elif style == ODD[1]:
+        wanted = put([np.nan], 0.3)
+    return np.asarray(wanted, value.dtype)
+
+
+def _around(constant: float, kind: type[np.floating]) -> list[float]:
+    """A constant, its neighbours, and values five hundredths away.
+
+    No denormals: TensorFlow flushes them to zero.
+    """
+    tiny, exact = float(np.finfo(kind).tiny), kind(constant)
+    steps = [float(np.nextafter(exact, kind(way))) for way in (np.inf, -np.inf)]
+    steps = [tiny, -tiny] if abs(constant) < 2 * tiny else steps
+    far = abs(constant) * 0.05 + 0.05
+    return [float(exact), *steps, constant + far, constant - far]
+
+
+def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) -> Array:
+    limits = np.iinfo(value.dtype)
+    if leaf.counts:
+        return value
+    if leaf.rows:
+        return rng.integers(0, leaf.rows, value.shape).astype(value.dtype) if style != RUN else value
+
+    def put(choices: Sequence[int], share: float = 0.4) -> Array:
+        fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
+        drawn = rng.choice(np.asarray(fitting, value.dtype), value.shape)
+        return np.asarray(np.where(rng.random(value.shape) < share, drawn, value))
+
+    near = [int(constant) for constant in leaf.near if abs(constant) < 2**31 and constant == int(constant)]
+    if style == NEGATED:
+        return -value if limits.min < 0 else value
+    if style == WIDE:
+        return put(_WIDE)
+    if style in (NEAR, FEW) and near:
+        return put([constant + step for constant in near for step in (-1, 0, 1)], 0.5)
+    return put([*range(-5 if limits.min < 0 else 0, 8)])
+
+
+def list_rows(value: Array, rows: int, round_number: int) -> Array:
+    """Row after row of a table, from where the round before ended."""
+    start = round_number * value.size
+    return (np.arange(start, start + value.size) % rows).reshape(value.shape).astype(value.dtype)
+
+
+def nudge(rng: np.random.Generator, value: Array) -> Array:
+    """Each float a unit in the last place away, up or down."""
+    if value.dtype.kind != "f":
+        return value
+    with np.errstate(all="ignore"):
+        ways = np.where(rng.random(value.shape) < 0.5, np.inf, -np.inf).astype(value.dtype)
+        moved = np.nextafter(value, ways)
+    return np.asarray(np.where(np.isfinite(value) & (value != 0) & np.isfinite(moved), moved, value))
