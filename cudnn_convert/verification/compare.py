@@ -440,7 +440,8 @@ def combine(
         warnings.append(f"around the recurrences {glue.message}")
     if glue is not None and glue.unjudged:
         warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
-    if ops is not None and ops.passed and (not ops.asked or ops.not_reached or ops.not_looked_at):
+    is_partial = ops is not None and (not ops.asked or ops.not_reached or ops.not_looked_at)
+    if ops is not None and ops.passed and is_partial and (alone or not asked):
         warnings.append(f"around the recurrences {ops.verdict}")
     return Verdict(
         not differ
