@@ -85,6 +85,8 @@ def _ask_regions(
     from cudnn_convert.verification.ops import onnx, regions, source
 
     plan = judging.plan
+    if judging.is_large:  # the model would be in memory several times
+        return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
     if any(state.start is not None for state in plan.states):
         return OpsReport(asked=False, message="state of its variables goes in and out")
     few = sorted(feeds, key=lambda feed: sum(value.size for value in feed.values()))[:_FEEDS]
