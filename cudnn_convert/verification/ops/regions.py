@@ -163,12 +163,10 @@ class Asking:
         try:
             actual = self._answer_artifact([name for name, _ in wanted], given)
         except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
-            what = f"the artifact fails: {first_line(cause)}"
-            if style == values.RUN:
-                self._asked.difference = OpDifference("the whole", (), what, style)
-            else:
-                self._asked.odd.setdefault(style, what)
-            return style == values.RUN
+            if style == values.RUN:  # the whole runs on these: it is the cutting that fails
+                raise
+            self._asked.odd.setdefault(style, f"the artifact fails: {first_line(cause)}")
+            return False
         moved: dict[str, Array] | None = None
         for (_, root), value in zip(wanted, actual, strict=True):
             region = self._parts.regions[root]
