@@ -69,6 +69,8 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
 
     source, other = tensorflow.of_source(artifact.plan), tensorflow.of_artifact(artifact)
     alike = tensorflow.compare_structure(source, other, artifact.plan)
+    if artifact.is_repaired and is_copy:
+        alike.mismatches += tensorflow.compare_objects(artifact)
     return _of_structure(source, alike, is_copy=is_copy)
 
 

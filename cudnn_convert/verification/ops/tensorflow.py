@@ -6,22 +6,35 @@ file, a repaired SavedModel of TensorFlow 2 laid flat.
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, NodeDef, split, tensor
+from cudnn_convert.graph.index import (
+    INPUT,
+    INPUT_C,
+    INPUT_H,
+    LENGTHS,
+    FunctionDef,
+    Index,
+    NodeDef,
+    library,
+    split,
+    tensor,
+)
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, Checkpoint, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
 from cudnn_convert.verification.ops.graphs import TensorGraph
-from cudnn_convert.verification.ops.structure import Alike, Comparer
+from cudnn_convert.verification.ops.structure import Alike, Comparer, Mismatch
 from cudnn_convert.verification.pieces import carve
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -121,6 +134,45 @@ def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) ->
             pairs += zip(*both, strict=True)
     comparer.compare(pairs)
     return comparer.alike
+
+
+def compare_objects(artifact: Artifact) -> list[Mismatch]:
+    """Compare what a repaired SavedModel keeps beside its graph: all but functions with cuDNN.
+
+    TensorFlow 2 loads it by its objects: which variables each function binds, and under which keys they lie.
+    """
+    (kept,) = artifact.plan.model.saved.meta_graphs
+    content = (artifact.path / "saved_model.pb").read_bytes()
+    (meta,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+    odd = []
+    if meta.object_graph_def != kept.object_graph_def:
+        odd.append(Mismatch("the objects", "the objects", "expected those of the source, found others"))
+    if dict(meta.signature_def) != dict(kept.signature_def):
+        odd.append(Mismatch("the signatures", "the signatures", "expected those of the source, found others"))
+    repaired = library(meta.graph_def)
+    for name, function in library(kept.graph_def).items():
+        if not any(node.op in ops.CUDNN | ops.CUDNN_GRADIENTS for node in function.node_def):
+            other = repaired.get(name)
+            if other is None or not _are_alike(function, other):
+                odd.append(Mismatch(f"function {name}", name, "expected that of the source, found another"))
+    for file in sorted((artifact.plan.model.path / "variables").glob("*")):
+        if not filecmp.cmp(file, artifact.path / "variables" / file.name, shallow=False):
+            odd.append(
+                Mismatch(f"variables/{file.name}", file.name, "expected that of the source, found another")
+            )
+    return odd
+
+
+def _are_alike(function: FunctionDef, other: FunctionDef) -> bool:
+    """Whether two functions are the same but for the devices of their nodes."""
+    copies = []
+    for each in (function, other):
+        copy = type(each)()
+        copy.CopyFrom(each)
+        for node in copy.node_def:
+            node.device = ""
+        copies.append(copy)
+    return bool(copies[0] == copies[1])
 
 
 def _is_next(plan: Plan, name: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from support import gated_models
 from support.graphs import drawing
+from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
@@ -116,6 +117,14 @@ def test_a_repaired_saved_model_is_compared_node_by_node(tmp_path: Path) -> None
     file.write_bytes(content.replace(np.float32(50).tobytes(), np.float32(75).tobytes()))
     assert file.read_bytes() != content
     with pytest.raises(VerificationError, match=r"op by op: differs at .*expected 50.0, found 75.0"):
+        cudnn_convert.verify(source, out)
+    file.write_bytes(content)
+    saved = saved_model_pb2.SavedModel.FromString(content)
+    functions = saved.meta_graphs[0].object_graph_def.concrete_functions
+    bound = next(function.bound_inputs for function in functions.values() if len(function.bound_inputs))
+    bound[0] += 1
+    file.write_bytes(saved.SerializeToString())
+    with pytest.raises(VerificationError, match="op by op: differs at the objects: expected those of "):
         cudnn_convert.verify(source, out)
 
 
