@@ -150,14 +150,13 @@ def _join(reports: Sequence[OpsReport]) -> OpsReport:
         return reports[0]
     return OpsReport(
         asked=True,
-        **{
-            name: sum(getattr(each, name) for each in reports)
-            for name in ("ops", "constants", "gates", "regions")
-        },
-        **{
-            name: tuple(line for each in reports for line in getattr(each, name))
-            for name in ("not_reached", "not_looked_at", "odd")
-        },
+        ops=sum(each.ops for each in reports),
+        constants=sum(each.constants for each in reports),
+        gates=sum(each.gates for each in reports),
+        regions=sum(each.regions for each in reports),
+        not_reached=tuple(line for each in reports for line in each.not_reached),
+        not_looked_at=tuple(line for each in reports for line in each.not_looked_at),
+        odd=tuple(line for each in reports for line in each.odd),
         difference=next((each.difference for each in reports if each.difference), None),
     )
 

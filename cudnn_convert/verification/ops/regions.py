@@ -162,7 +162,7 @@ class Asking:
         wanted = [(name, root) for name, root in sinks if root in expected]
         try:
             actual = self._answer_artifact([name for name, _ in wanted], given)
-        except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+        except Exception as cause:
             if style == values.RUN:  # the whole runs on these: it is the cutting that fails
                 raise
             self._asked.odd.setdefault(style, f"the artifact fails: {first_line(cause)}")

@@ -136,7 +136,7 @@ class Source:
 
     def rows(self, region: Region) -> dict[str, int]:
         """By leaf the number of rows of the table that it picks from."""
-        found = {}
+        found: dict[str, int] = {}
         for name in region.nodes:
             node = self.graph.index.nodes[name]
             if node.op not in _TABLES:

@@ -141,7 +141,9 @@ def compare_objects(artifact: Artifact) -> list[Mismatch]:
 
     TensorFlow 2 loads it by its objects: which variables each function binds, and under which keys they lie.
     """
-    (kept,) = artifact.plan.model.saved.meta_graphs
+    saved = artifact.plan.model.saved
+    assert saved is not None
+    (kept,) = saved.meta_graphs
     content = (artifact.path / "saved_model.pb").read_bytes()
     (meta,) = saved_model_pb2.SavedModel.FromString(content).meta_graphs
     odd = []
