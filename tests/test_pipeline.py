@@ -115,7 +115,7 @@ def test_layers_are_rewritten_and_translated_once(
 def test_an_artifact_that_its_runtime_refuses(form: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another runtime may lack what the model needs. TensorFlow runs the source: there it is our mistake."""
 
-    def refuse(_plan: Any, artifact: Path, *_: Any) -> None:
+    def refuse(_plan: Any, artifact: Path, *_: Any, **__: Any) -> None:
         raise ReadError(artifact, "artifact", expected="one that runs", found="FILL failed to prepare")
 
     monkeypatch.setattr(check, "verify_artifact", refuse)

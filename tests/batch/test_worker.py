@@ -99,10 +99,10 @@ def test_numbers_that_differ_have_their_proof_and_page(
     monkeypatch.setattr(pipeline, "_failures", lambda result, options: ["output y: too far"])
     verify = pipeline.check.verify_artifact
 
-    def fail(*given: Any) -> Verification:
+    def fail(*given: Any, **flags: Any) -> Verification:
         from dataclasses import replace
 
-        return replace(verify(*given), passed=False, end_to_end="different")
+        return replace(verify(*given, **flags), passed=False, end_to_end="different")
 
     monkeypatch.setattr(pipeline.check, "verify_artifact", fail)
     outcome = worker.convert_model(request(SOURCE, tmp_path / "batch", page, **options))

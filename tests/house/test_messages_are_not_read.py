@@ -20,6 +20,7 @@ FOREIGN: Final = {
     "targets/checkpoint.py": "TensorFlow",
     "targets/tflite.py": "TensorFlow Lite",
     "targets/weights.py": "safetensors",
+    "verification/ops/regions.py": "TensorFlow: the node that refuses a value",
 }
 #: Where a text of a report is read, for its JSON has no such value.
 REPORTED: Final = {"verification/compare.py": "whether noise widened a tolerance"}

@@ -4,6 +4,11 @@
 * graphs    : A TensorFlow graph as tensors: what makes each, which are constants, which names mean one value.
 * structure : Compares the nodes of two TensorFlow graphs, from their outputs backward.
 * tensorflow: Graphs of TensorFlow: an artifact's beside its source's, node by node.
+* source    : The source's graph, which gives any of its tensors when any others are fed.
+* onnx      : A model of ONNX that gives any of its named tensors when others are fed.
+* regions   : Regions: both graphs are cut at the tensors that they share, and each part is fed by itself.
+* values    : Values for tensors that are fed: those of a run, and others of the same shapes.
+* differences: Compares the values of one tensor on both sides, in units of its own rounding.
 
 May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
 plan, artifacts, verification, verification.pieces.

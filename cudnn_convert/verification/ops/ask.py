@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import part_file
+from cudnn_convert.graph import ops
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
@@ -31,6 +32,10 @@ GATES: Final = frozenset(
     "Greater GreaterEqual Less LessEqual Equal NotEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
     "All Any Select SelectV2 Where Switch RefSwitch Merge If StatelessIf Case StatelessCase LoopCond".split()
 )
+
+
+#: Ops of a graph that has recurrences and nothing around them.
+_PLAIN: Final = ops.COPIES | ops.ALL_PLACEHOLDERS | ops.VARIABLES | ops.CUDNN | {"Const", "NoOp"}
 
 
 def report(
@@ -56,8 +61,8 @@ def report(
             return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
-        # A graph of ours has nodes that can be compared, however wrong they are.
-        is_odd = is_copy and not is_fresh and artifact.form in _GRAPHS
+        # A file of ours could be asked when it was written.
+        is_odd = is_copy and not is_fresh
         odd = OpDifference("the artifact", (), f"it cannot be compared: {reason}")
         return OpsReport(asked=False, message=reason, difference=odd if is_odd else None)
     return None
@@ -96,7 +101,8 @@ def _ask_regions(
     wanted = {name for _, model in models for name in model.tensors}
     known = {node.name for node in plan.whole.node}
     named = {name for name in wanted if name.partition(":")[0] in known and name.count(":") == 1}
-    if not named and not is_fresh:
+    says = any(model.read_cuts() is not None for _, model in models)
+    if not named and not is_fresh and not says and not _PLAIN.issuperset(node.op for node in plan.whole.node):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
     loose = 0.0 if judging.options.weights_dtype == "float32" else _COARSE
     reports = []
@@ -122,12 +128,12 @@ def _ask_regions(
 def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:
     """The report of regions that were asked."""
     nodes = {name for region in parts.regions.values() for name in region.nodes}
-    ops = {name: running.graph.index.nodes[name].op for name in nodes}
+    kinds = {name: running.graph.index.nodes[name].op for name in nodes}
     return OpsReport(
         asked=True,
-        ops=sum(op != "Const" for op in ops.values()),
-        constants=sum(op == "Const" for op in ops.values()),
-        gates=sum(op in GATES for op in ops.values()),
+        ops=sum(op != "Const" for op in kinds.values()),
+        constants=sum(op == "Const" for op in kinds.values()),
+        gates=sum(op in GATES for op in kinds.values()),
         regions=len(parts.regions),
         not_reached=tuple(asked.not_reached),
         not_looked_at=tuple(_list_run_alone(running, parts)),
@@ -163,7 +169,7 @@ def _join(reports: Sequence[OpsReport]) -> OpsReport:
 
 def _of_structure(source: TensorGraph, alike: Alike, *, is_copy: bool) -> OpsReport:
     """The report of a comparison of nodes."""
-    ops = {name: source.index.nodes[name].op for name in alike.nodes}
+    kinds = {name: source.index.nodes[name].op for name in alike.nodes}
     difference, odd = None, [f"{each.source}: {each.what}" for each in alike.mismatches]
     if odd and is_copy:
         first = alike.mismatches[0]
@@ -171,9 +177,9 @@ def _of_structure(source: TensorGraph, alike: Alike, *, is_copy: bool) -> OpsRep
         difference = OpDifference(first.source, () if op is None else (str(op.op),), first.what)
     return OpsReport(
         asked=True,
-        ops=len(ops),
+        ops=len(kinds),
         constants=len(alike.constants),
-        gates=sum(op in GATES for op in ops.values()),
+        gates=sum(op in GATES for op in kinds.values()),
         not_looked_at=() if is_copy else tuple(odd),
         difference=difference,
     )

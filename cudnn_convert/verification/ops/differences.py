@@ -52,21 +52,21 @@ def find_difference(actual: Array, expected: Array, moved: Sequence[Array], *, l
 
 
 def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], loose: float) -> Array:
-    found, wanted = actual.astype(np.float64), expected.astype(np.float64)
+    answer, reference = actual.astype(np.float64), expected.astype(np.float64)
     epsilon = _EPSILON.get(expected.dtype.name, 2.0**-23)
     with np.errstate(all="ignore"):
-        noise = np.zeros(wanted.shape)
+        noise = np.zeros(reference.shape)
         for other in moved:
-            away = np.abs(other.astype(np.float64) - wanted)
+            away = np.abs(other.astype(np.float64) - reference)
             noise = np.maximum(noise, np.where(np.isnan(away), np.inf, away))
         # A draw may leave a sum where it was by chance, and a sum be small by chance: what moves half of all
         # elements counts, and a quarter of a unit of what half of them are.
-        sizes = np.abs(wanted[np.isfinite(wanted)])
+        sizes = np.abs(reference[np.isfinite(reference)])
         noise = np.maximum(noise, 2 * np.median(noise) if noise.size else 0.0)
-        unit = epsilon * np.maximum(np.abs(wanted), 0.25 * np.median(sizes) if sizes.size else 0.0)
+        unit = epsilon * np.maximum(np.abs(reference), 0.25 * np.median(sizes) if sizes.size else 0.0)
         allowed = _UNITS * (unit + noise) + loose * float(sizes.max(initial=0.0)) + _TINY
-        same = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
-        return np.asarray(~same & ~(np.abs(found - wanted) <= allowed))
+        same = (answer == reference) | (np.isnan(answer) & np.isnan(reference))
+        return np.asarray(~same & ~(np.abs(answer - reference) <= allowed))
 
 
 def are_close(actual: Array, expected: Array) -> bool:

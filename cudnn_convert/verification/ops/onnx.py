@@ -43,7 +43,9 @@ class Model:
 
     @cached_property
     def _reads(self) -> dict[int, list[str]]:
-        return {id(node): [*filter(None, node.input), *sorted(_captured(node))] for node in self.graph.node}
+        return {
+            id(node): [*filter(None, node.input), *sorted(_find_captured(node))] for node in self.graph.node
+        }
 
     def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
         """The tensors whose values a sink is computed from, and the kinds of ops that do."""
@@ -133,7 +135,7 @@ def _as_text(value: Array) -> Array:
     return np.array(texts, object).reshape(value.shape)
 
 
-def _captured(node: Any) -> set[str]:
+def _find_captured(node: Any) -> set[str]:
     """The tensors that the graphs in a node read from around it."""
     names: set[str] = set()
     for graph in subgraphs_of(node):
@@ -141,7 +143,7 @@ def _captured(node: Any) -> set[str]:
         own |= {name for inner in graph.node for name in inner.output}
         read = {value.name for value in graph.output}
         for inner in graph.node:
-            read |= {*filter(None, inner.input)} | _captured(inner)
+            read |= {*filter(None, inner.input)} | _find_captured(inner)
         names |= read - own
     return names
 

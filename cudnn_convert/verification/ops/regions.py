@@ -239,7 +239,7 @@ class Asking:
         for root, region in self._parts.regions.items():
             if root in self._parts.once:
                 continue
-            rows, near = self._source.rows(region), tuple(self._source.compared(region))
+            rows, near = self._source.rows(region), tuple(self._source.list_constants(region))
             is_free = self._source.is_free(region)
             for name in region.leaves:
                 leaf = leaves.setdefault(name, Leaf())
@@ -272,7 +272,7 @@ class Asking:
 
 def _other(seen: Collection[bool]) -> str:
     """Which way a gate was not seen."""
-    return " or ".join(str(way).lower() for way in (True, False) if way not in seen)
+    return " or ".join(str(value).lower() for value in (True, False) if value not in seen)
 
 
 @dataclass(slots=True)

@@ -65,6 +65,11 @@ class Source:
 
     def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
         """The values of tensors, where inputs and cuts have the values that are given."""
+        variables = {name: self.graph.constant(name) for name in wanted if self._is_variable(name)}
+        if variables:  # their tensors are handles
+            names = [name for name in wanted if name not in variables]
+            values = variables | dict(zip(names, self.run(names, feed, cuts), strict=True))
+            return [np.asarray(values[name]) for name in wanted]
         if not wanted:
             return []
         fed = {name: value for name, value in feed.items() if split(name)[0] in self.graph.index.nodes}
@@ -73,6 +78,9 @@ class Source:
         if key not in self._calls:
             self._calls[key] = self._running.make_callable([*wanted], [*fed])
         return [np.asarray(value) for value in self._calls[key](*fed.values())]
+
+    def _is_variable(self, root: str) -> bool:
+        return root not in self.graph.fed and self.graph.node(root).op in ops.VARIABLES
 
     def record(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """The values that the tensors which may be fed have on a feed."""
@@ -108,7 +116,7 @@ class Source:
         """Whether integers that a region reads may be any."""
         return all(self.graph.index.nodes[name].op in _FREE for name in region.nodes)
 
-    def compared(self, region: Region) -> list[float]:
+    def list_constants(self, region: Region) -> list[float]:
         """The constants that a region reads beside values, those that it compares with first."""
         first, others = dict[float, None](), dict[float, None]()
         for name in sorted(region.nodes):
@@ -136,7 +144,7 @@ class Source:
 
     def rows(self, region: Region) -> dict[str, int]:
         """By leaf the number of rows of the table that it picks from."""
-        found: dict[str, int] = {}
+        rows: dict[str, int] = {}
         for name in region.nodes:
             node = self.graph.index.nodes[name]
             if node.op not in _TABLES:
@@ -149,8 +157,8 @@ class Source:
                 root = self.graph.root(self.graph.index.data_inputs(self.graph.node(root))[0])
             shape = self._shape(self.graph.root(table))
             if root in region.leaves and shape:
-                found[root] = min(found.get(root, shape[0]), shape[0])
-        return found
+                rows[root] = min(rows.get(root, shape[0]), shape[0])
+        return rows
 
     def _shape(self, root: str) -> list[int]:
         node = self.graph.node(root)

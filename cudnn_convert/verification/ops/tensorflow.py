@@ -7,7 +7,7 @@ file, a repaired SavedModel of TensorFlow 2 laid flat.
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -120,20 +120,52 @@ def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) ->
     comparer = Comparer(source, artifact)
     pairs = [(name, name) for name in plan.signature.outputs.values() if not _is_next(plan, name)]
     for state in plan.states:
-        for write in state.state.writes:
-            node = source.index.nodes.get(write.op)
-            if state.dropped or state.forgotten or node is None:
-                continue
-            value = tensor(node.input[1])
-            other = artifact.index.nodes.get(write.op)
-            is_write = other is not None and other.op in ops.WRITES
-            pairs.append((value, tensor(other.input[1]) if other and is_write else f"{write.op}:0"))
+        writes = [write.op for write in state.state.writes if write.op in source.index.nodes]
+        pairs += [(f"{name}:0", f"{name}:0") for name in writes if not (state.dropped or state.forgotten)]
+    comparer.alike.mismatches += _compare_updates(source, artifact, pairs)
     for name in plan.initializers:
         if name in source.index.nodes and name in artifact.index.nodes:
             both = (graph.index.data_inputs(graph.index.nodes[name]) for graph in (source, artifact))
             pairs += zip(*both, strict=True)
     comparer.compare(pairs)
+    comparer.alike.mismatches += _compare_states(source, comparer.alike, plan)
     return comparer.alike
+
+
+def _compare_updates(
+    source: TensorGraph, artifact: TensorGraph, pairs: list[tuple[str, str]]
+) -> Iterator[Mismatch]:
+    """Put what updates write in the place of the updates; yield the artifact's that are of another kind.
+
+    State that goes out is written by nobody: its tensor has the value.
+    """
+    for place, (mine, theirs) in enumerate([*pairs]):
+        node, other = _find_write(source, source.root(mine)), _find_write(artifact, theirs)
+        if node is None:
+            continue
+        if other is None:
+            pairs[place] = (node.input[1], theirs)
+        elif source.form(node)[0] != artifact.form(other)[0]:
+            yield Mismatch(mine, theirs, f"expected {node.op}, found {other.op}")
+        else:
+            pairs[place] = (node.input[1], other.input[1])
+            pairs.append((node.input[0], other.input[0]))
+
+
+def _compare_states(source: TensorGraph, alike: Alike, plan: Plan) -> Iterator[Mismatch]:
+    """Yield the state variables in whose place the artifact has several: many begin with the same zeros."""
+    states = {source.root(state.state.variable) for state in plan.states if not state.dropped}
+    owners: dict[str, str] = {}
+    for mine, theirs in sorted(alike.pairs):
+        if mine in states and owners.setdefault(theirs, mine) != mine:
+            yield Mismatch(mine, theirs, f"expected a variable of its own, found that of {owners[theirs]}")
+
+
+def _find_write(graph: TensorGraph, name: str) -> NodeDef | None:
+    """The op that writes a variable under a name, or before the read that has it; None for others."""
+    node = graph.index.nodes.get(split(name)[0])
+    waits = [] if node is None else [node.name, *(read[1:] for read in node.input if read.startswith("^"))]
+    return next((graph.index.nodes[each] for each in waits if graph.index.nodes[each].op in ops.WRITES), None)
 
 
 def compare_objects(artifact: Artifact) -> list[Mismatch]:

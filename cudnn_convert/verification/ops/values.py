@@ -112,7 +112,7 @@ def _around(constant: float, kind: type[np.floating]) -> list[float]:
     No denormals: TensorFlow flushes them to zero.
     """
     tiny, exact = float(np.finfo(kind).tiny), kind(constant)
-    steps = [float(np.nextafter(exact, kind(way))) for way in (np.inf, -np.inf)]
+    steps = [float(np.nextafter(exact, kind(end))) for end in (np.inf, -np.inf)]
     steps = [tiny, -tiny] if abs(constant) < 2 * tiny else steps
     far = abs(constant) * 0.05 + 0.05
     return [float(exact), *steps, constant + far, constant - far]

@@ -97,7 +97,8 @@ def test_another_tool_s_graph_is_not_refused_for_its_form(pair: tuple[Path, Path
 
 def test_a_repaired_saved_model_is_compared_node_by_node(tmp_path: Path) -> None:
     module, rng = tf.Module(), np.random.default_rng(5)
-    module.kernel = tf.Variable(rng.uniform(-1, 1, (5, 3)).astype(np.float32), name="kernel")
+    for name in ("kernel", "other"):
+        setattr(module, name, tf.Variable(rng.uniform(-1, 1, (5, 3)).astype(np.float32), name=name))
     case = gated_models.CASE
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 4], tf.float32, "x")], autograph=False)
@@ -120,9 +121,12 @@ def test_a_repaired_saved_model_is_compared_node_by_node(tmp_path: Path) -> None
         cudnn_convert.verify(source, out)
     file.write_bytes(content)
     saved = saved_model_pb2.SavedModel.FromString(content)
-    functions = saved.meta_graphs[0].object_graph_def.concrete_functions
-    bound = next(function.bound_inputs for function in functions.values() if len(function.bound_inputs))
-    bound[0] += 1
+    objects = saved.meta_graphs[0].object_graph_def
+    variables = {child.local_name: child.node_id for child in objects.nodes[0].children}
+    for function in objects.concrete_functions.values():
+        function.bound_inputs[:] = [
+            variables["other"] if node == variables["kernel"] else node for node in function.bound_inputs
+        ]
     file.write_bytes(saved.SerializeToString())
     with pytest.raises(VerificationError, match="op by op: differs at the objects: expected those of "):
         cudnn_convert.verify(source, out)
