@@ -210,3 +210,6 @@ FROZEN_KEY: Final = "_cudnn_convert"
 KERAS_PROVENANCE: Final = "cudnn_convert"
 
 TFLITE_KEY: Final = "cudnn_convert"
+
+#: The key of metadata of ONNX and TFLite: which of the file's tensors are the source's.
+CUTS_KEY: Final = "cudnn_convert.cuts"

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 from cudnn_convert.errors import first_line
 from cudnn_convert.formats import part_file
 from cudnn_convert.graph import ops
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, Part
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
-    from cudnn_convert.verification.ops.regions import Asked, Parts
+    from cudnn_convert.verification.ops.regions import Asked, Model, Parts
     from cudnn_convert.verification.ops.source import Source
     from cudnn_convert.verification.ops.structure import Alike
 
@@ -57,7 +57,7 @@ def report(
     try:
         if artifact.form in _GRAPHS:
             return _compare_structure(artifact, is_copy=is_copy)
-        if artifact.form == "onnx" and judging.options.max_error is None:
+        if artifact.form in ("onnx", "tflite") and judging.options.max_error is None:
             return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
@@ -81,6 +81,8 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
 
 #: The feeds whose values are recorded, smallest first.
 _FEEDS: Final = 2
+#: What a recurrence gives: `y`, `h` and `c`.
+_ANSWERS: Final = 3
 #: What half allows, as a share of a tensor's spread.
 _COARSE: Final = 1e-2
 
@@ -88,8 +90,8 @@ _COARSE: Final = 1e-2
 def _ask_regions(
     artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
 ) -> OpsReport:
-    """Ask a model of ONNX region by region, each file by itself."""
-    from cudnn_convert.verification.ops import onnx, regions, source
+    """Ask a model of ONNX or TensorFlow Lite region by region, each file by itself."""
+    from cudnn_convert.verification.ops import regions, source
 
     plan = judging.plan
     if judging.is_large:  # the model would be in memory several times
@@ -97,16 +99,17 @@ def _ask_regions(
     if any(state.start is not None for state in plan.states):
         return OpsReport(asked=False, message="state of its variables goes in and out")
     few = sorted(feeds, key=lambda feed: sum(value.size for value in feed.values()))[:_FEEDS]
-    models = [(part, onnx.Model(part_file(artifact.path, part.name))) for part in plan.parts]
-    wanted = {name for _, model in models for name in model.tensors}
+    models = [(part, _open_model(artifact, part)) for part in plan.parts]
+    wanted = {other for _, model in models for name in model.tensors for other in model.list_namesakes(name)}
     known = {node.name for node in plan.whole.node}
-    named = {name for name in wanted if name.partition(":")[0] in known and name.count(":") == 1}
+    named = {name for name in wanted if name.partition(":")[0] in known}
     says = any(model.read_cuts() is not None for _, model in models)
     if not named and not is_fresh and not says and not _PLAIN.issuperset(node.op for node in plan.whole.node):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
     loose = 0.0 if judging.options.weights_dtype == "float32" else _COARSE
     reports = []
-    with source.open_source(plan, named, trust=judging.trust) as running:
+    given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
+    with source.open_source(plan, named | given, trust=judging.trust) as running:
         recorded = [running.record(feed) for feed in few]
         for part, model in models:
             keys = {tensor: key for key, tensor in part.signature.inputs.items()}
@@ -115,7 +118,11 @@ def _ask_regions(
             if difference := regions.find_other_value(running, shared, recorded_cuts):
                 return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
             equal = shared.equal
-            ends = {key: running.graph.root(name) for key, name in part.signature.outputs.items()}
+            ends = {
+                model.outputs[key]: running.graph.root(name)
+                for key, name in part.signature.outputs.items()
+                if model.outputs.get(key) in model.tensors
+            }
             parts = regions.cut(running, model, equal, ends)
             asking = regions.Asking(running, model, parts, keys, seed=judging.seed, loose=loose)
             asked = asking.ask(few, recorded)
@@ -123,6 +130,17 @@ def _ask_regions(
             if is_fresh and asked.difference is None:
                 model.write_cuts(equal)
     return _join(reports)
+
+
+def _open_model(artifact: Artifact, part: Part) -> Model:
+    """The file of a part as tensors."""
+    if artifact.form == "onnx":
+        from cudnn_convert.verification.ops import onnx
+
+        return onnx.Model(part_file(artifact.path, part.name))
+    from cudnn_convert.verification.ops import tflite
+
+    return tflite.Model(part_file(artifact.path, part.name, ".tflite"), part)
 
 
 def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -13,13 +14,11 @@ import onnx
 from onnx import helper
 
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
+from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.model import Array
 from cudnn_convert.verification.pieces.onnx import FUSED
 
 _SHAPES: Final = frozenset({"Shape", "Size"})
-#: The key of a file's metadata that lists the tensors which are the source's. Protobuf's "Encoding": what is
-#: repeated may come in several parts of a message.
-CUTS: Final = "cudnn_convert.cuts"
 #: What a tensor is called where it is fed.
 _FED: Final = "fed/"
 
@@ -32,14 +31,17 @@ class Model:
         self.model = onnx.load(str(file))
         self.graph = self.model.graph
         self.constants = {tensor.name: tensor for tensor in self.graph.initializer}
-        self.inputs = [value.name for value in self.graph.input if value.name not in self.constants]
-        self.outputs = [value.name for value in self.graph.output]
+        self.outputs = {value.name: value.name for value in self.graph.output}
         self._makers = {name: node for node in self.graph.node for name in node.output if name}
 
     @property
     def tensors(self) -> list[str]:
         """The names of all tensors that nodes give."""
         return [*self._makers]
+
+    def list_namesakes(self, name: str) -> list[str]:
+        """The source's tensors that may have the value of one, if they are there."""
+        return [name] if name.count(":") == 1 else []
 
     @cached_property
     def _reads(self) -> dict[int, list[str]]:
@@ -71,11 +73,11 @@ class Model:
         """Whether a recurrence is among kinds of ops."""
         return not FUSED.isdisjoint(kinds)
 
-    def open(self, wanted: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
-        """The model with `cuts` as further inputs, of these types and ranks, and `wanted` as outputs."""
+    def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
+        """The model with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
         cut = onnx.ModelProto()
         cut.CopyFrom(self.model)
-        graph, here = cut.graph, {value.name for value in cut.graph.output}
+        graph = cut.graph
         renamed = {name: f"{_FED}{name}" for name in cuts}
         _rename_reads(graph, renamed)
         for name, value in cuts.items():
@@ -85,27 +87,29 @@ class Model:
                 else helper.np_dtype_to_tensor_dtype(value.dtype)
             )
             graph.input.append(helper.make_tensor_value_info(renamed[name], kind, [None] * value.ndim))
-        graph.output.extend(
-            onnx.ValueInfoProto(name=name) for name in wanted if name not in here and name in self._makers
-        )
+        kept = {value.name: value for value in [*graph.output]}
+        del graph.output[:]
+        graph.output.extend(kept.get(name) or onnx.ValueInfoProto(name=name) for name in names)
+        _drop_unread(graph)
         session = open_session(cut.SerializeToString(), optimize=False)
         return Runner(session, renamed)
 
-    def read_cuts(self) -> list[str] | None:
-        """The tensors that were the source's when the file was written; None where it does not say."""
-        texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS]
+    def read_cuts(self) -> dict[str, str] | None:
+        """By tensor the source's that it was when the file was written; None where it does not say."""
+        texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
         try:
-            return [str(name) for name in json.loads(texts[-1])] if texts else None
+            return dict(json.loads(texts[-1])) if texts else None
         except (ValueError, TypeError):
             return None
 
-    def write_cuts(self, names: Collection[str]) -> None:
+    def write_cuts(self, names: Mapping[str, str]) -> None:
         """Let the file say which of its tensors are the source's.
 
-        It is added at the file's end, where it is read as one more of its metadata, however large the file.
+        It is added at the file's end, where it is read as one more of its metadata, however large the file:
+        what is repeated may come in several parts of a message. Source: Protobuf's "Encoding".
         """
         more = onnx.ModelProto()
-        more.metadata_props.add(key=CUTS, value=json.dumps(sorted(names)))
+        more.metadata_props.add(key=CUTS_KEY, value=json.dumps(names, sort_keys=True))
         with self._file.open("ab") as file:
             file.write(more.SerializeToString())
 
@@ -117,13 +121,13 @@ class Runner:
         self._session, self._renamed = session, renamed
         self._inputs = {value.name for value in session.get_inputs()}
 
-    def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of tensors, where inputs and cuts have the values that are given."""
-        if not wanted:
+    def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of tensors, where inputs by key and cuts have the values that are given."""
+        if not names:
             return []
         fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
         values = {name: _as_text(value) for name, value in fed.items() if name in self._inputs}
-        return [np.asarray(value) for value in self._session.run([*wanted], values)]
+        return [np.asarray(value) for value in self._session.run([*names], values)]
 
 
 def _as_text(value: Array) -> Array:
@@ -146,6 +150,19 @@ def _find_captured(node: Any) -> set[str]:
             read |= {*filter(None, inner.input)} | _find_captured(inner)
         names |= read - own
     return names
+
+
+def _drop_unread(graph: Any) -> None:
+    """Remove the nodes of a main graph that no output depends on."""
+    read, kept = {value.name for value in graph.output}, []
+    for node in reversed(graph.node):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read |= {*node.input} | _find_captured(node)
+    if len(kept) < len(graph.node):
+        nodes = [copy.deepcopy(node) for node in reversed(kept)]
+        del graph.node[:]
+        graph.node.extend(nodes)
 
 
 def _rename_reads(graph: Any, renamed: Mapping[str, str]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification.ops import differences, values
-from cudnn_convert.verification.ops.onnx import Model, Runner
 from cudnn_convert.verification.ops.source import GATES, Region, Source
 from cudnn_convert.verification.ops.values import Leaf
 
@@ -42,12 +42,46 @@ _ROUNDING: Final = frozenset(
 _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
 
+class Runner(Protocol):
+    """An artifact that is open, with some of its tensors as outputs and others as inputs."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of outputs, where inputs by key and cuts have the values that are given."""
+
+
+class Model(Protocol):
+    """A file of an artifact as tensors by name; `outputs` has the name of each output's tensor by its key."""
+
+    outputs: Mapping[str, str]
+
+    @property
+    def tensors(self) -> list[str]:
+        """The names of all tensors that are computed."""
+
+    def list_namesakes(self, name: str) -> list[str]:
+        """The source's tensors that may have the value of one, if they are there."""
+
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
+
+    def has_fused(self, kinds: Collection[str]) -> bool:
+        """Whether a recurrence is among kinds of ops."""
+
+    def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
+        """The file with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
+
+    def read_cuts(self) -> dict[str, str] | None:
+        """By tensor the source's that it was when the file was written; None where it does not say."""
+
+    def write_cuts(self, names: Mapping[str, str]) -> None:
+        """Let the file say which of its tensors are the source's."""
+
+
 @dataclass(slots=True)
 class Parts:
     """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
 
-    `once` are sinks that get the values of a run alone: what goes round may go round for ever on others, and
-    recurrences are asked by themselves.
+    `once` are sinks that get the values of a run alone: recurrences are asked by themselves.
     """
 
     cuts: dict[str, str]
@@ -103,7 +137,7 @@ class Asking:
         self._leaves = self._describe_leaves()
         self._gates = sorted(self._find_gates())
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
-        self._runner: Runner | None = None
+        self._runners: dict[tuple[str, ...], Runner] = {}
         self._asked = Asked()
 
     def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> Asked:
@@ -124,7 +158,12 @@ class Asking:
         count = 0
         for style in values.FINITE:
             count += 1
-            if self._round(style, self._vary(style, base, count), varied):
+            fitting = [
+                (name, root)
+                for name, root in varied
+                if style not in values.SHARP or not self._source.has_loop(self._parts.regions[root])
+            ]
+            if self._round(style, self._vary(style, base, count), fitting):
                 return
         for number in range(self._count_rows(base)):
             if self._round(values.ROWS, self._list_rows(base, number), varied):
@@ -160,15 +199,12 @@ class Asking:
         """Ask all regions on one set of values; returns whether a difference was found."""
         expected = self._answer_source(given, sinks)
         wanted = [(name, root) for name, root in sinks if root in expected]
-        try:
-            actual = self._answer_artifact([name for name, _ in wanted], given)
-        except Exception as cause:
-            if style == values.RUN:  # the whole runs on these: it is the cutting that fails
-                raise
-            self._asked.odd.setdefault(style, f"the artifact fails: {first_line(cause)}")
-            return False
+        actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
         moved: dict[str, Array] | None = None
-        for (_, root), value in zip(wanted, actual, strict=True):
+        for name, root in wanted:
+            if name not in actual:
+                continue
+            value = actual[name]
             region = self._parts.regions[root]
             loose = differences.RECURRENT if root in self._parts.once else self._loose
             what = differences.find_difference(value, expected[root], [], loose=loose)
@@ -187,12 +223,43 @@ class Asking:
                 return True
         return False
 
-    def _answer_artifact(self, names: Sequence[str], given: Mapping[str, Array]) -> list[Array]:
-        if self._runner is None:
-            types = {name: given[root] for name, root in self._parts.cuts.items()}
-            self._runner = self._model.open([*self._parts.sinks], types)
-        feed = {name: given[tensor] for tensor, name in self._keys.items() if tensor in given}
-        return self._runner.run(names, feed, {name: given[root] for name, root in self._parts.cuts.items()})
+    def _answer_artifact(
+        self,
+        style: str,
+        sinks: Sequence[tuple[str, str]],
+        given: Mapping[str, Array],
+        opened: tuple[str, ...],
+    ) -> dict[str, Array]:
+        """The artifact's values, without those of regions that fail; `opened` are the outputs to open for.
+
+        Where all together fail, halves are tried.
+        """
+        if not sinks:
+            return {}
+        names = [name for name, _ in sinks]
+        cuts = {name: given[root] for name, root in self._parts.cuts.items()}
+        feed = {key: given[tensor] for tensor, key in self._keys.items() if tensor in given}
+        try:
+            if opened not in self._runners:
+                self._runners[opened] = self._model.open(opened, cuts)
+            answers = self._runners[opened].run(opened, feed, cuts)
+            return {name: value for name, value in zip(opened, answers, strict=True) if name in names}
+        except Exception as cause:
+            self._runners.pop(opened, None)
+            if style == values.RUN:  # the whole runs on these: it is the cutting that fails
+                raise
+            if len(sinks) == 1:
+                self._asked.odd.setdefault(sinks[0][1], f"the artifact fails: {first_line(cause)} ({style})")
+                return {}
+            half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
+            parts = [sinks[:half], sinks[half:]]
+            return {
+                name: value
+                for part in parts
+                for name, value in self._answer_artifact(
+                    style, part, given, tuple(name for name, _ in part)
+                ).items()
+            }
 
     def _answer_source(
         self, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
@@ -263,7 +330,11 @@ class Asking:
     def _is_exact(self, region: Region) -> bool:
         """Whether a region gives the same bits on both sides."""
         kinds = [self._source.graph.index.nodes[name].op for name in region.nodes]
-        return _ROUNDING.isdisjoint(kinds) and sum(kind in _ARITHMETIC for kind in kinds) < 2
+        return (
+            not self._source.has_loop(region)
+            and _ROUNDING.isdisjoint(kinds)
+            and sum(kind in _ARITHMETIC for kind in kinds) < 2
+        )
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:
         kinds = {str(self._source.graph.index.nodes[name].op) for name in region.nodes}
@@ -294,35 +365,86 @@ def share_names(
 
     What recurrences give is fed on the artifact's side, so that they amplify no rounding.
     """
-    named = {
-        name: source.graph.root(name) for name in model.tensors if split(name)[0] in source.graph.index.nodes
-    }
-    named = {name: root for name, root in named.items() if root in recorded[0]}
-    given = {name: root for name, root in named.items() if split(root)[0] in source.graph.given}
-    shared = Shared(dict(named))
-    runner = model.open([*named], {name: recorded[0][root] for name, root in given.items()})
-    for feed, known in zip(runs, recorded, strict=True):
-        fed = {name: feed[tensor] for tensor, name in keys.items() if tensor in feed}
-        answers = runner.run([*named], fed, {name: known[root] for name, root in given.items()})
-        for (name, root), value in zip(named.items(), answers, strict=True):
-            expected = known[root]
-            is_close = (
-                value.shape == expected.shape if name in given else differences.are_close(value, expected)
-            )
-            if name in shared.equal and not is_close:
-                del shared.equal[name]
+    feeds = [{key: feed[tensor] for tensor, key in keys.items() if tensor in feed} for feed in runs]
+    namesakes = _find_namesakes(source, model, recorded[0])
+    namesakes |= _find_recurrent(source, model, feeds, recorded, {*namesakes})
+    given = {name: roots[0] for name, roots in namesakes.items() if split(roots[0])[0] in source.graph.given}
+    shared = Shared({})
+    names = [*namesakes]
+    if not names:
+        return shared
+    runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
+    for feed, known in zip(feeds, recorded, strict=True):
+        answers = runner.run(names, feed, {name: known[root] for name, root in given.items()})
+        for name, value in zip(names, answers, strict=True):
+            roots = [
+                root
+                for root in namesakes[name]
+                if (name in given and value.shape == known[root].shape)
+                or differences.are_close(value, known[root])
+            ]
+            if not roots:
+                expected = known[namesakes[name][0]]
                 shared.others[name] = differences.find_difference(value, expected, []) or "another type"
+            namesakes[name] = roots or namesakes[name]
+    shared.equal = {name: roots[0] for name, roots in namesakes.items() if name not in shared.others}
     return shared
 
 
-def find_other_value(source: Source, shared: Shared, cuts: Collection[str] | None) -> OpDifference | None:
+def _find_namesakes(source: Source, model: Model, known: Mapping[str, Array]) -> dict[str, list[str]]:
+    """By tensor of the artifact those of the source that it may be, of what may be fed."""
+    nodes, namesakes = source.graph.index.nodes, dict[str, list[str]]()
+    for name in model.tensors:
+        there = [other for other in model.list_namesakes(name) if split(other)[0] in nodes]
+        roots = dict.fromkeys(source.graph.root(other) for other in there)
+        if kept := [root for root in roots if root in known]:
+            namesakes[name] = kept
+    return namesakes
+
+
+def _find_recurrent(
+    source: Source,
+    model: Model,
+    feeds: Sequence[Mapping[str, Array]],
+    recorded: Sequence[Mapping[str, Array]],
+    taken: Collection[str],
+) -> dict[str, list[str]]:
+    """Tensors with the values of what recurrences give, where none has its name."""
+    roots = [root for root in recorded[0] if split(root)[0] in source.graph.given]
+    named = {root for name in taken for root in model.list_namesakes(name)}
+    roots = [root for root in roots if root not in named]
+    nodes = {f"{split(root)[0]}/" for root in roots}
+    names = [
+        name
+        for name in model.tensors
+        if name not in taken and any(name.startswith(node) or f";{node}" in name for node in nodes)
+    ]
+    if not roots or not names:
+        return {}
+    runner = model.open(names, {})
+    namesakes = {name: [*roots] for name in names}
+    with suppress(RuntimeError):
+        for feed, known in zip(feeds, recorded, strict=True):
+            for name, value in zip(names, runner.run(names, feed, {}), strict=True):
+                close = [root for root in namesakes[name] if differences.are_close(value, known[root])]
+                namesakes[name] = close
+        return {name: roots for name, roots in namesakes.items() if roots}
+    return {}
+
+
+def find_other_value(source: Source, shared: Shared, cuts: Mapping[str, str] | None) -> OpDifference | None:
     """The first tensor that was the source's when the file was written, and is no more.
 
     `cuts` are those that the file says, None where it says none.
     """
-    gone = [name for name in cuts or () if name not in shared.equal and split(name)[0] in source.order]
+    gone = {
+        name: root
+        for name, root in (cuts or {}).items()
+        if shared.equal.get(name) != root and split(root)[0] in source.order
+    }
     if not gone:
         return None
-    first = min(gone, key=lambda name: (source.order[split(name)[0]], name))
-    op = str(source.graph.index.nodes[split(first)[0]].op)
-    return OpDifference(first, (op,), shared.others.get(first, "not in the file"), values.RUN)
+    first = min(gone, key=lambda name: (source.order[split(gone[name])[0]], name))
+    root = gone[first]
+    op = str(source.graph.index.nodes[split(root)[0]].op)
+    return OpDifference(root, (op,), shared.others.get(first, "not in the file"), values.RUN)

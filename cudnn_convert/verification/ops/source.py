@@ -40,7 +40,10 @@ COMPARISONS: Final = frozenset(
 )
 #: Comparisons that decide, which are to be seen both ways.
 GATES: Final = COMPARISONS - {"Maximum", "Minimum", "ClipByValue"}
-_BOUND: Final = ops.NEXT_ITERATIONS | ops.BLOCK_LSTMS | ops.BLOCK_CELLS | {"While", "StatelessWhile"}
+_LOOPS: Final = ops.NEXT_ITERATIONS | {"While", "StatelessWhile"}
+_BOUND: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+#: How long one run may take: a loop may go round for ever on values that no run brings.
+_PATIENT: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
 _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 #: Ops between an index and the table that picks by it.
 _SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
@@ -76,8 +79,9 @@ class Source:
         fed |= {self._stand_ins[name]: value for name, value in cuts.items()}
         key = (tuple(wanted), tuple(fed))
         if key not in self._calls:
-            self._calls[key] = self._running.make_callable([*wanted], [*fed])
-        return [np.asarray(value) for value in self._calls[key](*fed.values())]
+            self._calls[key] = self._running.make_callable([*wanted], [*fed], accept_options=True)
+        answers = self._calls[key](*fed.values(), options=_PATIENT)
+        return [np.asarray(value) for value in answers]
 
     def _is_variable(self, root: str) -> bool:
         return root not in self.graph.fed and self.graph.node(root).op in ops.VARIABLES
@@ -106,11 +110,12 @@ class Source:
         return Region(sink, frozenset(nodes), frozenset(leaves))
 
     def is_bound(self, region: Region) -> bool:
-        """Whether a region takes the values of a run alone.
-
-        What goes round may go round for ever on others; fused LSTMs flush small numbers, and take few steps.
-        """
+        """Whether a region takes the values of a run alone: fused LSTMs flush small numbers."""
         return any(self.graph.index.nodes[name].op in _BOUND for name in region.nodes)
+
+    def has_loop(self, region: Region) -> bool:
+        """Whether something in a region goes round."""
+        return any(self.graph.index.nodes[name].op in _LOOPS for name in region.nodes)
 
     def is_free(self, region: Region) -> bool:
         """Whether integers that a region reads may be any."""
@@ -219,7 +224,8 @@ def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict
     shapes = node_defs.Graph.of(plan.whole).shapes
     kinds: dict[str, tf.DType] = {}
     for name in sorted(wanted):
-        root = graph.root(name) if split(name)[0] in graph.certain else ""
+        known = graph.index.nodes.keys() & {split(name)[0]} & graph.certain
+        root = graph.root(name) if known else ""
         if not root or root in graph.fed or graph.is_constant(root) or split(root)[0] not in graph.certain:
             continue
         kind = shapes.get_tensor_by_name(root).dtype

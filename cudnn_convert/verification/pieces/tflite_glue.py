@@ -51,7 +51,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         model = tflite.read_model(file)
         layers, others = _find_recorded(model, {recurrence.node for recurrence in plan.recurrences})
         named = {layer.name: (layer.node, layer.layer) for layer in layers}
-        inputs, outputs = _ends(model)
+        inputs, outputs = find_ends(model)
         names = runners.pair_inputs(file, part.signature.inputs, inputs)
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
@@ -99,7 +99,7 @@ def _find_recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], 
     return layers, others
 
 
-def _ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
+def find_ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
     """The tensors of a file's inputs and outputs by their names in the signature."""
     listed = model.content.signatureDefs or ()
     signatures = {signature.signatureKey.decode(): signature for signature in listed}

@@ -1,0 +1,107 @@
+"""A function in a process of its own, whose end is an exception here.
+
+Kernels of TensorFlow Lite end their process on values that TensorFlow refuses or ignores. The process is a
+copy of this one, so that nothing is imported anew; where the system has none, the function runs here.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from cudnn_convert.errors import first_line
+from cudnn_convert.process import end_with
+
+#: Seconds that one call may take.
+_PATIENCE: Final = 60
+
+
+class EndedError(RuntimeError):
+    """The process ended, or did not answer in time."""
+
+
+class Apart:
+    """A function that `make` gives, called in a process which begins with the first call."""
+
+    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
+        self._make = make
+        self._function: Callable[..., Any] | None = None
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def run(self, *arguments: Any) -> Any:
+        """The function's answer. Raises EndedError, and RuntimeError with what its exceptions say."""
+        if "fork" not in multiprocessing.get_all_start_methods():
+            self._function = self._function or self._make()
+            return self._function(*arguments)
+        if self._process is None:
+            self._begin()
+        try:
+            self._pipe.send(arguments)
+            if not self._pipe.poll(_PATIENCE):
+                raise EndedError(f"it does not answer within {_PATIENCE} seconds")
+            is_answer, answer = self._pipe.recv()
+        except (EOFError, OSError) as cause:
+            self.close()
+            raise EndedError("native code ends the process") from cause
+        except EndedError:
+            self.close()
+            raise
+        if not is_answer:
+            raise RuntimeError(answer)
+        return answer
+
+    def close(self) -> None:
+        """End the process; the next call begins another."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+            self._process = None
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # nothing of it is left at the end of the interpreter
+            self.close()
+
+    def _begin(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, self._make, os.getpid()), daemon=True)
+        with warnings.catch_warnings():
+            # The copy takes no lock of TensorFlow's threads: it runs its own interpreter alone.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._process.start()
+        other.close()
+
+
+def _serve(pipe: Any, make: Callable[[], Callable[..., Any]], parent: int) -> None:
+    """Answer calls until this process or the other ends."""
+    end_with(parent, 1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):  # what native code says at its end
+        os.dup2(nothing, stream)
+    try:
+        function = make()
+    except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+        function = _refuse(first_line(cause))
+    while True:
+        try:
+            arguments = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        try:
+            answer = True, function(*arguments)
+        except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+            answer = False, first_line(cause)
+        pipe.send(answer)
+
+
+def _refuse(reason: str) -> Callable[..., Any]:
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError(reason)
+
+    return refuse

@@ -1,0 +1,186 @@
+"""A TensorFlow Lite file that gives any tensors of its first subgraph when others are fed.
+
+The converter calls a tensor as the source's node, joins several by semicolons, and adds a number where a name
+is taken. Which of them it is its value tells. Source: tensorflow v2.21.0
+compiler/mlir/lite/flatbuffer_export.cc, utils/name_utils.cc.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.artifacts import runners
+from cudnn_convert.artifacts.tflite import pack_model, schema
+from cudnn_convert.formats import CUTS_KEY
+from cudnn_convert.model import Array, Part
+from cudnn_convert.verification.ops.apart import Apart
+from cudnn_convert.verification.pieces import tflite
+from cudnn_convert.verification.pieces.tflite import OPS
+from cudnn_convert.verification.pieces.tflite_glue import find_ends
+
+_SHAPES: Final = frozenset({OPS.SHAPE, OPS.RANK})
+_NUMBER: Final = re.compile(r"\d+$")
+#: The kind of a loop that is a recurrence's, among those of ops.
+_RECURRENCE: Final = "recurrence"
+
+
+class Model:
+    """The first subgraph of a file: its tensors by name, and what reads them."""
+
+    def __init__(self, file: Path, part: Part) -> None:
+        self._file = file
+        self._model = tflite.read_model(file)
+        self._graph = self._model.content.subgraphs[0]
+        inputs, outputs = find_ends(self._model)
+        names = runners.pair_inputs(file, part.signature.inputs, inputs)
+        self.inputs = {key: self._name(inputs[name]) for key, name in names.items()}
+        keys = runners.pair_outputs(part.signature.outputs, outputs)
+        self.outputs = {keys[name]: self._name(index) for name, index in outputs.items()}
+
+    def _name(self, index: int) -> str:
+        return str(self._graph.tensors[index].name.decode())
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The numbers of tensors whose name no other has."""
+        places: dict[str, list[int]] = {}
+        for index in range(len(self._graph.tensors)):
+            places.setdefault(self._name(index), []).append(index)
+        return {name: index for name, (index, *others) in places.items() if not others}
+
+    @cached_property
+    def _makers(self) -> dict[str, Any]:
+        makers = tflite.makers_of(self._graph)
+        return {name: makers[index] for name, index in self._places.items() if index in makers}
+
+    @cached_property
+    def tensors(self) -> list[str]:
+        """The names of all tensors that operators give, of types that NumPy has."""
+        return [name for name in self._makers if self._is_number(self._graph.tensors[self._places[name]])]
+
+    def _is_number(self, tensor: Any) -> bool:
+        try:
+            self._model.dtype(tensor)
+        except LookupError:
+            return False
+        return True
+
+    def list_namesakes(self, name: str) -> list[str]:
+        """The source's tensors that may have the value of one, if they are there."""
+        nodes = dict.fromkeys(filter(None, reversed(name.split(";"))))
+        bare = dict.fromkeys(_NUMBER.sub("", node) for node in nodes)
+        return [node if ":" in node else f"{node}:0" for node in {**nodes, **bare}]
+
+    @cached_property
+    def _recurrences(self) -> set[int]:
+        """The identities of the loops that are recurrences."""
+        loops = self._model.loops()
+        names = {name for recorded in self._model.read_recorded().values() for name in recorded}
+        return {id(loops[name][1]) for name in names if name in loops}
+
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
+        ends = {self._places[name] for name in cuts}
+        makers = tflite.makers_of(self._graph)
+        kinds, leaves, seen, todo = set[str](), set[str](), set[int](), [self._places[sink]]
+        while todo:
+            op = makers.get(index := todo.pop())
+            if op is None:
+                is_constant = self._model.is_constant(self._graph.tensors[index])
+                leaves.update([] if is_constant else [self._name(index)])
+                continue
+            if id(op) in seen:
+                continue
+            seen.add(id(op))
+            code = self._model.code(op)
+            kinds.add(_RECURRENCE if id(op) in self._recurrences else str(code))
+            for read in (int(each) for each in op.inputs if each >= 0):
+                if read in ends:
+                    leaves.update([] if code in _SHAPES else [self._name(read)])
+                else:
+                    todo.append(read)
+        return frozenset(leaves), frozenset(kinds)
+
+    def has_fused(self, kinds: Collection[str]) -> bool:
+        """Whether a recurrence is among kinds of ops."""
+        return _RECURRENCE in kinds
+
+    def open(self, names: Sequence[str], cuts: Collection[str]) -> Runner:
+        """The file with `cuts` as further inputs and `names` as outputs."""
+        alone = schema.SubGraphT()
+        alone.name, alone.tensors = b"main", [*self._graph.tensors]
+        fed: dict[int, int] = {}
+        for name in cuts:
+            fed[self._places[name]] = len(alone.tensors)
+            alone.tensors.append(copy.copy(self._graph.tensors[self._places[name]]))
+        makers = tflite.makers_of(self._graph)
+        inputs, live, todo = set[int](), set[int](), [self._places[name] for name in names]
+        while todo:
+            op = makers.get(index := todo.pop())
+            if op is None:
+                inputs |= set() if self._model.is_constant(self._graph.tensors[index]) else {index}
+            elif id(op) not in live:
+                live.add(id(op))
+                reads = [int(read) for read in op.inputs if read >= 0]
+                inputs |= {fed[read] for read in reads if read in fed}
+                todo += [read for read in reads if read not in fed]
+        for op in self._graph.operators:
+            if id(op) in live:
+                moved = copy.copy(op)
+                moved.inputs = [fed.get(int(read), int(read)) for read in op.inputs]
+                alone.operators = [*(alone.operators or ()), moved]
+        alone.inputs, alone.outputs = sorted(inputs), [self._places[name] for name in names]
+        originals = {number: self._name(place) for place, number in fed.items()}
+        ends = [
+            (originals.get(index) or self._name(index), self._model.dtype(alone.tensors[index]))
+            for index in alone.inputs
+        ]
+        return Runner(self._model, alone, ends, self.inputs)
+
+    def read_cuts(self) -> dict[str, str] | None:
+        """By tensor the source's that it was when the file was written; None where it does not say."""
+        content = self._model.content
+        entry = next((each for each in content.metadata or () if each.name == CUTS_KEY.encode()), None)
+        try:
+            return dict(json.loads(bytes(bytearray(content.buffers[entry.buffer].data)))) if entry else None
+        except (ValueError, TypeError):
+            return None
+
+    def write_cuts(self, names: Mapping[str, str]) -> None:
+        """Let the file say which of its tensors are the source's."""
+        content, entry, buffer = self._model.content, schema.MetadataT(), schema.BufferT()
+        buffer.data = np.frombuffer(json.dumps(names, sort_keys=True).encode(), np.uint8)
+        entry.name, entry.buffer = CUTS_KEY.encode(), len(content.buffers)
+        content.buffers = [*content.buffers, buffer]
+        content.metadata = [*(content.metadata or ()), entry]
+        self._file.write_bytes(pack_model(content))
+
+
+class Runner:
+    """A subgraph that is open, in a process of its own: its kernels may end it."""
+
+    def __init__(
+        self, model: Any, alone: Any, reads: Sequence[tuple[str, Any]], inputs: Mapping[str, str]
+    ) -> None:
+        self._reads, self._inputs = reads, inputs
+        self._apart = Apart(lambda: _open(model, alone))
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of all outputs, where inputs by key and cuts by name have the values that are given."""
+        del names
+        fed = {self._inputs[key]: value for key, value in feed.items()} | dict(cuts)
+        given = [np.asarray(fed[name], kind, order="C") for name, kind in self._reads]
+        return [np.asarray(value) for value in self._apart.run(given)]
+
+
+def _open(model: Any, alone: Any) -> Any:
+    interpreter = tflite.open_subgraph(model, alone)
+    return lambda given: tflite.run_subgraph(interpreter, given)
