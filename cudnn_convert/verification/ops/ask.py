@@ -7,9 +7,12 @@ with values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert.errors import first_line
+import numpy as np
+
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.formats import part_file
 from cudnn_convert.graph import ops
 from cudnn_convert.model import Array, Part
@@ -79,8 +82,13 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
     return _of_structure(source, alike, is_copy=is_copy)
 
 
-#: The feeds whose values are recorded, smallest first.
+#: The feeds whose values are recorded, smallest first; more where they show more.
 _FEEDS: Final = 2
+_MOST_FEEDS: Final = 5
+#: The axes that are tried around a size that the source compares, the largest such size, and the most of them.
+_BESIDE: Final = (0, 1, -1)
+_LONGEST: Final = 2000
+_MOST_SIZES: Final = 6
 #: What a recurrence gives: `y`, `h` and `c`.
 _ANSWERS: Final = 3
 #: What half allows, as a share of a tensor's spread.
@@ -98,7 +106,6 @@ def _ask_regions(
         return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
     if any(state.start is not None for state in plan.states):
         return OpsReport(asked=False, message="state of its variables goes in and out")
-    few = sorted(feeds, key=lambda feed: sum(value.size for value in feed.values()))[:_FEEDS]
     models = [(part, _open_model(artifact, part)) for part in plan.parts]
     wanted = {other for _, model in models for name in model.tensors for other in model.list_namesakes(name)}
     known = {node.name for node in plan.whole.node}
@@ -110,6 +117,7 @@ def _ask_regions(
     reports = []
     given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
     with source.open_source(plan, named | given, trust=judging.trust) as running:
+        few = _choose_feeds(running, judging, feeds)
         recorded = [running.record(feed) for feed in few]
         for part, model in models:
             keys = {tensor: key for key, tensor in part.signature.inputs.items()}
@@ -130,6 +138,44 @@ def _ask_regions(
             if is_fresh and asked.difference is None:
                 model.write_cuts(equal)
     return _join(reports)
+
+
+def _choose_feeds(
+    running: Source, judging: Judging, feeds: Sequence[Mapping[str, Array]]
+) -> list[Mapping[str, Array]]:
+    """The smallest feeds, and those of others in which a comparison has another result."""
+    gates, chosen = running.list_gates(), list[Mapping[str, Array]]()
+    seen: dict[str, set[bool]] = {gate: set() for gate in gates}
+
+    def take(more: Sequence[Mapping[str, Array]]) -> None:
+        for feed in more:
+            answers = running.run(gates, feed, {})
+            pairs = zip(gates, answers, strict=True)
+            results = {gate: {bool(each) for each in np.unique(value)} for gate, value in pairs}
+            is_new = any(values - seen[gate] for gate, values in results.items())
+            if len(chosen) < _FEEDS or (is_new and len(chosen) < _MOST_FEEDS):
+                chosen.append(feed)
+                for gate, values in results.items():
+                    seen[gate] |= values
+
+    take(sorted(feeds, key=lambda feed: sum(value.size for value in feed.values())))
+    open_gates = [gate for gate in gates if len(seen[gate]) < 2]
+    sizes = dict.fromkeys(
+        size for gate in open_gates for size in running.list_sizes(gate) if size <= _LONGEST
+    )
+    if sizes and judging.calls is None and judging.golden is None:
+        take([*_draw_sizes(judging, [*sizes][:_MOST_SIZES])])
+    return chosen
+
+
+def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str, Array]]:
+    """Yield feeds of about these numbers of steps or rows, as far as the source takes them."""
+    with judging.judge.open(trust=judging.trust) as source:
+        for size in sizes:
+            for many in (size + beside for beside in _BESIDE if size + beside > 0):
+                for pair in ((many, 2), (3, many)):
+                    with suppress(UnsupportedModelError):
+                        yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(pair,))
 
 
 def _open_model(artifact: Artifact, part: Part) -> Model:

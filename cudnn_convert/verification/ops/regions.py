@@ -20,7 +20,7 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification.ops import differences, values
-from cudnn_convert.verification.ops.source import GATES, Region, Source
+from cudnn_convert.verification.ops.source import Region, Source
 from cudnn_convert.verification.ops.values import Leaf
 
 #: Rounds in which rows of tables are picked one after another.
@@ -50,9 +50,11 @@ class Runner(Protocol):
 
 
 class Model(Protocol):
-    """A file of an artifact as tensors by name; `outputs` has the name of each output's tensor by its key."""
+    """A file of an artifact as tensors by name."""
 
-    outputs: Mapping[str, str]
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The name of each output's tensor by its key."""
 
     @property
     def tensors(self) -> list[str]:
@@ -135,7 +137,8 @@ class Asking:
         self._source, self._model, self._parts = source, model, parts
         self._keys, self._seed, self._loose = keys, seed, loose
         self._leaves = self._describe_leaves()
-        self._gates = sorted(self._find_gates())
+        inside = frozenset().union(*(region.nodes for region in parts.regions.values()))
+        self._gates = [gate for gate in source.list_gates() if split(gate)[0] in inside]
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
         self._runners: dict[tuple[str, ...], Runner] = {}
         self._asked = Asked()
@@ -148,7 +151,8 @@ class Asking:
             if self._round(values.RUN, {**feed, **known}, everything):
                 return self._asked
         if varied:
-            self._ask_others({**runs[-1], **recorded[-1]}, varied)
+            usual = min(1, len(runs) - 1)  # the first run is the smallest
+            self._ask_others({**runs[usual], **recorded[usual]}, varied)
         reached = [gate for gate, seen in self._seen.items() if len(seen) < 2]
         self._asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
         return self._asked
@@ -316,12 +320,6 @@ class Asking:
                 else:
                     leaf.counts |= not is_free
         return leaves
-
-    def _find_gates(self) -> set[str]:
-        """The comparisons that are made once: each is to be seen both ways."""
-        graph = self._source.graph
-        gates = {name for region in self._parts.regions.values() for name in region.nodes & graph.certain}
-        return {f"{name}:0" for name in gates if graph.index.nodes[name].op in GATES}
 
     def _region_of(self, gate: str) -> str:
         name = split(gate)[0]

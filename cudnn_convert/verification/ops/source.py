@@ -113,6 +113,18 @@ class Source:
         """Whether a region takes the values of a run alone: fused LSTMs flush small numbers."""
         return any(self.graph.index.nodes[name].op in _BOUND for name in region.nodes)
 
+    def list_gates(self) -> list[str]:
+        """The comparisons that are made once: each is to be seen both ways."""
+        nodes = self.graph.index.nodes
+        return [f"{name}:0" for name in sorted(self.graph.certain) if nodes[name].op in GATES]
+
+    def list_sizes(self, gate: str) -> list[int]:
+        """The whole numbers that a gate may compare a size with."""
+        region = self.region(gate, ())
+        if not any(self.graph.index.nodes[name].op in SHAPES for name in region.nodes):
+            return []
+        return [int(each) for each in self.list_constants(region) if each >= 1 and each == int(each)]
+
     def has_loop(self, region: Region) -> bool:
         """Whether something in a region goes round."""
         return any(self.graph.index.nodes[name].op in _LOOPS for name in region.nodes)
