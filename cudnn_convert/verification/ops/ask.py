@@ -18,6 +18,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.model import Array, Part
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
+from cudnn_convert.verification.ops.graphs import CHOICES
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
@@ -28,15 +29,8 @@ if TYPE_CHECKING:
 
 #: The formats whose artifact is a graph of TensorFlow.
 _GRAPHS: Final = frozenset({"savedmodel", "frozen", "checkpoint"})
-#: Products of matrices, which a loop may hide.
-_PRODUCTS: Final = frozenset("MatMul BatchMatMul BatchMatMulV2 Conv2D Einsum".split())
-#: Ops that choose between values, or decide what is computed.
-GATES: Final = frozenset(
-    "Greater GreaterEqual Less LessEqual Equal NotEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
-    "All Any Select SelectV2 Where Switch RefSwitch Merge If StatelessIf Case StatelessCase LoopCond".split()
-)
-
-
+#: Those whose files are asked with values.
+_ASKED: Final = frozenset({"onnx", "tflite", "keras", "h5"})
 #: Ops of a graph that has recurrences and nothing around them.
 _PLAIN: Final = ops.COPIES | ops.ALL_PLACEHOLDERS | ops.VARIABLES | ops.CUDNN | {"Const", "NoOp"}
 
@@ -60,7 +54,7 @@ def report(
     try:
         if artifact.form in _GRAPHS:
             return _compare_structure(artifact, is_copy=is_copy)
-        if artifact.form in ("onnx", "tflite") and judging.options.max_error is None:
+        if artifact.form in _ASKED and judging.options.max_error is None:
             return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
@@ -85,7 +79,7 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
 #: The feeds whose values are recorded, smallest first; more where they show more.
 _FEEDS: Final = 2
 _MOST_FEEDS: Final = 5
-#: The axes that are tried around a size that the source compares, the largest such size, and the most of them.
+#: The sizes that are tried around one which the source compares, the largest of those, and how many.
 _BESIDE: Final = (0, 1, -1)
 _LONGEST: Final = 2000
 _MOST_SIZES: Final = 6
@@ -106,7 +100,7 @@ def _ask_regions(
         return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
     if any(state.start is not None for state in plan.states):
         return OpsReport(asked=False, message="state of its variables goes in and out")
-    models = [(part, _open_model(artifact, part)) for part in plan.parts]
+    models = [(part, _open_model(artifact, part, feeds[0])) for part in plan.parts]
     wanted = {other for _, model in models for name in model.tensors for other in model.list_namesakes(name)}
     known = {node.name for node in plan.whole.node}
     named = {name for name in wanted if name.partition(":")[0] in known}
@@ -178,8 +172,13 @@ def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str,
                         yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(pair,))
 
 
-def _open_model(artifact: Artifact, part: Part) -> Model:
-    """The file of a part as tensors."""
+def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
+    """The file of a part as tensors; `feed` is any."""
+    if artifact.form in ("keras", "h5"):
+        from cudnn_convert.verification.ops import keras
+
+        nodes = [str(node.name) for node in artifact.plan.whole.node]
+        return keras.Model(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
     if artifact.form == "onnx":
         from cudnn_convert.verification.ops import onnx
 
@@ -197,21 +196,12 @@ def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:
         asked=True,
         ops=sum(op != "Const" for op in kinds.values()),
         constants=sum(op == "Const" for op in kinds.values()),
-        gates=sum(op in GATES for op in kinds.values()),
+        gates=sum(op in CHOICES for op in kinds.values()),
         regions=len(parts.regions),
         not_reached=tuple(asked.not_reached),
-        not_looked_at=tuple(_list_run_alone(running, parts)),
         odd=tuple(f"{tensor}: {what}" for tensor, what in asked.odd.items()),
         difference=asked.difference,
     )
-
-
-def _list_run_alone(running: Source, parts: Parts) -> Iterator[str]:
-    """What stands in one region with a recurrence or a loop: it got the values of a run, and no others."""
-    for root in sorted(parts.once):
-        kinds = {running.graph.index.nodes[name].op for name in parts.regions[root].nodes}
-        if hidden := sorted((kinds & (GATES | _PRODUCTS)) - {"Switch", "Merge", "LoopCond"}):
-            yield f"{root} ({', '.join(hidden)}) on other values than those of a run"
 
 
 def _join(reports: Sequence[OpsReport]) -> OpsReport:
@@ -243,7 +233,7 @@ def _of_structure(source: TensorGraph, alike: Alike, *, is_copy: bool) -> OpsRep
         asked=True,
         ops=len(kinds),
         constants=len(alike.constants),
-        gates=sum(op in GATES for op in kinds.values()),
+        gates=sum(op in CHOICES for op in kinds.values()),
         not_looked_at=() if is_copy else tuple(odd),
         difference=difference,
     )

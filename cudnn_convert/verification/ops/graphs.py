@@ -41,6 +41,11 @@ _SAME: Final[Mapping[str, str]] = {
     "AssignSub": "AssignSubVariableOp",
     **{f"Ref{op}": op for op in ("Switch", "Merge", "Enter", "Exit", "NextIteration", "Select")},
 }
+#: Ops that choose between values, or decide what is computed.
+CHOICES: Final = frozenset(
+    "Greater GreaterEqual Less LessEqual Equal NotEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
+    "All Any Select SelectV2 Where Switch RefSwitch Merge If StatelessIf Case StatelessCase LoopCond".split()
+)
 _GATHERS: Final = frozenset({"Gather", "ResourceGather"})
 #: The attribute `i: 0`, serialized.
 _ZERO: Final = tf.compat.v1.AttrValue(i=0).SerializeToString()

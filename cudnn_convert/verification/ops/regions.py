@@ -63,8 +63,8 @@ class Model(Protocol):
     def list_namesakes(self, name: str) -> list[str]:
         """The source's tensors that may have the value of one, if they are there."""
 
-    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str] | None, frozenset[str]]:
+        """The tensors whose values a sink is computed from, if known, and the kinds of ops that do."""
 
     def has_fused(self, kinds: Collection[str]) -> bool:
         """Whether a recurrence is among kinds of ops."""
@@ -83,13 +83,13 @@ class Model(Protocol):
 class Parts:
     """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
 
-    `once` are sinks that get the values of a run alone: recurrences are asked by themselves.
+    `recurrent` are sinks that a recurrence stands before: it is asked by itself, and rounds more than others.
     """
 
     cuts: dict[str, str]
     sinks: dict[str, str]
     regions: dict[str, Region] = field(default_factory=dict)
-    once: set[str] = field(default_factory=set)
+    recurrent: set[str] = field(default_factory=set)
 
 
 def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
@@ -105,10 +105,11 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
         for name, root in sinks.items():
             region = source.region(root, roots)
             leaves, kinds = model.leaves(name, cuts)
-            odd |= ({*region.leaves} - {*source.graph.fed}) ^ {cuts[leaf] for leaf in leaves if leaf in cuts}
+            if leaves is not None:
+                read = {cuts[leaf] for leaf in leaves if leaf in cuts}
+                odd |= (region.leaves - {*source.graph.fed}) ^ read
             parts.regions[root] = region
-            is_recurrent = model.has_fused(kinds) or not region.nodes.isdisjoint(source.graph.given)
-            parts.once |= {root} if is_recurrent or source.is_bound(region) else set()
+            parts.recurrent |= {root} if model.has_fused(kinds) or source.is_recurrent(region) else set()
         if not odd:
             return parts
         last = max(odd, key=lambda root: (source.order.get(split(root)[0], 0), root))
@@ -146,7 +147,7 @@ class Asking:
     def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> Asked:
         """Ask on the values of runs, then on others; `recorded` are those of the cuts on each run."""
         everything = [*self._parts.sinks.items()]
-        varied = [(name, root) for name, root in everything if root not in self._parts.once]
+        varied = [(name, root) for name, root in everything if self._is_varied(root)]
         for feed, known in zip(runs, recorded, strict=True):
             if self._round(values.RUN, {**feed, **known}, everything):
                 return self._asked
@@ -156,6 +157,10 @@ class Asking:
         reached = [gate for gate, seen in self._seen.items() if len(seen) < 2]
         self._asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
         return self._asked
+
+    def _is_varied(self, root: str) -> bool:
+        """Whether a sink is asked on other values than those of a run: a recurrence by itself is not."""
+        return root not in self._parts.recurrent or self._source.hides(self._parts.regions[root])
 
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
         """Ask on values that are no run's."""
@@ -210,7 +215,7 @@ class Asking:
                 continue
             value = actual[name]
             region = self._parts.regions[root]
-            loose = differences.RECURRENT if root in self._parts.once else self._loose
+            loose = differences.RECURRENT if root in self._parts.recurrent else self._loose
             what = differences.find_difference(value, expected[root], [], loose=loose)
             if not what:
                 continue
@@ -308,7 +313,7 @@ class Asking:
         """What varies of each tensor that regions read."""
         leaves: dict[str, Leaf] = {}
         for root, region in self._parts.regions.items():
-            if root in self._parts.once:
+            if not self._is_varied(root):
                 continue
             rows, near = self._source.rows(region), tuple(self._source.list_constants(region))
             is_free = self._source.is_free(region)

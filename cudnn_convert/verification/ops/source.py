@@ -22,7 +22,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
 from cudnn_convert.verification.judges import Draw
-from cudnn_convert.verification.ops.graphs import TensorGraph
+from cudnn_convert.verification.ops.graphs import CHOICES, TensorGraph
 
 #: Read the shape of what they are given, not its values.
 SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
@@ -41,7 +41,9 @@ COMPARISONS: Final = frozenset(
 #: Comparisons that decide, which are to be seen both ways.
 GATES: Final = COMPARISONS - {"Maximum", "Minimum", "ClipByValue"}
 _LOOPS: Final = ops.NEXT_ITERATIONS | {"While", "StatelessWhile"}
-_BOUND: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+_RECURRENT: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+#: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
+_HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
 #: How long one run may take: a loop may go round for ever on values that no run brings.
 _PATIENT: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
 _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
@@ -109,9 +111,14 @@ class Source:
                     todo.append(split(root)[0])
         return Region(sink, frozenset(nodes), frozenset(leaves))
 
-    def is_bound(self, region: Region) -> bool:
-        """Whether a region takes the values of a run alone: fused LSTMs flush small numbers."""
-        return any(self.graph.index.nodes[name].op in _BOUND for name in region.nodes)
+    def is_recurrent(self, region: Region) -> bool:
+        """Whether a recurrence stands in a region."""
+        nodes = self.graph.index.nodes
+        return any(nodes[name].op in _RECURRENT or name in self.graph.given for name in region.nodes)
+
+    def hides(self, region: Region) -> bool:
+        """Whether a region has products of matrices or choices beside its recurrence."""
+        return any(self.graph.index.nodes[name].op in _HIDDEN for name in region.nodes)
 
     def list_gates(self) -> list[str]:
         """The comparisons that are made once: each is to be seen both ways."""

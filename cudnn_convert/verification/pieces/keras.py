@@ -159,15 +159,15 @@ def runner(artifact: Artifact) -> Run:
         with ExitStack() as stack:
             stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
-                _begin(layer)
-                stack.enter_context(_calling(layer, given.of(name, layer)))
+                reset_states(layer)
+                stack.enter_context(calling(layer, given.of(name, layer)))
             for name, layer in _weighing(model.model):
                 if hasattr(layer, "cell"):
                     hidden += [] if name in given.recurrences else [f"layer {name}"]
                 elif _is_distributed(layer):
-                    stack.enter_context(_calling(layer, products.together(layer)))
+                    stack.enter_context(calling(layer, products.together(layer)))
                 else:
-                    stack.enter_context(_calling(layer, products.of(f"layer {name}", layer)))
+                    stack.enter_context(calling(layer, products.of(f"layer {name}", layer)))
             for run in passes:
                 given.begin([(layers[call.node][0], call) for call in run.calls])
                 products.begin()
@@ -288,7 +288,7 @@ def _is_time_major(layer: Any) -> bool:
     return bool(getattr(layer, "time_major", False))
 
 
-def _begin(layer: Any) -> None:
+def reset_states(layer: Any) -> None:
     """Set the state of a stateful layer to zero: Keras files store none."""
     if layer.stateful:
         for state in layer.states:
@@ -296,7 +296,7 @@ def _begin(layer: Any) -> None:
 
 
 @contextmanager
-def _calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
+def calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
     """The layer with another `call`; afterwards it is as it was."""
     before = layer.call
     try:

@@ -1,0 +1,126 @@
+"""A Keras model that gives what any of its layers give, when other layers are given in their place.
+
+Every layer runs; what it gives is noted, and what is fed goes on in its place, with the layer's own mask.
+A layer gives one of the tensors that the source computes in the scope of its name: which, its values tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.artifacts.keras import Layers
+from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
+from cudnn_convert.verification.pieces.keras import calling, reset_states
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+
+class Model:
+    """The layers of a model that has no file for others: what they give, by layer, call and place.
+
+    `nodes` are the names of the source's nodes, each behind those that it reads; `feed` is any by key.
+    """
+
+    def __init__(self, artifact: Artifact, nodes: Sequence[str], feed: Mapping[str, Array]) -> None:
+        assert isinstance(artifact.answer, Opened)
+        ((_, runner),) = artifact.answer.runners
+        assert isinstance(runner, Layers)
+        self._runner = runner
+        self._layers = [*_list_layers(runner.model)]
+        self._nodes = nodes
+        noted, answers = _Notes(self._runner, self._layers).note(feed, {})
+        self.tensors = [*noted]
+        self.outputs = {key: _find_last(noted, value) for key, value in answers.items()}
+        self.tensors += [name for name in self.outputs.values() if name not in noted]
+
+    def list_namesakes(self, name: str) -> list[str]:
+        """The source's tensors in the scope of a layer, the last first."""
+        layer = name.partition(":")[0].split("/")[-1]
+        scope = re.compile(rf"(^|/){re.escape(layer)}(_\d+)?(/|$)")
+        return [f"{node}:0" for node in reversed(self._nodes) if scope.search(node)]
+
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[None, frozenset[str]]:
+        """Nothing: which layers a layer reads is not asked, but whether it gives the same."""
+        del sink, cuts
+        return None, frozenset()
+
+    def has_fused(self, kinds: Collection[str]) -> bool:
+        """Whether a recurrence is among kinds of ops: the source tells."""
+        return bool(kinds)
+
+    def open(self, names: Sequence[str], cuts: Collection[str]) -> _Notes:
+        """The model, which gives all that it has."""
+        del names, cuts
+        return _Notes(self._runner, self._layers)
+
+    def read_cuts(self) -> None:
+        """Nothing: names of layers are the source's in every file."""
+
+    def write_cuts(self, names: Mapping[str, str]) -> None:
+        """Write nothing."""
+
+
+def _find_last(noted: Mapping[str, Array], value: Array) -> str:
+    """The last tensor that has the value of an output, or a name of its own."""
+    same = [name for name, other in noted.items() if np.array_equal(other, value, equal_nan=True)]
+    return same[-1] if same else f"output:{len(noted)}"
+
+
+def _list_layers(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the layers of a model and of the models in it, by their paths."""
+    for inner in getattr(layer, "operations", None) or layer.layers:
+        name = f"{around}{inner.name}"
+        if hasattr(inner, "layers") and not hasattr(inner, "forward_layer") and not hasattr(inner, "layer"):
+            yield from _list_layers(inner, f"{name}/")
+        elif type(inner).__name__ != "InputLayer":
+            yield name, inner
+
+
+class _Notes:
+    """A model whose layers note what they give, and hand on what is fed."""
+
+    def __init__(self, runner: Layers, layers: Sequence[tuple[str, Any]]) -> None:
+        self._runner, self._layers = runner, layers
+        self._noted: dict[str, Array] = {}
+        self._fed: Mapping[str, Array] = {}
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
+        """The values of tensors, where inputs by key and cuts have the values that are given."""
+        noted, answers = self.note(feed, cuts)
+        values = noted | {f"output:{len(noted)}": value for value in answers.values()}
+        return [values[name] for name in names]
+
+    def note(
+        self, feed: Mapping[str, Array], cuts: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """All that layers give by name, and the outputs by key."""
+        self._noted, self._fed = {}, cuts
+        with ExitStack() as stack:
+            stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
+            for name, layer in self._layers:
+                if getattr(layer, "stateful", False) and hasattr(layer, "states"):
+                    reset_states(layer)
+                stack.enter_context(calling(layer, partial(self._call, name, layer.call, [0])))
+            answers = self._runner.call_eagerly(feed)
+        return self._noted, answers
+
+    def _call(
+        self, name: str, before: Callable[..., Any], calls: list[int], *given: Any, **named: Any
+    ) -> Any:
+        answer = before(*given, **named)
+        values = []
+        for place, value in enumerate(tf.nest.flatten(answer)):
+            own = f"{name}:{calls[0]}:{place}"
+            self._noted[own] = np.asarray(value)
+            fed = self._fed.get(own)
+            values.append(value if fed is None else tf.constant(fed, value.dtype))
+        calls[0] += 1
+        return tf.nest.pack_sequence_as(answer, values)
