@@ -27,11 +27,13 @@ _TINY: Final = 2e-38
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
-def find_difference(actual: Array, expected: Array, moved: Sequence[Array], *, loose: float = 0.0) -> str:
+def find_difference(
+    actual: Array, expected: Array, moved: Sequence[Array], *, loose: float = 0.0, floor: float = 0.0
+) -> str:
     """How two values of a tensor differ, or nothing.
 
     `moved` are those of the source whose inputs are moved by a unit. `loose` is a share of the largest value
-    that is allowed besides.
+    that is allowed besides, `floor` what always is.
     """
     if actual.shape != expected.shape:
         return f"expected {[*expected.shape]}, found {[*actual.shape]}"
@@ -43,7 +45,7 @@ def find_difference(actual: Array, expected: Array, moved: Sequence[Array], *, l
         for other in fitting:  # what rounding may turn
             wrong = wrong & (other == expected)
     else:
-        wrong = _find_wrong_floats(actual, expected, fitting, loose)
+        wrong = _find_wrong_floats(actual, expected, fitting, loose, floor)
     if not np.any(wrong):
         return ""
     index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -51,7 +53,9 @@ def find_difference(actual: Array, expected: Array, moved: Sequence[Array], *, l
     return f"at {where} expected {expected[index]}, found {actual[index]}"
 
 
-def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], loose: float) -> Array:
+def _find_wrong_floats(
+    actual: Array, expected: Array, moved: Sequence[Array], loose: float, floor: float
+) -> Array:
     answer, reference = actual.astype(np.float64), expected.astype(np.float64)
     epsilon = _EPSILON.get(expected.dtype.name, 2.0**-23)
     with np.errstate(all="ignore"):
@@ -64,7 +68,7 @@ def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], l
         sizes = np.abs(reference[np.isfinite(reference)])
         noise = np.maximum(noise, 2 * np.median(noise) if noise.size else 0.0)
         unit = epsilon * np.maximum(np.abs(reference), 0.25 * np.median(sizes) if sizes.size else 0.0)
-        allowed = _UNITS * (unit + noise) + loose * float(sizes.max(initial=0.0)) + _TINY
+        allowed = _UNITS * (unit + noise) + loose * float(sizes.max(initial=0.0)) + floor + _TINY
         same = (answer == reference) | (np.isnan(answer) & np.isnan(reference))
         return np.asarray(~same & ~(np.abs(answer - reference) <= allowed))
 

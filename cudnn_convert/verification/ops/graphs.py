@@ -309,6 +309,17 @@ class TensorGraph:
     def _functions(self) -> dict[str, Any]:
         return library(self.graph)
 
+    def list_inner(self, node: NodeDef, within: tuple[str, ...] = ()) -> list[NodeDef]:
+        """The nodes of all functions that a node calls."""
+        names = [name for name in functions_in(node.attr.values()) if name in self._functions]
+        return [
+            inner
+            for name in names
+            if name not in within
+            for each in self._functions[name].node_def
+            for inner in (each, *self.list_inner(each, (*within, name)))
+        ]
+
     def _attributes(self, node: NodeDef, within: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         """Yield the attributes that say what a node computes, defaults included, in a form that compares."""
         known = tf_private.find_op(node.op)

@@ -7,6 +7,7 @@ is fed, whatever it is computed to be.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from cudnn_convert.verification.ops.values import Leaf
 
 #: Rounds in which rows of tables are picked one after another.
 _MOST_ROWS: Final = 24
+#: Constants on whose sides gates are tried.
+_MOST_LIMITS: Final = 6
 #: Regions that are left out of a round because they refuse its values.
 _MOST_REFUSALS: Final = 8
 _NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
@@ -38,6 +41,10 @@ _ROUNDING: Final = frozenset(
     "ResizeBilinear LRN L2Loss RealDiv Div Reciprocal Log1p Expm1 Cosh Sinh Asinh Acosh Atanh Asin Acos Atan "
     "Lgamma Digamma BlockLSTM LSTMBlockCell GRUBlockCell Merge If StatelessIf While StatelessWhile".split()
 )
+#: Functions between -1 and 1: what is much smaller may be 0.
+_BOUNDED: Final = frozenset("Sigmoid Tanh Softmax Erf".split())
+#: The distance of numbers just below 1.
+_ULP: Final = 2.0**-24
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
 _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
@@ -177,9 +184,28 @@ class Asking:
         for number in range(self._count_rows(base)):
             if self._round(values.ROWS, self._list_rows(base, number), varied):
                 return
+        if self._open_gates(base, varied):
+            return
         for style in values.ODD:
             count += 1
             self._round(style, self._vary(style, base, count), varied)
+
+    def _open_gates(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> bool:
+        """Give values on each side of what gates compare with, that were not seen both ways.
+
+        Returns whether a difference was found.
+        """
+        for gate in [gate for gate, seen in self._seen.items() if len(seen) < 2]:
+            root = self._region_of(gate)
+            region = self._parts.regions[root]
+            near = [*self._source.list_constants(region)][:_MOST_LIMITS]
+            leaves = [name for name in region.leaves if not self._leaves.get(name, Leaf(counts=True)).counts]
+            for constant, step in itertools.product(near, (1, -1, 0)):
+                given = {name: values.step_over(base[name], constant, step) for name in leaves}
+                sinks = [(name, each) for name, each in varied if each == root]
+                if len(self._seen[gate]) < 2 and self._round(values.SIDES, {**base, **given}, sinks):
+                    return True
+        return False
 
     def _vary(self, style: str, base: Mapping[str, Array], count: int) -> dict[str, Array]:
         rng = np.random.default_rng([self._seed, count])
@@ -209,6 +235,8 @@ class Asking:
         expected = self._answer_source(given, sinks)
         wanted = [(name, root) for name, root in sinks if root in expected]
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
+        if self._asked.difference is not None:
+            return True
         moved: dict[str, Array] | None = None
         for name, root in wanted:
             if name not in actual:
@@ -216,13 +244,14 @@ class Asking:
             value = actual[name]
             region = self._parts.regions[root]
             loose = differences.RECURRENT if root in self._parts.recurrent else self._loose
-            what = differences.find_difference(value, expected[root], [], loose=loose)
+            floor = _ULP if self._is_bounded(region) else 0.0
+            what = differences.find_difference(value, expected[root], [], loose=loose, floor=floor)
             if not what:
                 continue
             if not (style in values.SHARP and self._is_exact(region)):
                 moved = moved or self._move_source(given, [*expected])
                 noisy = [moved[root]] if root in moved else []
-                what = differences.find_difference(value, expected[root], noisy, loose=loose)
+                what = differences.find_difference(value, expected[root], noisy, loose=loose, floor=floor)
             if not what:
                 continue
             if style in values.ODD:
@@ -258,7 +287,7 @@ class Asking:
             if style == values.RUN:  # the whole runs on these: it is the cutting that fails
                 raise
             if len(sinks) == 1:
-                self._asked.odd.setdefault(sinks[0][1], f"the artifact fails: {first_line(cause)} ({style})")
+                self._note_failure(style, sinks[0][1], given, first_line(cause))
                 return {}
             half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
             parts = [sinks[:half], sinks[half:]]
@@ -269,6 +298,16 @@ class Asking:
                     style, part, given, tuple(name for name, _ in part)
                 ).items()
             }
+
+    def _note_failure(self, style: str, root: str, given: Mapping[str, Array], reason: str) -> None:
+        """Note that a region fails: integers may be such that they are no sizes or places there."""
+        region, what = self._parts.regions[root], f"the artifact fails: {reason}"
+        leaves = [self._leaves[name] for name in region.leaves if given[name].dtype.kind in "iu"]
+        integers = [leaf for leaf in leaves if not leaf.counts]
+        if style in values.ODD or integers:
+            self._asked.odd.setdefault(root, f"{what} ({style})")
+        else:
+            self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
 
     def _answer_source(
         self, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
@@ -316,14 +355,13 @@ class Asking:
             if not self._is_varied(root):
                 continue
             rows, near = self._source.rows(region), tuple(self._source.list_constants(region))
-            is_free = self._source.is_free(region)
             for name in region.leaves:
                 leaf = leaves.setdefault(name, Leaf())
                 leaf.near = (*leaf.near, *(each for each in near if each not in leaf.near))
                 if name in rows:
                     leaf.rows = min(leaf.rows or rows[name], rows[name])
                 else:
-                    leaf.counts |= not is_free
+                    leaf.counts |= not self._source.is_free(region, name)
         return leaves
 
     def _region_of(self, gate: str) -> str:
@@ -338,6 +376,9 @@ class Asking:
             and _ROUNDING.isdisjoint(kinds)
             and sum(kind in _ARITHMETIC for kind in kinds) < 2
         )
+
+    def _is_bounded(self, region: Region) -> bool:
+        return any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes)
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:
         kinds = {str(self._source.graph.index.nodes[name].op) for name in region.nodes}

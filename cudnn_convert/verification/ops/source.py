@@ -32,7 +32,7 @@ _FREE: Final = frozenset(
     "LessEqual Equal NotEqual Select SelectV2 LogicalAnd LogicalOr LogicalNot All Any Sum Max Min Mean Prod "
     "TopKV2 TopK ArgMax ArgMin AddN Square SquaredDifference ClipByValue ExpandDims Squeeze Transpose Pack "
     "ConcatV2 Relu FloorDiv FloorMod Mod BitwiseAnd BitwiseOr BitwiseXor Unique UniqueV2 Round Rint Floor "
-    "Ceil Cumsum".split()
+    "Ceil Cumsum Switch Merge".split()
 )
 #: Ops that compare their inputs with one another.
 COMPARISONS: Final = frozenset(
@@ -41,6 +41,8 @@ COMPARISONS: Final = frozenset(
 #: Comparisons that decide, which are to be seen both ways.
 GATES: Final = COMPARISONS - {"Maximum", "Minimum", "ClipByValue"}
 _LOOPS: Final = ops.NEXT_ITERATIONS | {"While", "StatelessWhile"}
+#: Ops that make a choice of an integer.
+_DECIDING: Final = GATES | {"Case", "StatelessCase"}
 _RECURRENT: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
 #: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
 _HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
@@ -50,6 +52,8 @@ _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 #: Ops between an index and the table that picks by it.
 _SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
 _MOST: Final = 16
+#: The most values of a constant that may be limits.
+_FEW: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,7 @@ class Source:
     def __init__(self, running: Any, graph: TensorGraph, stand_ins: Mapping[str, str]) -> None:
         self.graph, self._running, self._stand_ins = graph, running, stand_ins
         self._calls: dict[Any, Callable[..., Any]] = {}
+        self._read_by: dict[str, dict[str, list[str]]] = {}
 
     def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
         """The values of tensors, where inputs and cuts have the values that are given."""
@@ -118,7 +123,8 @@ class Source:
 
     def hides(self, region: Region) -> bool:
         """Whether a region has products of matrices or choices beside its recurrence."""
-        return any(self.graph.index.nodes[name].op in _HIDDEN for name in region.nodes)
+        nodes = [self.graph.index.nodes[name] for name in region.nodes]
+        return any(each.op in _HIDDEN for node in nodes for each in (node, *self.graph.list_inner(node)))
 
     def list_gates(self) -> list[str]:
         """The comparisons that are made once: each is to be seen both ways."""
@@ -136,9 +142,32 @@ class Source:
         """Whether something in a region goes round."""
         return any(self.graph.index.nodes[name].op in _LOOPS for name in region.nodes)
 
-    def is_free(self, region: Region) -> bool:
-        """Whether integers that a region reads may be any."""
-        return all(self.graph.index.nodes[name].op in _FREE for name in region.nodes)
+    def is_free(self, region: Region, leaf: str) -> bool:
+        """Whether integers that a region reads from a leaf may be any: all that they make are numbers.
+
+        What is compared with them is a bool.
+        """
+        index, seen, todo = self.graph.index, set[str](), [leaf]
+        while todo:
+            name = todo.pop()
+            for node in self._readers(region).get(name, ()):
+                if node in seen or index.nodes[node].op in _DECIDING:
+                    continue
+                if index.nodes[node].op not in _FREE:
+                    return False
+                seen.add(node)
+                todo += [f"{node}:{k}" for k in range(2)]
+        return True
+
+    def _readers(self, region: Region) -> dict[str, list[str]]:
+        """The nodes of a region that read each root."""
+        if region.sink not in self._read_by:
+            readers: dict[str, list[str]] = {}
+            for node in region.nodes:
+                for name in self.graph.index.data_inputs(self.graph.index.nodes[node]):
+                    readers.setdefault(self.graph.root(name), []).append(node)
+            self._read_by[region.sink] = readers
+        return self._read_by[region.sink]
 
     def list_constants(self, region: Region) -> list[float]:
         """The constants that a region reads beside values, those that it compares with first."""
@@ -147,22 +176,25 @@ class Source:
             node = self.graph.index.nodes[name]
             for read in self.graph.index.data_inputs(node):
                 root = self.graph.root(read)
-                if not self.graph.is_constant(root):
-                    continue
-                value = self._small(root)
-                kept = first if node.op in COMPARISONS else others
-                kept.update(dict.fromkeys(float(each) for each in value.ravel() if np.isfinite(each)))
+                if self.graph.is_constant(root):
+                    kept = first if node.op in COMPARISONS else others
+                    kept.update(dict.fromkeys(self._list_small(self.graph.node(root))))
+            for inner in self.graph.list_inner(node):  # that compares what it is handed
+                first.update(dict.fromkeys(self._list_small(inner)))
         return [*first, *(each for each in others if each not in first)][:_MOST]
 
-    def _small(self, root: str) -> Array:
+    def _list_small(self, node: Any) -> list[float]:
+        """The values of a small constant: what is long is no limit."""
+        if node.op != "Const" or len(value := self._small(node).ravel()) > _FEW:
+            return []
+        return [float(each) for each in value if np.isfinite(each)]
+
+    def _small(self, node: Any) -> Array:
         """The values of a small constant of numbers, none of another."""
-        node = self.graph.node(root)
-        if (
-            node.op == "Const"
-            and np.prod([size.size for size in node.attr["value"].tensor.tensor_shape.dim]) <= _MOST
-        ):
-            value = self.graph.constant(root)
-            if value is not None and value.dtype.kind in "fiu":
+        shape = [size.size for size in node.attr["value"].tensor.tensor_shape.dim]
+        if node.op == "Const" and np.prod(shape) <= _MOST:
+            value = np.asarray(tf.make_ndarray(node.attr["value"].tensor))
+            if value.dtype.kind in "fiu":
                 return value
         return np.zeros(0)
 
@@ -174,7 +206,7 @@ class Source:
             if node.op not in _TABLES:
                 continue
             table, at, *axis = self.graph.index.data_inputs(node)
-            if axis and np.any(self._small(self.graph.root(axis[0])) != 0):
+            if axis and np.any(self._small(self.graph.node(self.graph.root(axis[0]))) != 0):
                 continue
             root = self.graph.root(at)
             while root not in region.leaves and self.graph.node(root).op in _SHAPING:

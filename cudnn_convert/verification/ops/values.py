@@ -28,6 +28,7 @@ UNDER: Final = "the number below a constant that is compared"
 OVER: Final = "the number above a constant that is compared"
 GRID: Final = "multiples of constants"
 WIDE: Final = "whole numbers beyond 2^24"
+SIDES: Final = "one side of a constant that is compared"
 ROWS: Final = "every row of a table"
 FINITE: Final = (*(NOISE, NEGATED, TIES, LARGE, SMALL, NEAR, FEW, GRID, WIDE), *(AT, UNDER, OVER) * 2)
 #: Styles whose values stand exactly at a threshold, where rounding may go either way.
@@ -35,6 +36,8 @@ SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
 ODD: Final = ("infinities", "NaN")
 #: Ties of rounding, and what is around them.
 _TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
+#: Of so few values each is put.
+_FEW: Final = 8
 #: Of the constants that are compared, those that are tried alone.
 _FIRST: Final = 6
 #: float32 has no whole numbers between some of these, float64 not between the last.
@@ -76,6 +79,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     spread = spread or 1.0
 
     def put(choices: Sequence[float], share: float) -> Array:
+        share = 1.0 if value.size <= _FEW else share
         drawn = rng.choice(np.asarray(choices, np.float64), value.shape)
         with np.errstate(over="ignore"):
             return np.where(rng.random(value.shape) < share, drawn, value).astype(value.dtype)
@@ -90,7 +94,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     elif style in (LARGE, SMALL):
         wanted = value * kind(100.0 if style == LARGE else 0.01)
     elif style in (NEAR, FEW) and near:
-        choices = [around for constant in near for around in _around(constant, kind)]
+        choices = [around for constant in near[:_FIRST] for around in _around(constant, kind)]
         wanted = put(choices, 0.5 if style == NEAR else 0.05)
     elif style in (AT, UNDER, OVER) and near:
         constant = near[int(rng.integers(0, min(len(near), _FIRST)))]
@@ -138,6 +142,16 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
     if style in (NEAR, FEW) and near:
         return put([constant + step for constant in near for step in (-1, 0, 1)], 0.5)
     return put([*range(-5 if limits.min < 0 else 0, 8)])
+
+
+def step_over(value: Array, constant: float, step: int) -> Array:
+    """Values at a constant, or on one side of it."""
+    if value.dtype.kind == "f":
+        far = abs(constant) * 0.05 + 0.05
+        return np.full_like(value, constant + step * far)
+    if value.dtype.kind in "iu" and constant == int(constant):
+        return np.full_like(value, int(constant) + step)
+    return value
 
 
 def list_rows(value: Array, rows: int, round_number: int) -> Array:
