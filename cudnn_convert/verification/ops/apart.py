@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,15 +31,15 @@ class Apart:
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
         self._make = make
         self._function: Callable[..., Any] | None = None
-        self._process: Any = None
+        self._process = 0
         self._pipe: Any = None
 
     def run(self, *arguments: Any) -> Any:
         """The function's answer. Raises EndedError, and RuntimeError with what its exceptions say."""
-        if "fork" not in multiprocessing.get_all_start_methods():
+        if not hasattr(os, "fork"):  # Windows
             self._function = self._function or self._make()
             return self._function(*arguments)
-        if self._process is None:
+        if not self._process:
             self._begin()
         try:
             self._pipe.send(arguments)
@@ -57,24 +58,29 @@ class Apart:
 
     def close(self) -> None:
         """End the process; the next call begins another."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
+        if self._process:
+            os.kill(self._process, signal.SIGKILL)
+            os.waitpid(self._process, 0)
             self._pipe.close()
-            self._process = None
+            self._process = 0
 
     def __del__(self) -> None:
         with suppress(Exception):  # nothing of it is left at the end of the interpreter
             self.close()
 
     def _begin(self) -> None:
-        context = multiprocessing.get_context("fork")
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, self._make, os.getpid()), daemon=True)
+        parent = os.getpid()
+        self._pipe, other = multiprocessing.Pipe()
         with warnings.catch_warnings():
             # The copy takes no lock of TensorFlow's threads: it runs its own interpreter alone.
             warnings.simplefilter("ignore", DeprecationWarning)
-            self._process.start()
+            self._process = os.fork()
+        if self._process == 0:
+            try:
+                self._pipe.close()
+                _serve(other, self._make, parent)
+            finally:
+                os._exit(1)
         other.close()
 
 

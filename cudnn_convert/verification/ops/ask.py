@@ -98,8 +98,6 @@ def _ask_regions(
     plan = judging.plan
     if judging.is_large:  # the model would be in memory several times
         return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
-    if any(state.start is not None for state in plan.states):
-        return OpsReport(asked=False, message="state of its variables goes in and out")
     models = [(part, _open_model(artifact, part, feeds[0])) for part in plan.parts]
     wanted = {other for _, model in models for name in model.tensors for other in model.list_namesakes(name)}
     known = {node.name for node in plan.whole.node}
@@ -121,7 +119,7 @@ def _ask_regions(
                 return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
             equal = shared.equal
             ends = {
-                model.outputs[key]: running.graph.root(name)
+                model.outputs[key]: running.root(name)
                 for key, name in part.signature.outputs.items()
                 if model.outputs.get(key) in model.tensors
             }

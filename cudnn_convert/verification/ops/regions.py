@@ -287,7 +287,7 @@ class Asking:
             if style == values.RUN:  # the whole runs on these: it is the cutting that fails
                 raise
             if len(sinks) == 1:
-                self._note_failure(style, sinks[0][1], given, first_line(cause))
+                self._note_failure(style, sinks[0][1], first_line(cause))
                 return {}
             half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
             parts = [sinks[:half], sinks[half:]]
@@ -299,15 +299,14 @@ class Asking:
                 ).items()
             }
 
-    def _note_failure(self, style: str, root: str, given: Mapping[str, Array], reason: str) -> None:
-        """Note that a region fails: integers may be such that they are no sizes or places there."""
-        region, what = self._parts.regions[root], f"the artifact fails: {reason}"
-        leaves = [self._leaves[name] for name in region.leaves if given[name].dtype.kind in "iu"]
-        integers = [leaf for leaf in leaves if not leaf.counts]
-        if style in values.ODD or integers:
+    def _note_failure(self, style: str, root: str, reason: str) -> None:
+        """Note that a region fails where the source's does not: integers that are sizes stay as they are."""
+        what = f"the artifact fails: {reason}"
+        if style in values.ODD:
             self._asked.odd.setdefault(root, f"{what} ({style})")
         else:
-            self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
+            ops = self._name_ops(self._parts.regions[root])
+            self._asked.difference = OpDifference(root, ops, what, style)
 
     def _answer_source(
         self, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]

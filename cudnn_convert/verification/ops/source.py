@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, session
-from cudnn_convert.graph.index import split, tensor, unique
+from cudnn_convert.graph.index import Index, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -66,10 +66,21 @@ class Region:
 
 
 class Source:
-    """A source that is open; `cuts` are its tensors that may be fed."""
+    """A source that is open: `stand_ins` are placeholders by the tensors that may be fed.
 
-    def __init__(self, running: Any, graph: TensorGraph, stand_ins: Mapping[str, str]) -> None:
+    `memory` are its variables that go in and out.
+    """
+
+    def __init__(
+        self,
+        running: Any,
+        graph: TensorGraph,
+        stand_ins: Mapping[str, str],
+        memory: graph_judge.Memory,
+        ends: Mapping[str, str],
+    ) -> None:
         self.graph, self._running, self._stand_ins = graph, running, stand_ins
+        self._memory, self._ends = memory, ends
         self._calls: dict[Any, Callable[..., Any]] = {}
         self._read_by: dict[str, dict[str, list[str]]] = {}
 
@@ -82,7 +93,11 @@ class Source:
             return [np.asarray(values[name]) for name in wanted]
         if not wanted:
             return []
-        fed = {name: value for name, value in feed.items() if split(name)[0] in self.graph.index.nodes}
+        starts = {name: value for name, value in feed.items() if name in self._memory.starts}
+        if starts:
+            self._memory.set(starts)
+        known = self.graph.index.nodes.keys()
+        fed = {name: value for name, value in feed.items() if name not in starts and split(name)[0] in known}
         fed |= {self._stand_ins[name]: value for name, value in cuts.items()}
         key = (tuple(wanted), tuple(fed))
         if key not in self._calls:
@@ -92,6 +107,10 @@ class Source:
 
     def _is_variable(self, root: str) -> bool:
         return root not in self.graph.fed and self.graph.node(root).op in ops.VARIABLES
+
+    def root(self, name: str) -> str:
+        """The tensor with an output's value: of what a variable holds next, what is written to it."""
+        return self.graph.root(self._ends.get(name, name))
 
     def record(self, feed: Mapping[str, Array]) -> dict[str, Array]:
         """The values that the tensors which may be fed have on a feed."""
@@ -252,8 +271,10 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
     for node in definition.node:
         if node.op == "Assert":  # refuses values, and gives none
             node.CopyFrom(node_defs.node(node.name, "NoOp", [name for name in node.input if name[0] == "^"]))
-    ends = [*plan.signature.tensors, *plan.initializers]
-    pruned = node_defs.prune(node_defs.Graph(definition), ends)
+    written = _find_written(plan, Index(definition))
+    ends = [written.get(name, name) for name in plan.signature.tensors]
+    ends += [write.op for state in plan.states for write in state.state.writes]
+    pruned = node_defs.prune(node_defs.Graph(definition), [*ends, *plan.initializers])
     graph = TensorGraph(
         pruned,
         frozenset(map(tensor, plan.signature.inputs.values())),
@@ -266,8 +287,20 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
     with session.session(
         opened, plan.model.variables, initializers=plan.initializers, assets=plan.model.assets, optimize=False
     ) as running:
-        yield Source(running, graph, {root: f"{name}:0" for root, name in stand_ins.items()})
+        memory = graph_judge.Memory(running, plan)
+        fed = {root: f"{name}:0" for root, name in stand_ins.items()}
+        yield Source(running, graph, fed, memory, written)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
+
+
+def _find_written(plan: Plan, index: Index) -> dict[str, str]:
+    """By the name of what a variable holds next, the tensor that is written to it."""
+    written = {}
+    for state in plan.states:
+        writes = [index.nodes[write.op] for write in state.state.writes if write.op in index.nodes]
+        if state.end is not None and len(writes) == 1 and writes[0].op in ops.OVERWRITES:
+            written[state.end] = tensor(writes[0].input[1])
+    return written
 
 
 def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict[str, tf.DType]:

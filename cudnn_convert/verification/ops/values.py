@@ -131,6 +131,7 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
 
     def put(choices: Sequence[int], share: float = 0.4) -> Array:
         fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
+        share = 1.0 if value.size <= _FEW else share
         drawn = rng.choice(np.asarray(fitting, value.dtype), value.shape)
         return np.asarray(np.where(rng.random(value.shape) < share, drawn, value))
 
