@@ -18,6 +18,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.model import Array, Part
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
+from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.graphs import CHOICES
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -51,6 +52,7 @@ def report(
     plan = judging.plan
     if plan.singles or plan.whole is None:
         return None
+    is_copy = is_copy and not judging.has_bound  # a bound of the user's says that numbers may differ
     try:
         if artifact.form in _GRAPHS:
             return _compare_structure(artifact, is_copy=is_copy)
@@ -105,7 +107,9 @@ def _ask_regions(
     says = any(model.read_cuts() is not None for _, model in models)
     if not named and not is_fresh and not says and not _PLAIN.issuperset(node.op for node in plan.whole.node):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
-    loose = 0.0 if judging.options.weights_dtype == "float32" else _COARSE
+    options = judging.options
+    share = 0.0 if options.weights_dtype == "float32" else _COARSE
+    slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
     reports = []
     given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
     with source.open_source(plan, named | given, trust=judging.trust) as running:
@@ -124,7 +128,7 @@ def _ask_regions(
                 if model.outputs.get(key) in model.tensors
             }
             parts = regions.cut(running, model, equal, ends)
-            asking = regions.Asking(running, model, parts, keys, seed=judging.seed, loose=loose)
+            asking = regions.Asking(running, model, parts, keys, seed=judging.seed, slack=slack)
             asked = asking.ask(few, recorded)
             reports.append(_of_regions(running, parts, asked))
             if is_fresh and asked.difference is None:

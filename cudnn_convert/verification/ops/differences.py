@@ -7,6 +7,7 @@ Of correct regions 99 of 100 differ by 3 units, long sums and folded constants b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -27,13 +28,22 @@ _TINY: Final = 2e-38
 _EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
-def find_difference(
-    actual: Array, expected: Array, moved: Sequence[Array], *, loose: float = 0.0, floor: float = 0.0
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """What floats may be off besides rounding: a share of the tensor's largest, and what a user allows."""
+
+    share: float = 0.0
+    atol: float = 0.0
+    rtol: float = 0.0
+
+
+_NONE: Final = Slack()
+
+
+def find_difference(actual: Array, expected: Array, moved: Sequence[Array], slack: Slack = _NONE) -> str:
     """How two values of a tensor differ, or nothing.
 
-    `moved` are those of the source whose inputs are moved by a unit. `loose` is a share of the largest value
-    that is allowed besides, `floor` what always is.
+    `moved` are those of the source whose inputs are moved by a unit.
     """
     if actual.shape != expected.shape:
         return f"expected {[*expected.shape]}, found {[*actual.shape]}"
@@ -45,7 +55,7 @@ def find_difference(
         for other in fitting:  # what rounding may turn
             wrong = wrong & (other == expected)
     else:
-        wrong = _find_wrong_floats(actual, expected, fitting, loose, floor)
+        wrong = _find_wrong_floats(actual, expected, fitting, slack)
     if not np.any(wrong):
         return ""
     index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -53,9 +63,7 @@ def find_difference(
     return f"at {where} expected {expected[index]}, found {actual[index]}"
 
 
-def _find_wrong_floats(
-    actual: Array, expected: Array, moved: Sequence[Array], loose: float, floor: float
-) -> Array:
+def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], slack: Slack) -> Array:
     answer, reference = actual.astype(np.float64), expected.astype(np.float64)
     epsilon = _EPSILON.get(expected.dtype.name, 2.0**-23)
     with np.errstate(all="ignore"):
@@ -68,7 +76,8 @@ def _find_wrong_floats(
         sizes = np.abs(reference[np.isfinite(reference)])
         noise = np.maximum(noise, 2 * np.median(noise) if noise.size else 0.0)
         unit = epsilon * np.maximum(np.abs(reference), 0.25 * np.median(sizes) if sizes.size else 0.0)
-        allowed = _UNITS * (unit + noise) + loose * float(sizes.max(initial=0.0)) + floor + _TINY
+        allowed = _UNITS * (unit + noise) + slack.share * float(sizes.max(initial=0.0)) + _TINY
+        allowed += slack.atol + slack.rtol * np.abs(reference)
         same = (answer == reference) | (np.isnan(answer) & np.isnan(reference))
         return np.asarray(~same & ~(np.abs(answer - reference) <= allowed))
 

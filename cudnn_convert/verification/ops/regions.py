@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification.ops import differences, values
+from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.source import Region, Source
 from cudnn_convert.verification.ops.values import Leaf
 
@@ -135,15 +136,15 @@ class Asked:
 class Asking:
     """Feeds all regions of both sides, round after round.
 
-    `keys` has the artifact's name of each input of the source, `loose` is a share of a tensor's spread that
-    is allowed where the artifact stores its constants in half.
+    `keys` has the artifact's name of each input of the source, `slack` is allowed where the
+    artifact stores its constants in half, or the user gives a bound.
     """
 
     def __init__(
-        self, source: Source, model: Model, parts: Parts, keys: Mapping[str, str], *, seed: int, loose: float
+        self, source: Source, model: Model, parts: Parts, keys: Mapping[str, str], *, seed: int, slack: Slack
     ) -> None:
         self._source, self._model, self._parts = source, model, parts
-        self._keys, self._seed, self._loose = keys, seed, loose
+        self._keys, self._seed, self._slack = keys, seed, slack
         self._leaves = self._describe_leaves()
         inside = frozenset().union(*(region.nodes for region in parts.regions.values()))
         self._gates = [gate for gate in source.list_gates() if split(gate)[0] in inside]
@@ -243,15 +244,14 @@ class Asking:
                 continue
             value = actual[name]
             region = self._parts.regions[root]
-            loose = differences.RECURRENT if root in self._parts.recurrent else self._loose
-            floor = _ULP if self._is_bounded(region) else 0.0
-            what = differences.find_difference(value, expected[root], [], loose=loose, floor=floor)
+            slack = self._allow(root, region)
+            what = differences.find_difference(value, expected[root], [], slack)
             if not what:
                 continue
             if not (style in values.SHARP and self._is_exact(region)):
                 moved = moved or self._move_source(given, [*expected])
                 noisy = [moved[root]] if root in moved else []
-                what = differences.find_difference(value, expected[root], noisy, loose=loose, floor=floor)
+                what = differences.find_difference(value, expected[root], noisy, slack)
             if not what:
                 continue
             if style in values.ODD:
@@ -376,8 +376,14 @@ class Asking:
             and sum(kind in _ARITHMETIC for kind in kinds) < 2
         )
 
-    def _is_bounded(self, region: Region) -> bool:
-        return any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes)
+    def _allow(self, root: str, region: Region) -> Slack:
+        """What a tensor may be off besides rounding."""
+        slack = self._slack
+        if root in self._parts.recurrent:
+            slack = replace(slack, share=max(slack.share, differences.RECURRENT))
+        if any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes):
+            slack = replace(slack, atol=max(slack.atol, _ULP))
+        return slack
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:
         kinds = {str(self._source.graph.index.nodes[name].op) for name in region.nodes}
