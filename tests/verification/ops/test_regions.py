@@ -16,13 +16,13 @@ from support import gated_models
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
+from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask, values
 from cudnn_convert.verification.ops.differences import are_close, find_difference
-from cudnn_convert.verification.ops.onnx import CUTS
 from cudnn_convert.verification.ops.values import Leaf
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -124,8 +124,8 @@ def test_a_wrong_region_is_seen_without_outputs(name: str, pair: tuple[Path, Pat
 def test_a_model_without_a_list_of_names_is_asked_by_regions(pair: tuple[Path, Path], tmp_path: Path) -> None:
     source, out = pair
     model = onnx.load(str(out))
-    listed = [entry for entry in model.metadata_props if entry.key == CUTS]
-    assert [json.loads(entry.value)[-1] for entry in listed] == ["zeros_like:0"]
+    listed = [entry for entry in model.metadata_props if entry.key == CUTS_KEY]
+    assert [json.loads(entry.value)["rows:0"] for entry in listed] == ["rows:0"]
     model.metadata_props.remove(listed[0])
     other = tmp_path / "other.onnx"
     onnx.save(model, str(other))

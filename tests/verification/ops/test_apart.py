@@ -1,0 +1,38 @@
+"""A process of its own, whose end is an exception."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from cudnn_convert.verification.ops.apart import Apart, EndedError
+
+
+def make() -> Any:
+    def answer(value: int) -> int:
+        if value == 0:
+            os._exit(7)
+        return 6 // (value - 1)
+
+    return answer
+
+
+def test_a_process_answers_refuses_and_ends() -> None:
+    apart = Apart(make)
+    assert apart.run(3) == 3
+    with pytest.raises(RuntimeError, match="division"):
+        apart.run(1)
+    assert apart.run(4) == 2
+    with pytest.raises(EndedError, match="native code ends the process"):
+        apart.run(0)
+    assert apart.run(7) == 1  # another process
+
+
+def test_what_cannot_begin_says_why() -> None:
+    def refuse() -> Any:
+        raise ValueError("no such file")
+
+    with pytest.raises(RuntimeError, match="no such file"):
+        Apart(refuse).run(1)
