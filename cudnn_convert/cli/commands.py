@@ -190,7 +190,7 @@ def _verdict(result: Verification) -> str:
     if result.end_to_end == "equal":
         left = 0 if result.ops is None else len(result.ops.not_reached) + len(result.ops.not_looked_at)
         return f"equal; op by op {left} not shown" if left else "equal"
-    is_whole = result.glue is not None and result.glue.asked
+    is_whole = any(each is not None and each.asked for each in (result.glue, result.ops))
     pieces = "equal piece by piece" if is_whole else "recurrences equal by themselves"
     return f"{pieces}; end to end not judged"
 

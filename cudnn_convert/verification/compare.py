@@ -8,7 +8,7 @@ Statistics of an output's errors are for people and their plots, never for the v
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -434,12 +434,8 @@ def combine(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
             "give other inputs with --data"
         )
-    if glue is not None and not glue.asked and alone:
-        warnings.append(f"what stands around the recurrences was not run by itself: {glue.message}")
-    if glue is not None and glue.asked and glue.passed and glue.message:
-        warnings.append(f"around the recurrences {glue.message}")
-    if glue is not None and glue.unjudged:
-        warnings.append(f"around the recurrences noise hides {', '.join(glue.unjudged)}")
+    if ops is None or not ops.asked:  # that says more than what the glue left open
+        warnings += _warn_of_glue(glue, alone)
     is_partial = ops is not None and (not ops.asked or ops.not_reached or ops.not_looked_at)
     if ops is not None and ops.passed and is_partial and (alone or not asked):
         warnings.append(f"around the recurrences {ops.verdict}")
@@ -452,6 +448,18 @@ def combine(
         tuple(unproven),
         tuple(warnings),
     )
+
+
+def _warn_of_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[str]:
+    """Warnings of what stands around the recurrences that were asked `alone`."""
+    if glue is None:
+        return
+    if not glue.asked and alone:
+        yield f"what stands around the recurrences was not run by itself: {glue.message}"
+    if glue.asked and glue.passed and glue.message:
+        yield f"around the recurrences {glue.message}"
+    if glue.unjudged:
+        yield f"around the recurrences noise hides {', '.join(glue.unjudged)}"
 
 
 def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
