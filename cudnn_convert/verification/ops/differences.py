@@ -16,8 +16,8 @@ from cudnn_convert.model import Array
 
 #: Units that a float may be off.
 _UNITS: Final = 64.0
-#: The same of what a recurrence gives, as a share of its spread: how it rounds is judged by itself.
-RECURRENT: Final = 1e-3
+#: What a recurrence may be off, as a share of the largest and by itself: how it rounds is judged elsewhere.
+RECURRENT: Final = (1e-3, 1e-5)
 #: The share of a name's spread within which it is the same on a run of the whole.
 _CLOSE: Final = 1e-3
 #: The share of whole numbers that rounding may turn, such as places of the largest.

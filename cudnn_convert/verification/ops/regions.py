@@ -380,7 +380,8 @@ class Asking:
         """What a tensor may be off besides rounding."""
         slack = self._slack
         if root in self._parts.recurrent:
-            slack = replace(slack, share=max(slack.share, differences.RECURRENT))
+            share, atol = differences.RECURRENT
+            slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
         if any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes):
             slack = replace(slack, atol=max(slack.atol, _ULP))
         return slack

@@ -90,8 +90,9 @@ class Pieces:
 ROWS: Final = (32, 128, 512)
 #: Sums of these standard deviations, tried in turn where some weight stays hidden.
 SCALES: Final = (1.0, 2.0, 0.3)
-#: No initial state is larger: its own rounding would hide what is added to it.
-_LARGEST: Final = 1e4
+#: No initial state is larger: products with it must be finite, in half too.
+_LARGEST: Final = {"float16": 1e4}
+_LARGEST_OF_OTHERS: Final = 1e34
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ def draw_inputs(
     x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
     h = rng.standard_normal((len(cells), batch, cells[0].width))
     for position, cell in enumerate(cells):
-        wide = min(scale / _norm(cell.recurrent_kernel), _LARGEST)
+        wide = min(scale / _norm(cell.recurrent_kernel), _LARGEST.get(dtype.name, _LARGEST_OF_OTHERS))
         h[position] *= wide
         # A large state hides in a GRU what is added to it: every other row keeps it small.
         h[position, 1::2] *= min(1.0, 1.0 / wide)
