@@ -62,7 +62,7 @@ ALLOWED = {
     "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
     "verification.pieces": "errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification.ops": "errors private formats model weights reference report graph graph.passes "
+    "verification.ops": "errors process private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification verification.pieces",
     "verification": "errors private formats context model casts options weights reference report graph "
     "graph.passes recurrences plan artifacts storage.staging feeds verification.pieces verification.ops",

@@ -5,12 +5,15 @@
 * structure : Compares the nodes of two TensorFlow graphs, from their outputs backward.
 * tensorflow: Graphs of TensorFlow: an artifact's beside its source's, node by node.
 * source    : The source's graph, which gives any of its tensors when any others are fed.
+* apart     : A function in a process of its own, whose end is an exception here.
+* keras     : A Keras model that gives what its layers give, when others are given in their place.
+* tflite    : A TensorFlow Lite file that gives any tensors of its first subgraph when others are fed.
 * onnx      : A model of ONNX that gives any of its named tensors when others are fed.
 * regions   : Regions: both graphs are cut at the tensors that they share, and each part is fed by itself.
 * values    : Values for tensors that are fed: those of a run, and others of the same shapes.
 * differences: Compares the values of one tensor on both sides, in units of its own rounding.
 
-May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
-plan, artifacts, verification, verification.pieces.
+May import: errors, process, private, formats, model, weights, reference, report, graph, graph.passes,
+recurrences, plan, artifacts, verification, verification.pieces.
 Entry: `ask.report`.
 """

@@ -1,4 +1,4 @@
-"""A Keras model that gives what any of its layers give, when other layers are given in their place.
+"""A Keras model that gives what its layers give, when others are given in their place.
 
 Every layer runs; what it gives is noted, and what is fed goes on in its place, with the layer's own mask.
 A layer gives one of the tensors that the source computes in the scope of its name: which, its values tell.
@@ -117,8 +117,8 @@ class _Notes:
     ) -> Any:
         answer = before(*given, **named)
         values = []
-        for place, value in enumerate(tf.nest.flatten(answer)):
-            own = f"{name}:{calls[0]}:{place}"
+        for position, value in enumerate(tf.nest.flatten(answer)):
+            own = f"{name}:{calls[0]}:{position}"
             self._noted[own] = np.asarray(value)
             fed = self._fed.get(own)
             values.append(value if fed is None else tf.constant(fed, value.dtype))

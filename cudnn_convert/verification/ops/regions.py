@@ -27,6 +27,8 @@ from cudnn_convert.verification.ops.values import Leaf
 
 #: Rounds in which rows of tables are picked one after another.
 _MOST_ROWS: Final = 24
+#: Styles whose differences are noted, and refuse nothing.
+_NOTED: Final = frozenset({*values.ODD, values.EMPTY})
 #: Constants on whose sides gates are tried.
 _MOST_LIMITS: Final = 6
 #: Regions that are left out of a round because they refuse its values.
@@ -189,7 +191,13 @@ class Asking:
             return
         for style in values.ODD:
             count += 1
-            self._round(style, self._vary(style, base, count), varied)
+            if self._round(style, self._vary(style, base, count), varied):
+                return
+        reducing = [sink for sink in varied if self._source.reduces(self._parts.regions[sink[1]])]
+        for axis in range(2):
+            self._round(
+                values.EMPTY, {name: values.empty(value, axis) for name, value in base.items()}, reducing
+            )
 
     def _open_gates(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> bool:
         """Give values on each side of what gates compare with, that were not seen both ways.
@@ -254,7 +262,7 @@ class Asking:
                 what = differences.find_difference(value, expected[root], noisy, slack)
             if not what:
                 continue
-            if style in values.ODD:
+            if style in _NOTED and not self._source.tests_finiteness(region):
                 self._asked.odd.setdefault(root, f"{what} ({style})")
             else:
                 self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
@@ -302,7 +310,7 @@ class Asking:
     def _note_failure(self, style: str, root: str, reason: str) -> None:
         """Note that a region fails where the source's does not: integers that are sizes stay as they are."""
         what = f"the artifact fails: {reason}"
-        if style in values.ODD:
+        if style in _NOTED:
             self._asked.odd.setdefault(root, f"{what} ({style})")
         else:
             ops = self._name_ops(self._parts.regions[root])

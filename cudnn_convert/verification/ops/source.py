@@ -43,6 +43,8 @@ GATES: Final = COMPARISONS - {"Maximum", "Minimum", "ClipByValue"}
 _LOOPS: Final = ops.NEXT_ITERATIONS | {"While", "StatelessWhile"}
 #: Ops that make a choice of an integer.
 _DECIDING: Final = GATES | {"Case", "StatelessCase"}
+_FINITENESS: Final = frozenset({"IsInf", "IsNan", "IsFinite"})
+_REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm".split())
 _RECURRENT: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
 #: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
 _HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
@@ -170,7 +172,7 @@ class Source:
         while todo:
             name = todo.pop()
             for node in self._readers(region).get(name, ()):
-                if node in seen or index.nodes[node].op in _DECIDING:
+                if node in seen or index.nodes[node].op in _DECIDING | SHAPES:
                     continue
                 if index.nodes[node].op not in _FREE:
                     return False
@@ -198,9 +200,18 @@ class Source:
                 if self.graph.is_constant(root):
                     kept = first if node.op in COMPARISONS else others
                     kept.update(dict.fromkeys(self._list_small(self.graph.node(root))))
+            first.update(dict.fromkeys(_find_step(node)))
             for inner in self.graph.list_inner(node):  # that compares what it is handed
                 first.update(dict.fromkeys(self._list_small(inner)))
         return [*first, *(each for each in others if each not in first)][:_MOST]
+
+    def tests_finiteness(self, region: Region) -> bool:
+        """Whether infinities and NaN are what a region asks for."""
+        return any(self.graph.index.nodes[name].op in _FINITENESS for name in region.nodes)
+
+    def reduces(self, region: Region) -> bool:
+        """Whether a region gives one value for an axis, which may be empty."""
+        return any(self.graph.index.nodes[name].op in _REDUCTIONS for name in region.nodes)
 
     def _list_small(self, node: Any) -> list[float]:
         """The values of a small constant: what is long is no limit."""
@@ -259,6 +270,15 @@ class Source:
                     for read in self.graph.index.data_inputs(self.graph.index.nodes[name])
                 ]
         return numbers
+
+
+def _find_step(node: Any) -> list[float]:
+    """The distance of the numbers that a fake quantization rounds to."""
+    if node.op != "FakeQuantWithMinMaxArgs":
+        return []
+    given = {name: node.attr[name] for name in ("min", "max", "num_bits") if name in node.attr}
+    low, high = given["min"].f if "min" in given else -6.0, given["max"].f if "max" in given else 6.0
+    return [(high - low) / (2 ** (given["num_bits"].i if "num_bits" in given else 8) - 1)]
 
 
 @contextmanager

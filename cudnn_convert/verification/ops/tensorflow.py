@@ -139,16 +139,16 @@ def _compare_updates(
 
     State that goes out is written by nobody: its tensor has the value.
     """
-    for place, (mine, theirs) in enumerate([*pairs]):
+    for number, (mine, theirs) in enumerate([*pairs]):
         node, other = _find_write(source, source.root(mine)), _find_write(artifact, theirs)
         if node is None:
             continue
         if other is None:
-            pairs[place] = (node.input[1], theirs)
+            pairs[number] = (node.input[1], theirs)
         elif source.form(node)[0] != artifact.form(other)[0]:
             yield Mismatch(mine, theirs, f"expected {node.op}, found {other.op}")
         else:
-            pairs[place] = (node.input[1], other.input[1])
+            pairs[number] = (node.input[1], other.input[1])
             pairs.append((node.input[0], other.input[0]))
 
 

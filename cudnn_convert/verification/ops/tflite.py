@@ -138,7 +138,7 @@ class Model:
                 moved.inputs = [fed.get(int(read), int(read)) for read in op.inputs]
                 alone.operators = [*(alone.operators or ()), moved]
         alone.inputs, alone.outputs = sorted(inputs), [self._places[name] for name in names]
-        originals = {number: self._name(place) for place, number in fed.items()}
+        originals = {number: self._name(index) for index, number in fed.items()}
         ends = [
             (originals.get(index) or self._name(index), self._model.dtype(alone.tensors[index]))
             for index in alone.inputs

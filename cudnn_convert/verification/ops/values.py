@@ -29,11 +29,17 @@ OVER: Final = "the number above a constant that is compared"
 GRID: Final = "multiples of constants"
 WIDE: Final = "whole numbers beyond 2^24"
 SIDES: Final = "one side of a constant that is compared"
+CLOSE: Final = "numbers that float32 has not"
+EMPTY: Final = "an axis of size 0"
 ROWS: Final = "every row of a table"
-FINITE: Final = (*(NOISE, NEGATED, TIES, LARGE, SMALL, NEAR, FEW, GRID, WIDE), *(AT, UNDER, OVER) * 2)
+FINITE: Final = (
+    *(NOISE, NEGATED, TIES, LARGE, SMALL, NEAR, FEW, GRID, WIDE, CLOSE, GRID, WIDE, GRID),
+    *(AT, UNDER, OVER) * 2,
+)
 #: Styles whose values stand exactly at a threshold, where rounding may go either way.
 SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
-ODD: Final = ("infinities", "NaN")
+EXTREMES: Final = "the largest and the smallest integers"
+ODD: Final = ("infinities", "NaN", EXTREMES)
 #: Ties of rounding, and what is around them.
 _TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
 #: Of so few values each is put.
@@ -41,7 +47,7 @@ _FEW: Final = 8
 #: Of the constants that are compared, those that are tried alone.
 _FIRST: Final = 6
 #: float32 has no whole numbers between some of these, float64 not between the last.
-_WIDE: Final = (2**24 + 1, 2**53 + 1, -(2**24) - 1, 2**30 + 1, 7, -7, 2**24, 2**53)
+_WIDE: Final = (2**24 + 1, 2**53 + 1, -(2**24) - 1, 2**30 + 1, 2**25 + 3, -(2**26) - 5, 7, 2**24, 2**53)
 
 
 @dataclass(slots=True)
@@ -103,6 +109,9 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     elif style == GRID and any(near):
         steps = rng.integers(-40, 41, value.shape) * 0.5
         wanted = rng.choice([constant for constant in near if constant], value.shape) * steps
+    elif style == CLOSE and kind is np.float64 and value.size:
+        others = rng.choice(value.ravel(), value.shape)
+        wanted = others * (1 + 2.0**-40 * rng.integers(0, 3, value.shape))
     elif style == ODD[0]:
         wanted = put([np.inf, -np.inf], 0.3)
     elif style == ODD[1]:
@@ -129,20 +138,21 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
     if leaf.rows:
         return rng.integers(0, leaf.rows, value.shape).astype(value.dtype) if style != RUN else value
 
-    def put(choices: Sequence[int], share: float = 0.4) -> Array:
-        fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
-        share = 1.0 if value.size <= _FEW else share
-        drawn = rng.choice(np.asarray(fitting, value.dtype), value.shape)
-        return np.asarray(np.where(rng.random(value.shape) < share, drawn, value))
-
-    near = [int(constant) for constant in leaf.near if abs(constant) < 2**31 and constant == int(constant)]
     if style == NEGATED:
         return -value if limits.min < 0 else value
-    if style == WIDE:
-        return put(_WIDE)
-    if style in (NEAR, FEW) and near:
-        return put([constant + step for constant in near for step in (-1, 0, 1)], 0.5)
-    return put([*range(-5 if limits.min < 0 else 0, 8)])
+    near = [int(constant) for constant in leaf.near if abs(constant) < 2**31 and constant == int(constant)]
+    choices: Sequence[int] = range(-5 if limits.min < 0 else 0, 8)
+    share = 0.4
+    if style == EXTREMES:
+        choices, share = [limits.max, limits.min, limits.max - 1], 0.6
+    elif style == WIDE:
+        choices, share = _WIDE, 0.8
+    elif style in (NEAR, FEW) and near:
+        choices, share = [constant + step for constant in near for step in (-1, 0, 1)], 0.5
+    fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
+    drawn = rng.choice(np.asarray(fitting, value.dtype), value.shape)
+    share = 1.0 if value.size <= _FEW else share
+    return np.asarray(np.where(rng.random(value.shape) < share, drawn, value))
 
 
 def step_over(value: Array, constant: float, step: int) -> Array:
@@ -153,6 +163,11 @@ def step_over(value: Array, constant: float, step: int) -> Array:
     if value.dtype.kind in "iu" and constant == int(constant):
         return np.full_like(value, int(constant) + step)
     return value
+
+
+def empty(value: Array, axis: int) -> Array:
+    """None of a tensor's values along an axis; all of one without it."""
+    return value.take([], axis) if value.ndim > axis else value
 
 
 def list_rows(value: Array, rows: int, round_number: int) -> Array:
