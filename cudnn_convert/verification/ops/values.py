@@ -46,8 +46,11 @@ _TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
 _FEW: Final = 8
 #: Of the constants that are compared, those that are tried alone.
 _FIRST: Final = 6
-#: float32 has no whole numbers between some of these, float64 not between the last.
-_WIDE: Final = (2**24 + 1, 2**53 + 1, -(2**24) - 1, 2**30 + 1, 2**25 + 3, -(2**26) - 5, 7, 2**24, 2**53)
+#: float32 has no whole numbers between some of these, float64 not between the last: for 64 bits alone.
+_WIDE: Final = (2**24 + 1, -(2**24) - 1, 2**24 + 3, 2**24, 7, 2**53 + 1, 2**53, -(2**53) - 1)
+_SINGLE: Final = 5
+#: The sum of so many of these is an integer of their type.
+_MOST_WIDE: Final = 60
 
 
 @dataclass(slots=True)
@@ -146,7 +149,10 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
     if style == EXTREMES:
         choices, share = [limits.max, limits.min, limits.max - 1], 0.6
     elif style == WIDE:
-        choices, share = _WIDE, 0.8
+        choices, share = (
+            (_WIDE if value.dtype.itemsize > 4 else _WIDE[:_SINGLE]),
+            min(0.8, _MOST_WIDE / value.size),
+        )
     elif style in (NEAR, FEW) and near:
         choices, share = [constant + step for constant in near for step in (-1, 0, 1)], 0.5
     fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
