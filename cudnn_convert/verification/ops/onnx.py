@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from onnx import helper
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.model import Array
+from cudnn_convert.verification.ops.apart import Apart
 from cudnn_convert.verification.pieces.onnx import FUSED
 
 _SHAPES: Final = frozenset({"Shape", "Size"})
@@ -91,8 +92,9 @@ class Model:
         del graph.output[:]
         graph.output.extend(kept.get(name) or onnx.ValueInfoProto(name=name) for name in names)
         _drop_unread(graph)
-        session = open_session(cut.SerializeToString(), optimize=False)
-        return Runner(session, renamed)
+        content = cut.SerializeToString()
+        inputs = {value.name for value in graph.input}
+        return Runner(Apart(lambda: _open(content)), inputs, renamed)
 
     def read_cuts(self) -> dict[str, str] | None:
         """By tensor the source's that it was when the file was written; None where it does not say."""
@@ -114,12 +116,22 @@ class Model:
             file.write(more.SerializeToString())
 
 
-class Runner:
-    """A model that is open."""
+def _open(content: bytes) -> Callable[..., list[Array]]:
+    session = open_session(content, optimize=False)
+    inputs = {value.name for value in session.get_inputs()}
 
-    def __init__(self, session: Any, renamed: Mapping[str, str]) -> None:
-        self._session, self._renamed = session, renamed
-        self._inputs = {value.name for value in session.get_inputs()}
+    def run(names: Sequence[str], values: Mapping[str, Array]) -> list[Array]:
+        fed = {name: value for name, value in values.items() if name in inputs}
+        return [np.asarray(value) for value in session.run([*names], fed)]
+
+    return run
+
+
+class Runner:
+    """A model that is open, in a process of its own: its kernels may end it."""
+
+    def __init__(self, apart: Apart, inputs: Collection[str], renamed: Mapping[str, str]) -> None:
+        self._apart, self._inputs, self._renamed = apart, inputs, renamed
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
         """The values of tensors, where inputs by key and cuts have the values that are given."""
@@ -127,7 +139,7 @@ class Runner:
             return []
         fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
         values = {name: _as_text(value) for name, value in fed.items() if name in self._inputs}
-        return [np.asarray(value) for value in self._session.run([*names], values)]
+        return [*self._apart.run([*names], values)]
 
 
 def _as_text(value: Array) -> Array:
