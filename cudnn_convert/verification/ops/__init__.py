@@ -5,6 +5,8 @@
 * structure : Compares the nodes of two TensorFlow graphs, from their outputs backward.
 * tensorflow: Graphs of TensorFlow: an artifact's beside its source's, node by node.
 * source    : The source's graph, which gives any of its tensors when any others are fed.
+* models    : What is asked of an artifact: its tensors by name, and their values when others are fed.
+* shared_tensors: Finds which tensors of an artifact are the source's, by names and by values.
 * apart     : A function in a process of its own, whose end is an exception here.
 * keras     : A Keras model that gives what its layers give, when others are given in their place.
 * tflite    : A TensorFlow Lite file that gives any tensors of its first subgraph when others are fed.

@@ -24,7 +24,8 @@ from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
-    from cudnn_convert.verification.ops.regions import Asked, Model, Parts
+    from cudnn_convert.verification.ops.models import Model
+    from cudnn_convert.verification.ops.regions import Asked, Parts
     from cudnn_convert.verification.ops.source import Source
     from cudnn_convert.verification.ops.structure import Alike
 
@@ -95,7 +96,7 @@ def _ask_regions(
     artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
 ) -> OpsReport:
     """Ask a model of ONNX or TensorFlow Lite region by region, each file by itself."""
-    from cudnn_convert.verification.ops import regions, source
+    from cudnn_convert.verification.ops import regions, shared_tensors, source
 
     plan = judging.plan
     if judging.is_large:  # the model would be in memory several times
@@ -117,9 +118,9 @@ def _ask_regions(
         recorded = [running.record(feed) for feed in few]
         for part, model in models:
             keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-            shared = regions.share_names(running, model, keys, few, recorded)
+            shared = shared_tensors.share_names(running, model, keys, few, recorded)
             recorded_cuts = None if is_fresh else model.read_cuts()
-            if difference := regions.find_other_value(running, shared, recorded_cuts):
+            if difference := shared_tensors.find_other_value(running, shared, recorded_cuts):
                 return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
             equal = shared.equal
             ends = {

@@ -1,0 +1,118 @@
+"""Finds which tensors of an artifact are the source's, by names and by values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from cudnn_convert.graph.index import split
+from cudnn_convert.model import Array
+from cudnn_convert.report import OpDifference
+from cudnn_convert.verification.ops import differences, values
+from cudnn_convert.verification.ops.models import Model
+from cudnn_convert.verification.ops.source import Source
+
+
+@dataclass(slots=True)
+class Shared:
+    """Tensors of the artifact that have a source's name: by name the root, or how the values differ."""
+
+    equal: dict[str, str]
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def share_names(
+    source: Source,
+    model: Model,
+    keys: Mapping[str, str],
+    runs: Sequence[Mapping[str, Array]],
+    recorded: Sequence[Mapping[str, Array]],
+) -> Shared:
+    """The artifact's tensors whose names are the source's: those of equal values, and of others.
+
+    What recurrences give is fed on the artifact's side, so that they amplify no rounding.
+    """
+    feeds = [{key: feed[tensor] for tensor, key in keys.items() if tensor in feed} for feed in runs]
+    namesakes = _find_namesakes(source, model, recorded[0])
+    namesakes |= _find_recurrent(source, model, feeds, recorded, {*namesakes})
+    given = {name: roots[0] for name, roots in namesakes.items() if split(roots[0])[0] in source.graph.given}
+    shared = Shared({})
+    names = [*namesakes]
+    if not names:
+        return shared
+    runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
+    for feed, known in zip(feeds, recorded, strict=True):
+        answers = runner.run(names, feed, {name: known[root] for name, root in given.items()})
+        for name, value in zip(names, answers, strict=True):
+            roots = [
+                root
+                for root in namesakes[name]
+                if (name in given and value.shape == known[root].shape)
+                or differences.are_close(value, known[root])
+            ]
+            if not roots:
+                expected = known[namesakes[name][0]]
+                shared.others[name] = differences.find_difference(value, expected, []) or "another type"
+            namesakes[name] = roots or namesakes[name]
+    shared.equal = {name: roots[0] for name, roots in namesakes.items() if name not in shared.others}
+    return shared
+
+
+def _find_namesakes(source: Source, model: Model, known: Mapping[str, Array]) -> dict[str, list[str]]:
+    """By tensor of the artifact those of the source that it may be, of what may be fed."""
+    nodes, namesakes = source.graph.index.nodes, dict[str, list[str]]()
+    for name in model.tensors:
+        there = [other for other in model.list_namesakes(name) if split(other)[0] in nodes]
+        roots = dict.fromkeys(source.graph.root(other) for other in there)
+        if kept := [root for root in roots if root in known]:
+            namesakes[name] = kept
+    return namesakes
+
+
+def _find_recurrent(
+    source: Source,
+    model: Model,
+    feeds: Sequence[Mapping[str, Array]],
+    recorded: Sequence[Mapping[str, Array]],
+    taken: Collection[str],
+) -> dict[str, list[str]]:
+    """Tensors with the values of what recurrences give, where none has its name."""
+    roots = [root for root in recorded[0] if split(root)[0] in source.graph.given]
+    named = {root for name in taken for root in model.list_namesakes(name)}
+    roots = [root for root in roots if root not in named]
+    nodes = {f"{split(root)[0]}/" for root in roots}
+    names = [
+        name
+        for name in model.tensors
+        if name not in taken and any(name.startswith(node) or f";{node}" in name for node in nodes)
+    ]
+    if not roots or not names:
+        return {}
+    runner = model.open(names, {})
+    namesakes = {name: [*roots] for name in names}
+    with suppress(RuntimeError):
+        for feed, known in zip(feeds, recorded, strict=True):
+            for name, value in zip(names, runner.run(names, feed, {}), strict=True):
+                close = [root for root in namesakes[name] if differences.are_close(value, known[root])]
+                namesakes[name] = close
+        return {name: roots for name, roots in namesakes.items() if roots}
+    return {}
+
+
+def find_other_value(source: Source, shared: Shared, cuts: Mapping[str, str] | None) -> OpDifference | None:
+    """The first tensor that was the source's when the file was written, and is no more.
+
+    `cuts` are those that the file says, None where it says none.
+    """
+    gone = {
+        name: root
+        for name, root in (cuts or {}).items()
+        if shared.equal.get(name) != root and split(root)[0] in source.order
+    }
+    if not gone:
+        return None
+    first = min(gone, key=lambda name: (source.order[split(gone[name])[0]], name))
+    root = gone[first]
+    op = str(source.graph.index.nodes[split(root)[0]].op)
+    return OpDifference(root, (op,), shared.others.get(first, "not in the file"), values.RUN)
