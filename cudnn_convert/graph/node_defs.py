@@ -33,6 +33,7 @@ from cudnn_convert.graph.index import (
     library,
     split,
     tensor,
+    walk,
 )
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -349,6 +350,8 @@ def import_checked(graph: AnyGraph) -> tf.Graph:
 
 
 _LIMIT: Final = 64
+#: What hands on the value of its first input.
+_PASSED: Final = ops.PASSAGES | {"ReadVariableOp"}
 #: Elements of any tensor computed on the way: a file may declare shapes that fill memory.
 _LARGEST: Final = 1 << 20
 
@@ -358,17 +361,17 @@ def fold_constant(
 ) -> Array | None:
     """Compute tensor `op:k` if it is a small pure function of constants, else None.
 
-    `given` maps ops, usually placeholders, to the scalars to take for them.
+    `given` maps ops, usually placeholders, to the scalars to take for them. What takes a tensor into a branch
+    or a loop does not change it.
     """
     op, _ = split(tensor)
-    needed = index.ancestors([op], control=False, stop=given)
+    needed = {*walk([op], lambda name: _list_folded_inputs(index, name, given))}
     folded = {index.nodes[name].op for name in needed - set(given)}
-    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE:
+    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE - _PASSED:
         return None
-    nodes = [
-        _replace_with_constant(index.nodes[name], given) if name in given else index.nodes[name]
-        for name in sorted(needed)
-    ]
+    passed = {f"{name}:1": name for name in needed if index.nodes[name].op in _PASSED}
+    tensor = f"{op}:0" if tensor in passed else tensor
+    nodes = [redirect(_make_foldable(index.nodes[name], given), passed) for name in sorted(needed)]
     try:
         graph = import_checked(extract_nodes(Graph(graph_pb2.GraphDef(), nodes), needed))
     except InvalidModelError:
@@ -383,6 +386,21 @@ def fold_constant(
             return np.asarray(session.run(tensor))
         except tf.errors.OpError:
             return None
+
+
+def _list_folded_inputs(index: Index, name: str, given: Mapping[str, float]) -> list[str]:
+    """The ops that folding computes an op from: of a branch or a loop only what enters it."""
+    inputs = [] if name in given else index.data_inputs(index.nodes[name])
+    inputs = inputs[:1] if index.nodes[name].op in _PASSED else inputs
+    return [source for source in (split(each)[0] for each in inputs) if source in index.nodes]
+
+
+def _make_foldable(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
+    if node.name in given:
+        return _replace_with_constant(node, given)
+    if node.op not in _PASSED:
+        return node
+    return identity(node.name, node.input[0], node.attr["dtype" if node.op == "ReadVariableOp" else "T"].type)
 
 
 def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
