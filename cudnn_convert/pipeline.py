@@ -163,6 +163,10 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
         return replace(summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy))
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
+    except UnsupportedModelError as cause:
+        if cause.path != str(artifact):
+            raise
+        raise UnsupportedModelError(plan.model.path, cause.reasons) from cause
     except ReadError as cause:
         if cause.path != str(artifact):
             raise

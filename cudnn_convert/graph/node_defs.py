@@ -29,8 +29,10 @@ from cudnn_convert.graph.index import (
     Index,
     NodeDef,
     all_nodes,
+    callees,
     claim,
     library,
+    reachable_functions,
     split,
     tensor,
     walk,
@@ -218,6 +220,32 @@ def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
     """Return the part of `graph` that the tensors `outputs` need; `graph` itself if all."""
     needed = graph.index.ancestors(split(name)[0] for name in outputs)
     return graph if len(needed) == len(graph.node) else extract_nodes(graph, needed)
+
+
+def drop_uncalled_functions(graph: Graph) -> Graph:
+    """Return `graph` without the functions that its nodes do not call, and without functions of gradients.
+
+    TensorFlow may call a function in the place of another that says the same of itself
+    (v2.21.0 core/grappler/optimizers/implementation_selector.cc): such ones stay.
+    """
+    functions = graph.functions
+    twins = {
+        name: each.attr[safe_ops.TWINS].s for name, each in functions.items() if safe_ops.TWINS in each.attr
+    }
+    called: set[str] = set()
+    names = {name for node in graph.node for name in callees(node)}
+    while more := reachable_functions(functions, names) - called:
+        called |= more
+        alike = {twins[name] for name in called if name in twins}
+        names = {name for name, same in twins.items() if same in alike}
+    if len(called) == len(functions) and not graph.library.gradient:
+        return graph
+    kept = function_pb2.FunctionDefLibrary(
+        function=[each for name, each in functions.items() if name in called]
+    )
+    result = Graph(graph, graph.node)
+    result.library = kept
+    return result
 
 
 #: Attributes that name other nodes, or give shapes that TensorFlow trusts instead of inferring them.

@@ -195,10 +195,14 @@ def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[s
     plan = judging.plan
     if plan.states or plan.singles or plan.streaming or judging.golden:
         return {}
+    import tensorflow as tf  # a source with a graph has loaded it
 
-    def answer(feed: Mapping[str, Array]) -> list[Array]:
+    def answer(feed: Mapping[str, Array]) -> list[Array] | None:
         source.restart()
-        return end_to_end.run_judge(judging, source, feed)
+        try:
+            return end_to_end.run_judge(judging, source, feed)
+        except (tf.errors.OpError, ValueError):
+            return None
 
     return neighbours.measure_influence(trial, _find_positions(plan), answer)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import tensorflow as tf
 
 from cudnn_convert.model import Array
 from cudnn_convert.verification.end_to_end import Trial, spread
@@ -20,11 +19,12 @@ _MARGIN: Final = 100.0
 
 
 def measure_influence(
-    trial: Trial, outputs: Mapping[str, int], answer: Callable[[Mapping[str, Array]], Sequence[Array]]
+    trial: Trial, outputs: Mapping[str, int], answer: Callable[[Mapping[str, Array]], Sequence[Array] | None]
 ) -> dict[str, float]:
     """How far other rows move the answer to one, for each of `outputs`, by key and place in the answers.
 
-    `answer` runs the source. Outputs without rows of their own, or without floats, are left out.
+    `answer` runs the source, and gives None where that refuses a feed. Outputs without rows of their own, or
+    without floats, are left out.
     """
     number = _choose_feed(trial)
     if number is None:
@@ -38,10 +38,9 @@ def measure_influence(
     moved: dict[str, float] = {}
     for count in (1, batches[number]):
         given = {name: _repeat_row(value, axes[name], count) for name, value in feed.items()}
-        try:
-            answers = answer(given)
-        except (tf.errors.OpError, ValueError):
-            continue  # which takes no batch of this size, or no such rows
+        answers = answer(given)
+        if answers is None:
+            continue  # the source takes no batch of this size
         for key, position in outputs.items():
             axis = _find_axis([values[position].shape for values in trial.exact], batches)
             whole, alone = trial.exact[number][position], answers[position]

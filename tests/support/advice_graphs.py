@@ -344,7 +344,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X, n=np.int32(3)),
     ),
     Advice(
-        ["verification/feeds.py: give --data"],
+        ["verification/feeds.py: give --data feeds.npz of yours"],
         asking_graphs.guarded,
         [],
         r"give (--data)",
