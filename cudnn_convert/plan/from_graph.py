@@ -29,7 +29,7 @@ from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Si
 from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests, statistics
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
-from cudnn_convert.recurrences import graphless, parameter_source, resolve
+from cudnn_convert.recurrences import graphless, parameter_source, resolve, restored_blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +197,7 @@ def plan_graph(
     `forgets`, each call begins with the state that the source holds. Where tf.Examples cannot stay inputs,
     the features parsed out of them become inputs.
     """
+    model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
     index = original.index
@@ -329,6 +330,7 @@ def plan_recurrences(
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
+    model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     graph = _extract_needed(model)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
