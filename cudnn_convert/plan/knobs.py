@@ -76,7 +76,7 @@ def _list_candidates(index: Index, rates: Iterable[str]) -> Iterator[Knob]:
     scalars = [index.nodes[name] for name in index.nodes if name in named and _is_scalar(index.nodes[name])]
     for node in sorted(scalars, key=lambda node: not _kind(node).is_bool):
         kind = _kind(node)
-        words = ("false", "true") if kind.is_bool else ("0", "1") if kind.is_integer else ("1", "0")
+        words = ("false", "true") if kind.is_bool else ("0", "1", "2") if kind.is_integer else ("1", "0")
         yield from (Knob(f"{node.name}:0", word) for word in words)
 
 
