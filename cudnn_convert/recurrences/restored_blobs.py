@@ -70,7 +70,8 @@ def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
 def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:
     """The key of each restored tensor `op:k` that an op needs; empty for other sources, and for slices."""
     entries: dict[str, str] = {}
-    needed = index.ancestors([packing.name], control=False, stop=_list_restores(index))
+    restores = _list_restores(index)
+    needed = index.ancestors([packing.name], control=False, stop=restores)
     for op in needed - {packing.name}:
         node = index.nodes[op]
         if node.op != "RestoreV2":
@@ -81,12 +82,7 @@ def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:
         if names is None or slices is None or any(slices):
             return {}
         entries |= {f"{op}:{k}": bytes(name).decode() for k, name in enumerate(names)}
-    read = {
-        name
-        for op in needed
-        for name in index.data_inputs(index.nodes[op])
-        if op not in _list_restores(index)
-    }
+    read = {name for op in needed - restores for name in index.data_inputs(index.nodes[op])}
     return {name: key for name, key in entries.items() if name in read}
 
 
@@ -105,8 +101,8 @@ def _compute(graph: Graph, packing: NodeDef, entries: Mapping[str, Array]) -> Ar
     nodes = [node_defs.redirect(node, moved) for node in kept.node]
     fetched = [f"{moved[name]}:0" if name in moved else name for name in inputs]
     try:
-        made = node_defs.import_checked(Graph(kept, [*nodes, *constants.values()], ()))
-        with node_defs.open_session(made) as running:
+        imported = node_defs.import_checked(Graph(kept, [*nodes, *constants.values()], ()))
+        with node_defs.open_session(imported) as running:
             values = running.run(fetched)
     except (InvalidModelError, tf.errors.OpError):
         return None
