@@ -165,6 +165,10 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
         )
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
+    except UnsupportedModelError as cause:
+        if cause.path != str(artifact):
+            raise
+        raise UnsupportedModelError(plan.model.path, cause.reasons) from cause
     except ReadError as cause:
         if cause.path != str(artifact):
             raise

@@ -17,6 +17,7 @@ import sys
 import tensorflow as tf
 
 from tf1_fixtures import (
+    cases_batch_norm,
     cases_block,
     cases_choosing,
     cases_containers,
@@ -56,6 +57,7 @@ ONLY_1_15 = (
     + cases_lengths.CASES_1_15
     + cases_inputs.CASES_1_15
     + cases_state.CASES_1_15
+    + cases_batch_norm.CASES_1_15
     + cases_block.CASES_1_15
     + cases_objects.CASES_1_15
     + cases_op_level.CASES_1_15

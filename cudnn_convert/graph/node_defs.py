@@ -29,10 +29,13 @@ from cudnn_convert.graph.index import (
     Index,
     NodeDef,
     all_nodes,
+    callees,
     claim,
     library,
+    reachable_functions,
     split,
     tensor,
+    walk,
 )
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -219,6 +222,32 @@ def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
     return graph if len(needed) == len(graph.node) else extract_nodes(graph, needed)
 
 
+def drop_uncalled_functions(graph: Graph) -> Graph:
+    """Return `graph` without the functions that its nodes do not call, and without functions of gradients.
+
+    TensorFlow may call a function in the place of another that says the same of itself
+    (v2.21.0 core/grappler/optimizers/implementation_selector.cc): such ones stay.
+    """
+    functions = graph.functions
+    twins = {
+        name: each.attr[safe_ops.TWINS].s for name, each in functions.items() if safe_ops.TWINS in each.attr
+    }
+    called: set[str] = set()
+    names = {name for node in graph.node for name in callees(node)}
+    while more := reachable_functions(functions, names) - called:
+        called |= more
+        alike = {twins[name] for name in called if name in twins}
+        names = {name for name, same in twins.items() if same in alike}
+    if len(called) == len(functions) and not graph.library.gradient:
+        return graph
+    kept = function_pb2.FunctionDefLibrary(
+        function=[each for name, each in functions.items() if name in called]
+    )
+    result = Graph(graph, graph.node)
+    result.library = kept
+    return result
+
+
 #: Attributes that name other nodes, or give shapes that TensorFlow trusts instead of inferring them.
 _NOTES: Final = ("_class", "_output_shapes")
 
@@ -349,6 +378,8 @@ def import_checked(graph: AnyGraph) -> tf.Graph:
 
 
 _LIMIT: Final = 64
+#: What hands on the value of its first input.
+_PASSED: Final = ops.PASSAGES | {"ReadVariableOp"}
 #: Elements of any tensor computed on the way: a file may declare shapes that fill memory.
 _LARGEST: Final = 1 << 20
 
@@ -358,17 +389,17 @@ def fold_constant(
 ) -> Array | None:
     """Compute tensor `op:k` if it is a small pure function of constants, else None.
 
-    `given` maps ops, usually placeholders, to the scalars to take for them.
+    `given` maps ops, usually placeholders, to the scalars to take for them. What takes a tensor into a branch
+    or a loop does not change it.
     """
     op, _ = split(tensor)
-    needed = index.ancestors([op], control=False, stop=given)
+    needed = {*walk([op], lambda name: _list_folded_inputs(index, name, given))}
     folded = {index.nodes[name].op for name in needed - set(given)}
-    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE:
+    if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE - _PASSED:
         return None
-    nodes = [
-        _replace_with_constant(index.nodes[name], given) if name in given else index.nodes[name]
-        for name in sorted(needed)
-    ]
+    passed = {f"{name}:1": name for name in needed if index.nodes[name].op in _PASSED}
+    tensor = f"{op}:0" if tensor in passed else tensor
+    nodes = [redirect(_make_foldable(index.nodes[name], given), passed) for name in sorted(needed)]
     try:
         graph = import_checked(extract_nodes(Graph(graph_pb2.GraphDef(), nodes), needed))
     except InvalidModelError:
@@ -383,6 +414,21 @@ def fold_constant(
             return np.asarray(session.run(tensor))
         except tf.errors.OpError:
             return None
+
+
+def _list_folded_inputs(index: Index, name: str, given: Mapping[str, float]) -> list[str]:
+    """The ops that folding computes an op from: of a branch or a loop only what enters it."""
+    inputs = [] if name in given else index.data_inputs(index.nodes[name])
+    inputs = inputs[:1] if index.nodes[name].op in _PASSED else inputs
+    return [source for source in (split(each)[0] for each in inputs) if source in index.nodes]
+
+
+def _make_foldable(node: NodeDef, given: Mapping[str, float]) -> NodeDef:
+    if node.name in given:
+        return _replace_with_constant(node, given)
+    if node.op not in _PASSED:
+        return node
+    return identity(node.name, node.input[0], node.attr["dtype" if node.op == "ReadVariableOp" else "T"].type)
 
 
 def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef:

@@ -172,28 +172,60 @@ def _assignment(graph: tf.Graph, node: NodeDef, value: Any) -> Any:
 _LIMIT: Final = 2**31 - 2**20
 
 
+#: What carries a reference into, within and out of branches and loops.
+_CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
+
+
 def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> AnyGraph:
     """Replace each variable op by a Const of its name; prune to the tensors `outputs`.
 
     A graph without variables is returned as it is.
     Raises UnsupportedModelError where the constants would not fit a GraphDef.
     """
-    ops = variable_ops(graph)
+    holders = variable_ops(graph)
     size = sum(
         variable.dtype.itemsize * math.prod(variable.shape)
-        for variable in (variables[checkpoint_key(op)] for op in ops)
+        for variable in (variables[checkpoint_key(node)] for node in holders)
     )
     if size > _LIMIT:
         reason = f"expected under 2 GiB of weights, found {size} bytes; choose --format savedmodel"
         raise UnsupportedModelError("frozen graph", [reason])
-    if not ops:
+    if not holders:
         return graph
+    frozen = _freeze_references(node_defs.Graph.of(graph), variables)
     names = sorted({split(name)[0] for name in outputs})
+    resources = variable_ops(frozen)
+    return (
+        _freeze_resources(frozen, resources, variables, names)
+        if resources
+        else node_defs.prune(frozen, names)
+    )
+
+
+def _freeze_references(graph: node_defs.Graph, variables: Mapping[str, Tensor]) -> node_defs.Graph:
+    """Replace reference variables by constants, and the ops that carry references by those for values.
+
+    TensorFlow's rewriting fails where a variable is itself the predicate of a Switch.
+    Source: tensorflow v2.21.0 python/framework/convert_to_constants.py `_Node.update_dtype`.
+    """
+    changes = {}
+    for node in graph.node:
+        if node.op in ops.REFERENCE_VARIABLES:
+            changes[node.name] = node_defs.constant(node.name, variables[checkpoint_key(node)].read())
+        elif node.op in _CARRIERS and graph.index.maker(node.name, _CARRIERS).op in ops.REFERENCE_VARIABLES:
+            changes[node.name] = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))
+    return node_defs.replace_nodes(graph, changes)
+
+
+def _freeze_resources(
+    graph: node_defs.Graph, holders: Iterable[NodeDef], variables: Mapping[str, Tensor], names: list[str]
+) -> AnyGraph:
     with session(graph, variables) as running:
-        for op in ops:
-            _ensure_read(running.graph, op)
-        definition = node_defs.Graph.of(graph).definition
-        frozen: AnyGraph = tf.compat.v1.graph_util.convert_variables_to_constants(running, definition, names)
+        for node in holders:
+            _ensure_read(running.graph, node)
+        frozen: AnyGraph = tf.compat.v1.graph_util.convert_variables_to_constants(
+            running, graph.definition, names
+        )
         return frozen
 
 
@@ -279,7 +311,8 @@ def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> 
         for node in node_defs.share_without_devices(node_defs.Graph(graph, [*graph.node, *added.node])).node
         if twins.get(node.name, node.name) == node.name
     ]
-    return node_defs.Graph(graph, nodes)
+    # What fills a table may call functions that the graph itself does not.
+    return node_defs.drop_uncalled_functions(node_defs.Graph(model.graph, nodes))
 
 
 def _key(node: NodeDef) -> tuple[bool, str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import ops
+from cudnn_convert.graph import moving_averages, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
 
 _BLOCKED: Final = re.compile(
@@ -54,7 +54,6 @@ _FORMS: Final = _MOVES | {"Identity"}
 _JOINS: Final = frozenset({"SquaredDifference", "Sub", "Mul"})
 _COMPARISONS: Final = frozenset({"Equal", "NotEqual"})
 _HANDS_ON: Final = ops.PASSAGES | {"Identity", "ReadVariableOp", "Cast", "StopGradient"}
-_ACCUMULATES: Final = re.compile(r"Assign(Add|Sub)(VariableOp)?")
 _NAMED: Final = re.compile(
     r"(.*[/_])?(labels?|targets?|truths?|gold|annotations?|y_true)([/_].*)?", re.IGNORECASE
 )
@@ -86,7 +85,9 @@ class Walk:
 
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
         self.index, self.starts = index, starts
+        self._averages = moving_averages.list_averages(index)
         self._closed = {*forbidden, *_inside_losses(index)}
+        self._closed |= moving_averages.find_update_ops(index)
         self._closed.update(name for name in index.nodes if _SCOPES.fullmatch(name))
         needed = index.ancestors(starts)
         given = [name for name in _list_given(index) if not _is_needed(index, name, needed)]
@@ -167,7 +168,7 @@ class Walk:
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
     def weights(self, node: NodeDef) -> set[str]:
-        """Return the weights a node reads: float variables without accumulating assignments."""
+        """Return the weights a node reads: float variables that no assignment moves."""
         weights = set()
         for name in self.index.data_inputs(node):
             source = self.index.nodes.get(split(name)[0])
@@ -178,9 +179,7 @@ class Walk:
         return weights
 
     def _is_weight(self, node: NodeDef) -> bool:
-        if not tf.as_dtype(node.attr["dtype"].type).is_floating:
-            return False
-        return not any(_ACCUMULATES.fullmatch(reader.op) for reader in self.index.consumers(node.name))
+        return tf.as_dtype(node.attr["dtype"].type).is_floating and node.name not in self._averages
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,32 @@ src/layers/preprocessing/discretization.py.
 
     before:  k = Bucketize(x, boundaries=[1, 5])
     after:   k = 2 - Sum(Cast(Less(x[..., newaxis], [1, 5])), -1)
+
+`replace_gru_cells`: plain ops in place of GRUBlockCell, a step of a GRU of tf.contrib.rnn, in loops too.
+Source: tensorflow v2.21.0 core/kernels/rnn/gru_ops.cc; core/ops/rnn_ops.cc (outputs r, u, c, h).
+
+    before:  r, u, c, h = GRUBlockCell(x, h_prev, w_ru, w_c, b_ru, b_c)
+    after:   r, u = Split(Sigmoid([x, h_prev] @ w_ru + b_ru)); c = Tanh([x, r * h_prev] @ w_c + b_c)
+             h = u * h_prev + (1 - u) * c
+
+`replace_open_convolutions`: a product for each place of the window in place of a depthwise convolution of
+open channels, as that of each row with itself, for ONNX: tf2onnx (v1.17.0) makes groups of channels.
+
+    before:  y = DepthwiseConv2dNative(x[?,?,?,?], filter[1,2,?,1])
+    after:   y = x[:, :, :-1] * filter[0, 0] + x[:, :, 1:] * filter[0, 1]
 """
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array
 
 
@@ -168,3 +184,95 @@ def _count_reached(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
     yield node_defs.node(names["unreached"], "Sum", counts, T=whole)
     yield node_defs.constant(names["all"], np.array(len(boundaries), np.int32))
     yield node_defs.node(node.name, "Sub", [names["all"], names["unreached"]], T=whole)
+
+
+_GRU: Final = "GRUBlockCell"
+#: The most places in the window of a convolution that become products of their own.
+_MOST_PLACES: Final = 64
+
+
+def replace_gru_cells(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each GRUBlockCell; its outputs keep their names."""
+    cells = [node for node in graph.node if node.op == _GRU]
+    if not cells:
+        return graph
+    calls: dict[str, list[NodeDef]] = {}
+    for node in cells:
+        kind = tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.float32
+        specs = [tf.TensorSpec([None] * rank, kind) for rank in (2, 2, 2, 2, 1, 1)]
+        calls[node.name] = inlining.call(
+            inlining.trace_function(_compute_gru_step, *specs), node.name, graph.index.data_inputs(node)
+        )
+    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+
+
+def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
+    w_ru, w_c, b_ru, b_c = weights
+    r, u = tf.split(tf.sigmoid(tf.concat([x, h], 1) @ w_ru + b_ru), 2, 1)
+    c = tf.tanh(tf.concat([x, r * h], 1) @ w_c + b_c)
+    return r, u, c, u * h + (1.0 - u) * c
+
+
+def replace_open_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace depthwise convolutions of open channels whose windows are known, by products for each place."""
+    calls: dict[str, list[NodeDef]] = {}
+    for node in graph.node:
+        window = _find_window(graph, node) if node.op == "DepthwiseConv2dNative" else None
+        if window is not None:
+            kind = tf.as_dtype(node.attr["T"].type)
+            specs = [tf.TensorSpec([None] * 4, kind), tf.TensorSpec([*window.size, None, None], kind)]
+            body = inlining.trace_function(partial(_convolve, window), *specs)
+            calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
+    if not calls:
+        return graph
+    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The size of a convolution's window over height and width, and how it moves."""
+
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    is_same: bool
+
+
+def _find_window(graph: node_defs.Graph, node: NodeDef) -> _Window | None:
+    """The window of a convolution with open channels; None for one that ONNX has, and for large windows."""
+    image, kernel = (graph.shapes.get_tensor_by_name(tensor(name)).shape for name in node.input[:2])
+    is_known = image.rank is not None and image[-1] is not None
+    layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
+    padding = node.attr["padding"].s
+    if is_known or layout != b"NHWC" or padding not in (b"SAME", b"VALID") or kernel.rank is None:
+        return None
+    height, width = kernel[0], kernel[1]
+    if height is None or width is None or height * width > _MOST_PLACES:
+        return None
+    strides = [*node.attr["strides"].list.i]
+    # The CPU's kernel has no dilations: layers make batches of the gaps.
+    return _Window((height, width), (strides[1], strides[2]), is_same=padding == b"SAME")
+
+
+def _convolve(window: _Window, image: Any, kernel: Any) -> Any:
+    """`[N, H, W, C]` with `[h, w, C, m]` to `[N, H', W', C*m]`.
+
+    Source: tensorflow v2.21.0 core/ops/nn_ops.cc DepthwiseConv2dNative, core/framework/kernel_shape_util.cc.
+    """
+    if window.is_same:
+        padding = [[0, 0]]
+        for axis, (stride, wide) in enumerate(zip(window.strides, window.size, strict=True), 1):
+            size = tf.shape(image)[axis]
+            missing = tf.maximum((-(-size // stride) - 1) * stride + wide - size, 0)
+            padding.append([missing // 2, missing - missing // 2])
+        image = tf.pad(image, [*padding, [0, 0]])
+    sizes = tf.shape(image)
+    counts = [(sizes[axis + 1] - window.size[axis]) // window.strides[axis] + 1 for axis in (0, 1)]
+    spans = [(count - 1) * stride + 1 for count, stride in zip(counts, window.strides, strict=True)]
+    total: Any = 0.0
+    for row in range(window.size[0]):
+        for column in range(window.size[1]):
+            part = image[
+                :, row : row + spans[0] : window.strides[0], column : column + spans[1] : window.strides[1]
+            ]
+            total += part[..., None] * kernel[row, column]
+    return tf.reshape(total, tf.stack([sizes[0], *counts, -1]))

@@ -10,6 +10,8 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
 * network       : The network around the recurrences of a plan: what leads to each, and to what.
 * axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
+* statistics    : Decides what stands for statistics of the batch in a graph that is cut for inference.
+* knobs         : Finds the values that a model's author sets for inference: flags, keep probabilities.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 

@@ -22,7 +22,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import control_flow, crf, node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 from cudnn_convert.recurrences import parameter_source
@@ -241,12 +241,23 @@ def _is_leaf(walk: Walk, name: str) -> bool:
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_part(path: Path, graph: AnyGraph, walk: Walk, names: list[str], sources: list[Source]) -> None:
+def _refuse_part(
+    path: Path, graph: node_defs.Graph, walk: Walk, names: list[str], sources: list[Source]
+) -> None:
     """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
         return order_candidates(graph, walk, names, sources)
 
+    if chains := _list_chains(graph, walk):
+        needed = walk.index.ancestors(split(name)[0] for name in names)
+        if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
+            read = [*dict.fromkeys(name for chain in chains for name in chain)]
+            reason = (
+                f"outputs: only the likelihood of a CRF reads {', '.join(read)}, which tags are decoded from"
+            )
+            others = _without_chains(walk, names, chains)
+            raise AmbiguousSourceError(path, [_ask(reason, [",".join(read), *others])])
     if not names:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
         single = list_candidates()
@@ -274,9 +285,36 @@ def _refuse_part(path: Path, graph: AnyGraph, walk: Walk, names: list[str], sour
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
+def _list_chains(graph: node_defs.Graph, walk: Walk) -> list[tuple[str, str]]:
+    """The scores and transitions of CRFs behind the recurrences, without those that a decoder reads too."""
+    index = graph.index
+    heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
+    return crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy})
+
+
+def _find_end(walk: Walk, name: str) -> str:
+    """The op in which a layer ends that begins with a product: its bias or the form of its input."""
+    index = walk.index
+    readers = [reader for reader in index.consumers(name) if reader.name in walk.reached]
+    while len(readers) == 1 and readers[0].op in ("BiasAdd", "Reshape", *ops.SUMS):
+        name = readers[0].name
+        readers = [reader for reader in index.consumers(name) if reader.name in walk.reached]
+    return name
+
+
+def _without_chains(walk: Walk, names: list[str], chains: list[tuple[str, str]]) -> list[str]:
+    """The leaves that no CRF reads on: last states of recurrences come last."""
+    heads = [split(head)[0] for head, _ in chains]
+    below = walk.index.descendants(heads)
+    return [",".join(left)] if (left := [name for name in names if split(name)[0] not in below]) else []
+
+
 def _together(walk: Walk, listed: list[str]) -> list[str]:
-    """All predictions of losses as one set, where there are several."""
+    """The predictions of losses and what is chosen by them, as one set where there are several."""
     names = [name for name in walk.predictions() if name in listed]
+    behind = walk.index.descendants(split(name)[0] for name in names)
+    chosen = [name for name in listed if walk.index.nodes[split(name)[0]].op in _CHOOSING]
+    names += [name for name in chosen if split(name)[0] in behind and name not in names]
     return [",".join(names)] if len(names) > 1 else []
 
 

@@ -9,6 +9,7 @@ not run.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from cudnn_convert.errors import (
@@ -19,29 +20,30 @@ from cudnn_convert.errors import (
     UnsupportedModelError,
     UsageError,
 )
-from cudnn_convert.graph import control_flow, ops, recurrent_state, session
+from cudnn_convert.graph import control_flow, moving_averages, ops, recurrent_state, session
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, split, walk
 from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
-from cudnn_convert.graph.passes import inference, inlining, state_io, subgraphs
+from cudnn_convert.graph.passes import batch_statistics, inference, inlining, state_io, subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests
+from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests, statistics
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
-from cudnn_convert.recurrences import graphless, parameter_source, resolve
+from cudnn_convert.recurrences import graphless, parameter_source, resolve, restored_blobs
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """A graph cut by a request, before and after the passes, with its signatures.
 
-    `whole` is the cut graph, `settled.graph` what inference needs of it, with its state placed. `source` has
-    the signature by the file's tensor names, `signature` by those of the graphs, both with the next values of
-    state that became outputs; `asked` is `source` without these. `streams`, and `features` of tf.Examples,
-    were cut without being asked for. `unread` are inputs of the file's signature that were left out.
+    `cut` has the graph before simplification, `settled.graph` what inference needs of it, with its state
+    placed. `source` has the signature by the file's tensor names, `signature` by those of the graphs, both
+    with the next values of state that became outputs; `asked` is `source` without these. `streams`, and
+    `features` of tf.Examples, were cut without being asked for. `unread` are inputs of the file's signature
+    that were left out. `statistics` tells what stands for statistics of the batch.
     """
 
-    whole: Graph
+    cut: statistics.CutGraph
     settled: state_io.Settled
     source: Signature
     signature: Signature
@@ -49,6 +51,7 @@ class Section:
     streams: tuple[str, ...]
     features: tuple[Feature, ...]
     unread: tuple[Spec, ...]
+    statistics: statistics.Decision
 
 
 def section(
@@ -72,9 +75,22 @@ def section(
     stop += streams
     parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
     cuts += [Cut(cut.tensor) for cut in parsed]
-    whole, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=request.constants, outputs=names)
-    whole, kept = recurrent_state.read_values(whole, [moved.get(name, name) for name in names])
-    stateful = inference.simplify_for_inference(whole, kept)
+
+    def cut_out(source: Graph) -> tuple[statistics.CutGraph, Graph, dict[str, str]]:
+        whole, moved = subgraphs.extract_subgraph(
+            source, inputs=cuts, constants=request.constants, outputs=names
+        )
+        whole, kept = recurrent_state.read_values(whole, [moved.get(name, name) for name in names])
+        flagged, flags = inference.bind_stored_flags(whole, _read_flags(model, whole))
+        simple = inference.simplify_for_inference(flagged, kept)
+        return statistics.CutGraph(whole, kept, request.constants, tuple(flags)), simple, moved
+
+    cut, stateful, moved = cut_out(graph)
+    decision = statistics.decide(model, graph, cut, stateful, whole=model.saved is not None)
+    if decision.averages:
+        shape = partial(statistics.read_shape, model)
+        cut, stateful, moved = cut_out(batch_statistics.take_averages(graph, decision.averages, shape))
+    whole, kept = cut.graph, cut.outputs
     settled = state_io.place_state(
         model,
         stateful,
@@ -94,6 +110,7 @@ def section(
     if model.saved is not None:  # its functions still take them
         beside = [index.nodes[split(spec.tensor)[0]] for spec in unread]
         whole, simple = (_add_nodes(each, beside) for each in (whole, settled.graph))
+        cut = replace(cut, graph=whole)
         settled, unread = replace(settled, graph=simple), ()
     keys = notes.key_tensors(_inputs(model, settled, moved, request, parsed))
     ends = requests.next_outputs(settled, stateful, keys, settled.outputs)
@@ -104,7 +121,19 @@ def section(
         dict(zip(source.outputs, tensors, strict=True)),
     )
     asked = Signature(keys, dict(list(source.outputs.items())[: len(names)]))
-    return Section(whole, settled, source, union, asked, tuple(streams), tuple(parsed), tuple(unread))
+    return Section(cut, settled, source, union, asked, tuple(streams), tuple(parsed), tuple(unread), decision)
+
+
+def _read_flags(model: Model, graph: Graph) -> dict[str, float]:
+    """The values of scalar variables that `graph` reads and does not assign, by op."""
+    index = graph.index
+    written = {recurrent_state.root(index, node.name) for node in graph.node if node.op in ops.WRITES}
+    flags = {}
+    for node in graph.node:
+        value = model.variables.get(session.checkpoint_key(node)) if node.op in ops.VARIABLES else None
+        if value is not None and node.name not in written and value.shape == ():
+            flags[node.name] = value.read().item()
+    return flags
 
 
 def _add_nodes(graph: Graph, nodes: Sequence[NodeDef]) -> Graph:
@@ -168,6 +197,7 @@ def plan_graph(
     `forgets`, each call begins with the state that the source holds. Where tf.Examples cannot stay inputs,
     the features parsed out of them become inputs.
     """
+    model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
     index = original.index
@@ -188,7 +218,14 @@ def plan_graph(
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None
-    obstacles.check_runs_on_cpu(model.path, graph, outputs=cut_out.signature.outputs, hint=hint)
+    obstacles.check_runs_on_cpu(
+        model.path,
+        graph,
+        outputs=cut_out.signature.outputs,
+        hint=hint,
+        asked=cut_out.statistics.asked,
+        cut=cut_out.cut,
+    )
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
@@ -201,10 +238,10 @@ def plan_graph(
         *notes.note_other_outputs(wanted.left, wanted.names),
         *notes.note_unread(cut_out.unread),
         *notes.untaken(left),
+        *cut_out.statistics.notes,
+        *notes.note_flags(cut_out.cut.flags),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
-        *requests.state_notes(
-            cut_out.settled, recurrent_state.find_dropped_updates(index, graph), wanted.names
-        ),
+        *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
@@ -214,7 +251,7 @@ def plan_graph(
     words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())
     named = dict(zip(cut_out.signature.inputs.values(), words, strict=True))
     fills = session.fills(model, graph, named, cut_out.signature.outputs.values())
-    whole, graph = (session.with_fills(each, model, fills) for each in (cut_out.whole, graph))
+    whole, graph = (session.with_fills(each, model, fills) for each in (cut_out.cut.graph, graph))
     return Plan(
         model, whole, graph, cut_out.source, cut_out.signature, parts, recurrences, choices, flags,
         cut_out.settled.carried, fills,
@@ -243,6 +280,13 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Graph)
         ]
         raise AmbiguousSourceError(model.path, reasons)
     return [name for name in wanted.training if name not in kept]
+
+
+def _list_dropped_updates(index: Index, graph: Graph) -> list[tuple[str, str]]:
+    """The updates `(op, variable)` of recurrent state that `graph` lacks; averages are none."""
+    averages = moving_averages.list_averages(index)
+    updates = recurrent_state.find_dropped_updates(index, graph)
+    return [(op, variable) for op, variable in updates if variable not in averages]
 
 
 def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
@@ -286,6 +330,7 @@ def plan_recurrences(
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
+    model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
     graph = _extract_needed(model)
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)

@@ -138,6 +138,12 @@ def note_unread(inputs: Sequence[Spec]) -> Iterator[str]:
         yield f"left out of the inputs because no output needs them: {listed}"
 
 
+def note_flags(names: Sequence[str]) -> Iterator[str]:
+    """A note on variables that decide what belongs to training."""
+    if names:
+        yield f"{', '.join(names)}: what the file holds decides what belongs to training; --set changes it"
+
+
 def untaken(names: Sequence[str]) -> Iterator[str]:
     """A note on training recurrences that are left out."""
     if names:

@@ -5,7 +5,7 @@ are raised at once. `undrawable`: what a proof by random inputs must know of a p
 that say it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -14,34 +14,41 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import subgraphs
-from cudnn_convert.graph.passes.inference import mask
-from cudnn_convert.plan import Plan, axes
+from cudnn_convert.graph.passes.inference import MASKS, mask
+from cudnn_convert.plan import Plan, axes, knobs, statistics
+from cudnn_convert.plan.statistics import CutGraph
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
 
-#: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
-_MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 _SHOWN: Final = 5
+_SAME: Final = "expected the same numbers in every run"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def check_runs_on_cpu(
-    path: Path, graph: node_defs.Graph, *, outputs: Mapping[str, str] = _NONE, hint: str | None = None
+    path: Path,
+    graph: node_defs.Graph,
+    *,
+    outputs: Mapping[str, str] = _NONE,
+    hint: str | None = None,
+    asked: Collection[str] = (),
+    cut: CutGraph | None = None,
 ) -> None:
     """Check that `graph` runs on a CPU and is deterministic.
 
-    `outputs` are tensors by their keys in the signature. Raises UnsupportedModelError with one line for each
-    kind of obstacle, and the `hint`.
+    `outputs` are tensors by their keys in the signature, `asked` statistics of the batch that the user's flag
+    keeps. `cut` is what the graph was simplified from. Raises UnsupportedModelError with one line for
+    each kind of obstacle, and the `hint`.
     """
-    whole = graph.index
+    whole, ends = graph.index, [*outputs.values()] or _unread(graph)
     hidden = parameters_only(whole, {split(name)[0] for name in outputs.values()})
     index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
     reasons = [
-        *_random(index, outputs),
-        *_training(index, whole),
+        *_random(graph, index, outputs, cut or CutGraph(graph, ends, {})),
+        *statistics.reasons(graph, ends, asked),
         *_without_kernel(graph, index),
         *reserve_space_readers(index, outputs.values()),
     ]
@@ -49,28 +56,74 @@ def check_runs_on_cpu(
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
 
-def _random(index: Index, outputs: Mapping[str, str]) -> Iterator[str]:
-    """Active dropout, with the `--set` that turns it off, and other random ops."""
-    explained: set[str] = set()
+def _random(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str], cut: CutGraph) -> Iterator[str]:
+    """Active dropout and other random ops, with the `--set` that turns them off.
+
+    `cut` is what `graph` was made of, and still has the author's flags.
+    """
+    masks = {
+        node.name: mask_
+        for node in index.nodes.values()
+        if node.op in MASKS and (mask_ := mask(index, f"{node.name}:0")) is not None
+    }
     drawn = {node.name for node in index.nodes.values() if node.op in ops.RANDOM}
-    for node in index.nodes.values():
-        mask_ = mask(index, f"{node.name}:0") if node.op in _MASKS else None
-        if mask_ is None:
-            continue
-        rate, neutral = mask_
-        # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
-        explained |= index.ancestors([node.name], stop=drawn) & drawn
-        cure = _cure(index, rate, neutral)
-        yield Reason(f"{node.name}: expected no dropout at inference, found one that is on; {cure}", cure)
-    for node in index.nodes.values():
-        if node.op in ops.RANDOM and node.name not in explained:
-            others = _leave_out(index, node.name, outputs)
-            yield Reason(
-                f"{node.name}: expected the same numbers in every run, found the random op {node.op}; "
-                f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
-                f"{f', or {others}' if others else ''}",
-                others,
-            )
+    # Beyond its own numbers a mask needs the shape of what it masks, and that may need others.
+    explained = {name for each in masks for name in index.ancestors([each], stop=drawn) & drawn}
+    rates = [rate for rate, _ in masks.values()]
+    all_off = knobs.find_knobs(cut.graph, cut.outputs, _list_random, rates) if drawn else []
+    others = [node for node in index.nodes.values() if node.name in drawn - explained]
+    if all_off and others:
+        cure = knobs.remedy(all_off, cut.graph.index.nodes, "turn it off with")
+        names, kinds = (
+            _list([*dict.fromkeys(items)]) for items in zip(*((n.name, n.op) for n in others), strict=True)
+        )
+        yield Reason(f"{names}: {_SAME}, found the random op {kinds}; {cure}", cure)
+        others = []
+    if masks:
+        off = all_off or knobs.find_knobs(cut.graph, cut.outputs, _list_masks, rates)
+        yield from _dropouts(index, masks, off, cut)
+    for node in others:
+        kept = _leave_out(index, node.name, outputs)
+        yield Reason(
+            f"{node.name}: {_SAME}, found the random op {node.op}; "
+            f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
+            f"{f', or {kept}' if kept else ''}",
+            kept,
+        )
+
+
+def _unread(graph: node_defs.Graph) -> list[str]:
+    return [f"{node.name}:0" for node in graph.node if not graph.index.is_read(node.name)]
+
+
+def _list_random(graph: node_defs.Graph) -> list[str]:
+    return [node.name for node in graph.node if node.op in ops.RANDOM]
+
+
+def _list_masks(graph: node_defs.Graph) -> list[str]:
+    return [node.name for node in graph.node if node.op in MASKS and mask(graph.index, f"{node.name}:0")]
+
+
+def _dropouts(
+    index: Index, masks: Mapping[str, tuple[str, int]], off: Sequence[knobs.Knob], cut: CutGraph
+) -> Iterator[str]:
+    """A reason for dropout that is on: one where the author's knobs `off` turn all of it off.
+
+    Else one for each rate, which is bound where it enters loops.
+    """
+    groups: dict[str, list[str]] = {}
+    if off:
+        groups[""] = [*masks]
+    names = cut.graph.index.nodes
+    rates: dict[int, list[str]] = {}
+    for name, (rate, neutral) in masks.items() if not off else ():
+        rates.setdefault(neutral, []).append(index.origin(rate, ops.PASSAGES | ops.IDENTITIES))
+        groups.setdefault(f"{neutral}", []).append(name)
+    for key, members in groups.items():
+        knob_list = off or [knobs.Knob(rate, key) for rate in dict.fromkeys(rates[int(key)])]
+        cure = knobs.remedy(knob_list, names, "turn it off with")
+        what = "one that is on" if len(members) == 1 else "some that are on"
+        yield Reason(f"{_list(members)}: expected no dropout at inference, found {what}; {cure}", cure)
 
 
 def _leave_out(index: Index, name: str, outputs: Mapping[str, str]) -> Remedy | None:
@@ -80,34 +133,6 @@ def _leave_out(index: Index, name: str, outputs: Mapping[str, str]) -> Remedy | 
     named = (outputs[key] if key == ends[key].replace("/", "_") else f"{key}={outputs[key]}" for key in left)
     is_some = 0 < len(left) < len(ends)
     return Remedy({"outputs": (",".join(named),)}, "leave out what it decides with") if is_some else None
-
-
-def _cure(index: Index, rate: str, neutral: int) -> Remedy:
-    """The value of the placeholder that decides a dropout rate, or of the rate itself."""
-    lead = "turn it off with"
-    predicates = [
-        name for name in index.ancestors([split(rate)[0]]) if index.nodes[name].op in ops.ALL_PLACEHOLDERS
-    ]
-    for setting in (neutral, 1 - neutral):
-        if len(predicates) == 1 and node_defs.fold_scalar(index, rate, {predicates[0]: setting}) == neutral:
-            return Remedy({"set": (f"{predicates[0]}:0={setting}",)}, lead)
-    return Remedy({"set": (f"{rate}={neutral}",)}, lead)
-
-
-def _training(index: Index, whole: Index) -> Iterator[str]:
-    """Batch normalisation in training mode, with the flag that leaves its branch.
-
-    `whole` is the index that includes those branches.
-    """
-    for node in index.nodes.values():
-        # tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
-        training = "is_training" not in node.attr or node.attr["is_training"].b
-        if training and node.op in ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"):
-            predicates = control_flow.leaving(whole, node.name)
-            cure = control_flow.bind(*predicates, lead="leave its branch with") if predicates else None
-            expected = "expected batch normalisation with its moving averages, found it in training mode"
-            other = "choose an output of the inference graph with --outputs"
-            yield Reason(f"{node.name}: {expected}; {cure or other}", cure)
 
 
 def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
@@ -120,13 +145,16 @@ def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
         elif not _has_cpu_kernel(node.op):
             nodes.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
     for (op, what), names in sorted(nodes.items()):
-        shown = ", ".join(names[:_SHOWN]) + (
-            f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        )
+        shown = _list(names)
         avoid = {name for others in nodes.values() for name in others}
         cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid)
         reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
         yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
+
+
+def _list(names: Sequence[str]) -> str:
+    others = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {others} more" if others > 0 else "")
 
 
 @cache

@@ -3,6 +3,7 @@
 * parameter_source  : Finds where a cuDNN node's parameters come from, and computes those a graph packs.
 * resolve           : Makes a checked `Recurrence` of a cuDNN node or a block LSTM.
 * weight_copies     : Chooses a copy of a recurrence's weights, and checks that all copies agree.
+* restored_blobs    : Computes blobs that a checkpoint stores in another form, by its saver's restore ops.
 * graphless         : Recurrences of a source without a graph: from names, shapes and flags.
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.

@@ -33,14 +33,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saver_pb2
 from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import index, node_defs, session
-from cudnn_convert.graph.index import (
-    AnyGraph,
-    GraphDef,
-    callees,
-    library,
-    reachable_functions,
-    rename_reference,
-)
+from cudnn_convert.graph.index import AnyGraph, rename_reference
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.model import SERVING, Array, Mode, Part, Tensor
@@ -266,7 +259,8 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
     meta = meta_graph_pb2.MetaGraphDef()
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
-    _copy_with_library(graph, meta.graph_def)
+    # Functions that nothing calls may have unknown ops.
+    node_defs.strip_devices(node_defs.drop_uncalled_functions(node_defs.Graph.of(graph)), meta.graph_def)
     meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
     add_variables(meta, variable_ops(meta.graph_def), values)
     tf_private.strip_defaults(meta)
@@ -276,18 +270,6 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
     if len(parts) == 1:
         meta.signature_def[SERVING].CopyFrom(meta.signature_def[parts[0].name])
     return meta
-
-
-def _copy_with_library(graph: AnyGraph, target: GraphDef) -> None:
-    """Copy a graph with only the functions that its nodes call.
-
-    Other functions may have unknown ops.
-    """
-    functions = library(graph)
-    wanted = reachable_functions(functions, (name for node in graph.node for name in callees(node)))
-    result = node_defs.strip_devices(graph, target)
-    del result.library.function[:], result.library.gradient[:]
-    result.library.function.extend(functions[name] for name in sorted(wanted))
 
 
 #: tensorflow v1.15.0 python/framework/ops.py _VALID_OP_NAME_REGEX: a variable is an op.

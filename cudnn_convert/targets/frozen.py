@@ -37,7 +37,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def write(path: Path, graph: AnyGraph, *, provenance: str) -> None:
     """Write `graph` to `path` with deterministic bytes."""
-    result = node_defs.copy_graph(graph)
+    result = node_defs.copy_graph(node_defs.drop_uncalled_functions(node_defs.Graph.of(graph)))
     for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]

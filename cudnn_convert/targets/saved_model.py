@@ -119,7 +119,8 @@ def write(
     meta.meta_info_def.stripped_default_attrs = False
     signatures = [part.signature for part in parts]
     signature_ops = [split(name)[0] for signature in signatures for name in signature.tensors]
-    _rename_case_clashes(node_defs.strip_devices(graph, meta.graph_def), [*signature_ops, *initializers])
+    called = node_defs.drop_uncalled_functions(node_defs.Graph.of(graph))
+    _rename_case_clashes(node_defs.strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:
         checkpoint.add_variables(meta, ops, variables)

@@ -7,6 +7,7 @@
 * feeds      : Inputs to compare on: random, seeded, and such that the model accepts them.
 * compare    : Compares two sets of outputs, and joins the results of all statements.
 * end_to_end : Compares whole models: rounding noise, dependence, the bound of each output.
+* neighbours : Asks the source whether the answer to a row depends on the other rows of its batch.
 * shards     : Compares shards of a user's feeds in several processes, and joins what they found.
 * streaming  : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
 * decoding   : Judges a search in an artifact by one in NumPy, on the numbers of its own step.

@@ -23,7 +23,7 @@ from cudnn_convert.report import (
     PieceReport,
     Verification,
 )
-from cudnn_convert.verification import compare, end_to_end, judges, recordings, shards, streaming
+from cudnn_convert.verification import compare, end_to_end, judges, neighbours, recordings, shards, streaming
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -83,6 +83,7 @@ def verify_artifact(
             *compare.warnings(outputs),
             *comparison.disagreements(outputs),
             *verdict.warnings,
+            *_warn_of_neighbours(comparison, noise),
             *_warn_of_end(searched, plan),
         ),
         recording=golden.facts if (golden := (beside or judging).golden) else None,
@@ -201,7 +202,41 @@ def run_source(judging: Judging) -> Trial:
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source)
         trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
-        return _find_dependence(judging, source, trial)
+        trial = _find_dependence(judging, source, trial)
+        return replace(trial, influence=_measure_influence(judging, source, trial))
+
+
+def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[str, float]:
+    """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
+    plan = judging.plan
+    if plan.states or plan.singles or plan.streaming or judging.golden:
+        return {}
+    import tensorflow as tf  # a source with a graph has loaded it
+
+    def answer(feed: Mapping[str, Array]) -> list[Array] | None:
+        source.restart()
+        try:
+            return end_to_end.run_judge(judging, source, feed)
+        except (tf.errors.OpError, ValueError):
+            return None
+
+    return neighbours.measure_influence(trial, _find_positions(plan), answer)
+
+
+def _find_positions(plan: Plan) -> dict[str, int]:
+    """The place of each output among the source's answers."""
+    return {key: position for position, key in enumerate(plan.signature.outputs)}
+
+
+def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[str]:
+    """A warning for each output whose rows depend on others of their batch."""
+    trial = comparison.trial
+    if not trial.influence:
+        return []
+    positions = _find_positions(comparison.judging.plan)
+    judged = {key: positions[key] for key in trial.influence}
+    floors = {key: noise[position] for key, position in judged.items()}
+    return neighbours.describe(trial.influence, neighbours.spreads_of(trial, judged), floors)
 
 
 def _try_feeds(

@@ -10,7 +10,7 @@ Outputs that do not move when recurrences do say nothing of them.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -255,13 +255,15 @@ class Trial:
     """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
 
     `sizes` are the (time, batch) that each recurrence saw, feed by feed. `dependent` are the keys of the
-    outputs that move when what all recurrences give is disturbed.
+    outputs that move when what all recurrences give is disturbed. `influence` is how far other rows of a
+    batch move the answer to one, by the key of an output.
     """
 
     feeds: Sequence[dict[str, Array]]
     exact: Sequence[Sequence[Array]]
     sizes: Sequence[Sequence[tuple[int, int]]]
     dependent: frozenset[str] = frozenset()
+    influence: Mapping[str, float] = field(default_factory=dict)
 
     def count_values(self, number: int) -> int:
         """How many values a feed has."""

@@ -53,6 +53,24 @@ def find_padding(index: Index, name: str) -> Any:
     return None
 
 
+#: What a mask passes on its way to the lengths of rows.
+_COUNTS_MASK: Final = frozenset({"Identity", "Cast"})
+
+
+def is_mask(index: Index, name: str) -> bool:
+    """Whether an input is a mask: the sum of its values over an axis is taken for an integer, a length."""
+    for current in ids.walk_carriers(index, name, _COUNTS_MASK):
+        for reader in index.consumers(*split(current)):
+            if reader.op == "Sum" and split(reader.input[0])[0] == split(current)[0]:
+                counts = ids.walk_carriers(index, f"{reader.name}:0", _COUNTS_MASK)
+                kinds = (index.nodes[split(each)[0]] for each in counts)
+                if any(
+                    node.op == "Cast" and tf.as_dtype(node.attr["DstT"].type).is_integer for node in kinds
+                ):
+                    return True
+    return False
+
+
 def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
@@ -84,6 +102,12 @@ _WINDOWS: Final = frozenset(
     "Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ExtractImagePatches".split()
 )
 _SHORTEN: Final = _WINDOWS | {"RFFT", "FFT", "AudioSpectrogram"}
+#: (time, batch) for a model that takes too much memory with the usual ones.
+_SMALLER: Final[Sizes] = ((5, 2), (3, 3))
+#: The most values that an input may have, or so many times those of a usual one: a wrong reading of the axes
+#: multiplies two long ones.
+_MOST_VALUES: Final = 1 << 20
+_MOST_TIMES: Final = 512
 #: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
 _LONGER: Final = (8, 64, 512)
 #: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without
@@ -122,6 +146,8 @@ def _generate(
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
     paddings = {name: find_padding(index, name) for name in names}
+    masks = {name for name in names if tensors[name].dtype.is_floating and is_mask(index, name)}
+    paddings |= dict.fromkeys(masks, 0)
 
     def draw_feeds(
         integers: _Integers, roles: Mapping[str, tuple[str, ...]], pairs: Sizes
@@ -139,7 +165,7 @@ def _generate(
                         rows=integers.rows[name],
                         most=integers.most[name],
                         words=source.words,
-                        draw=partial(floats.draw, rng, name),
+                        draw=_draw_ones if name in masks else partial(floats.draw, rng, name),
                     ),
                     paddings[name],
                     _axes(tensors[name], roles[name]),
@@ -168,10 +194,25 @@ def _generate(
         )
         if rank > _REFUSED:
             return feeds
-    raise UnsupportedModelError(
-        plan.model.path,
-        [f"inputs: expected random inputs that the model accepts, found none ({failure}); give --data"],
+    expected = f"expected random inputs that the model accepts, found none ({failure})"
+    arrays = ", ".join(
+        f"{key!r}: {_write_array(tensors[name])}" for key, name in plan.signature.inputs.items()
     )
+    cure = f"give --data feeds.npz of yours, as numpy.savez('feeds.npz', **{{{arrays}}}) makes it"
+    raise UnsupportedModelError(plan.model.path, [f"inputs: {expected}; {cure}"])
+
+
+def _write_array(value: Any) -> str:
+    """An array for an input as Python writes it, of 2 rows and 5 steps."""
+    sizes = iter((2, 5, *(3,) * value.shape.rank))
+    shape = [next(sizes) if width is None else width for width in value.shape.as_list()]
+    if value.dtype == tf.string:
+        return f"numpy.full({shape}, 'word', object)"
+    return f"numpy.zeros({shape}, {value.dtype.name!r})"
+
+
+def _draw_ones(shape: Sequence[int]) -> Array:
+    return np.ones(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,24 +263,32 @@ def _search(
     """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     failure = "no unknown dimension could be told"
+    most, smaller = 0, [_SMALLER]
     for group in groups:
-        for pairs in group:
+        waiting = [*group]
+        while waiting:
+            pairs = waiting.pop(0)
+            most = most or max(_MOST_VALUES, _MOST_TIMES * _count_values(next(iter(draw(pairs)), [])))
+            tries = (feeds for feeds in draw(pairs) if _count_values(feeds) <= most)
             try:
                 rank, feeds, failure = _choose_accepted(
-                    plan, draw(pairs), pairs, failure, measure=measure, count=count
+                    plan, tries, pairs, failure, measure=measure, count=count
                 )
             except tf.errors.ResourceExhaustedError as error:
-                if best[0] > _REFUSED:
-                    return *best, failure
-                expected = "one that runs in the memory that is here"
-                reason = f"graph: expected {expected}, found one that needs more; convert with --no-verify"
-                raise UnsupportedModelError(plan.model.path, [reason]) from error
+                failure = first_line(error)  # of this size alone: smaller ones may fit
+                waiting = [*waiting, *smaller]
+                smaller = []
+                continue
             best = max(best, (rank, feeds), key=itemgetter(0))
             if best[0] == _RIGHT_BATCH:
                 return *best, failure
         if best[0] > _NO_STEPS:
             break
     return *best, failure
+
+
+def _count_values(feeds: Sequence[Mapping[str, Array]]) -> int:
+    return max((value.size for feed in feeds for value in feed.values()), default=0)
 
 
 def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
@@ -326,17 +375,21 @@ def _choose_accepted(
     first `count` feeds. Raises ResourceExhaustedError.
     """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
+    exhausted: Exception | None = None
     for feeds in tries:
         try:
             seen_sizes = [measure(feed) for feed in feeds]
-        except tf.errors.ResourceExhaustedError:
-            raise
+        except tf.errors.ResourceExhaustedError as error:
+            exhausted = error  # which another reading of the axes may not be
+            continue
         except (tf.errors.OpError, ValueError) as error:
             failure = first_line(error)
             continue
         best = max(best, (_rank(plan, seen_sizes, pairs, count), feeds), key=itemgetter(0))
         if best[0] == _RIGHT_BATCH:
             break
+    if best[0] == _REFUSED and exhausted is not None:
+        raise exhausted
     return *best, failure
 
 

@@ -74,4 +74,32 @@ def dropout_needs_set(rnn):
     )
 
 
-CASES_1_15 = (iterator_input, queue_input, dropout_placeholder, dropout_needs_set)
+def dataset_input(rnn):
+    """Records from files that a pattern names, parsed by the functions of a tf.data pipeline."""
+    def parse(record):
+        features = tf.parse_single_example(record, {"x": tf.FixedLenFeature([8, 3], tf.float32)})
+        return features["x"] + tf.random_normal([8, 3], stddev=0.1)
+
+    files = tf.data.Dataset.list_files("/home/author/corpus/train-*.tfrecord", seed=1)
+    records = files.interleave(tf.data.TFRecordDataset, 2).map(parse).repeat().batch(2)
+    x = records.make_one_shot_iterator().get_next()
+    outputs, _ = rnn.layer("lstm", 1, 5)(swap_batch(x), training=False)
+    tf.layers.dense(outputs[-1], 4, name="scores")
+    return Case(["scores/BiasAdd:0"], [{"IteratorGetNext:0": (3, 8, 3)}, {"IteratorGetNext:0": (2, 8, 3)}])
+
+
+def dropout_in_loop(rnn):
+    """A decoder of tf.nn.dynamic_rnn whose cell has a DropoutWrapper, on a placeholder with default 0.8."""
+    x = tf.placeholder(tf.float32, [None, None, 6], name="x")
+    keep_prob = tf.placeholder_with_default(0.8, [], name="keep_prob")
+    outputs, _ = rnn.layer("gru", 1, 5)(swap_batch(x), training=False)
+    cell = tf.nn.rnn_cell.DropoutWrapper(
+        tf.nn.rnn_cell.GRUCell(7), input_keep_prob=keep_prob, output_keep_prob=keep_prob, state_keep_prob=keep_prob)
+    decoded, _ = tf.nn.dynamic_rnn(cell, outputs, dtype=tf.float32, time_major=True, scope="decoder")
+    tf.nn.softmax(tf.layers.dense(decoded, 4), name="probs")
+    flags = ["--set", "keep_prob=1"]
+    return Case(["probs:0"], [{"x:0": (3, 7, 6)}, {"x:0": (2, 12, 6)}], flags, {"keep_prob:0": 1.0})
+
+
+CASES_1_15 = (
+    iterator_input, queue_input, dropout_placeholder, dropout_needs_set, dataset_input, dropout_in_loop)

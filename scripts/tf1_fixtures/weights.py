@@ -55,6 +55,6 @@ def random_value(key, shape, dtype):
     shape = tf.TensorShape(shape).as_list()
     if np.issubdtype(dtype, np.integer):
         return np.full(shape, 1000, dtype)
-    if key.endswith(("_power", "Adam_1", "moving_variance")):  # never negative in a trained model
+    if key.endswith(("_power", "Adam_1", "moving_variance", "Squeeze_1/ExponentialMovingAverage")):  # never negative in a trained model
         return np.asarray(seeded(key).uniform(0.2, 0.9, shape)).astype(dtype)
     return np.asarray(seeded(key).uniform(-0.7, 0.7, shape)).astype(dtype)

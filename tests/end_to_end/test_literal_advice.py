@@ -51,6 +51,8 @@ EXCEPTIONS: Final = MappingProxyType(
         "read/saved_model.py: --tag chooses another": "a note; tests/read/test_saved_model.py gives it",
         "inspection/inspect.py: --tag={}": "a command, which test_inspect.py runs",
         "plan/notes.py: --set={}": "a call repeated, which test_printed_commands.py types",
+        "plan/statistics.py: {}: statistics of the batch, as --set": "the flag that was given",
+        "plan/notes.py: --set changes it": "a note, whose variable test_from_graph.py of plan binds",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",
         "cli/terminal.py: NOT VERIFIED": "the flag that was given",

@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import session
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Array, InMemory, Mode
 
 # Sessions whose variables get their values from files.
@@ -303,3 +304,21 @@ def test_an_empty_constant_in_the_frame_of_the_node_stands_for_a_blob() -> None:
     value = tf.make_ndarray(empty.attr["value"].tensor)
     assert (value.shape, value.dtype) == ((0,), np.float64)
     assert [*empty.input] == ["^x"]
+
+
+def test_a_variable_that_is_itself_a_predicate_is_frozen() -> None:
+    """As in `tf.cond(variable, ...)`: TensorFlow's own freezing fails there."""
+    with drawing() as graph:
+        flag = variable("flag", [], tf.bool)
+        x = placeholder("x", [None, 3])
+        scale = tf.identity(variable("scale", [3]), "scale/read")
+        taken, left = v1.cond(flag, lambda: (x * scale, x), lambda: (x, x * 2.0))
+        tf.add(taken, left, "y")
+    scale_value = np.array([0.5, 2.0, -1.5], np.float32)
+    fed = np.array([[1.0, 2.0, 3.0]], np.float32)
+    for value, expected in ((True, fed * scale_value + fed), (False, fed * 3.0)):
+        held = {"flag": InMemory(np.array(value)), "scale": InMemory(scale_value)}
+        frozen = session.freeze_variables(Graph(graph.as_graph_def()), held, ["y:0"])
+        assert not any(node.op.startswith(("Ref", "Variable")) for node in frozen.node)
+        with session.session(frozen, {}) as running:
+            np.testing.assert_array_equal(running.run("y:0", {"x:0": fed}), expected)

@@ -36,6 +36,7 @@ WRITTEN_OUT: Final = {
     "plan/notes.py": "notes",
     "plan/obstacles.py": "a value that only the user knows, and a call that is wrong",
     "plan/requests.py": "a note",
+    "plan/statistics.py": "a note",
     "read/dialects/contrib.py": "a note",
     "read/dialects/regions.py": "what no option mends, for it is found while reading",
     "recurrences/graphless.py": "a number of units in the place of those that fit",

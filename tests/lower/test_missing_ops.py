@@ -8,8 +8,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
+from support.graphs import drawing, placeholder
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.lower import missing_ops
 from cudnn_convert.lower.missing_ops import replace_buckets, replace_sign_bits, replace_spectra
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.lower.tflite import lower_tflite
@@ -203,3 +205,58 @@ def test_buckets_in_a_loop_stay() -> None:
         v1.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.cast(buckets(y), tf.float32)), [0, x])
     given = node_defs.Graph(graph.as_graph_def())
     assert replace_buckets(given) is given
+
+
+def both(graph: tf.Graph, replace: Any, feeds: dict[str, Any], outputs: list[str]) -> tuple[Any, Any]:
+    """What TensorFlow's own op gives, and what stands in its place."""
+    source = node_defs.Graph(graph.as_graph_def())
+    answers = []
+    for made in (source, replace(source)):
+        with v1.Session(graph=node_defs.import_graph(made)) as session:
+            answers.append(session.run(outputs, feeds))
+    return answers[0], answers[1]
+
+
+def test_a_gru_cell_in_a_loop() -> None:
+    """Its four outputs, and five steps of it."""
+    rng = np.random.default_rng(3)
+    sizes = {"x": (2, 3), "h": (2, 4), "w_ru": (7, 8), "w_c": (7, 4), "b_ru": (8,), "b_c": (4,)}
+    values = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    with drawing() as graph:
+        x, h, *weights = (placeholder(name, size) for name, size in sizes.items())
+        names = ("w_ru", "w_c", "b_ru", "b_c")
+
+        def cell(x: Any, h: Any, name: str) -> Any:
+            given = dict(zip(names, weights, strict=True))
+            return tf.raw_ops.GRUBlockCell(x=x, h_prev=h, name=name, **given)
+
+        for key, value in cell(x, h, "cell")._asdict().items():
+            tf.identity(value, key)
+        _, last = v1.while_loop(lambda t, _: t < 5, lambda t, h: (t + 1, cell(x, h, "step").h), [0, h])
+        tf.identity(last, "last")
+    feeds = {f"{name}:0": value for name, value in values.items()}
+    source, replaced = both(
+        graph, missing_ops.replace_gru_cells, feeds, ["r:0", "u:0", "c:0", "h_1:0", "last:0"]
+    )
+    for one, other in zip(source, replaced, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("stride", "multiplier"), [(1, 1), (2, 3)])
+def test_a_depthwise_convolution_of_open_channels(padding: str, stride: int, multiplier: int) -> None:
+    rng = np.random.default_rng(4)
+    with drawing() as graph:
+        image = placeholder("image", (None, None, None, None))
+        kernel = placeholder("kernel", (2, 3, None, multiplier))
+        steps = [1, stride, stride, 1]
+        op = tf.raw_ops.DepthwiseConv2dNative(input=image, filter=kernel, strides=steps, padding=padding)
+        tf.identity(op, "y")
+    feeds = {
+        "image:0": rng.normal(size=(2, 6, 7, 5)).astype(np.float32),
+        "kernel:0": rng.normal(size=(2, 3, 5, multiplier)).astype(np.float32),
+    }
+    replaced_graph = missing_ops.replace_open_convolutions(node_defs.Graph(graph.as_graph_def()))
+    assert not any(node.op == "DepthwiseConv2dNative" for node in replaced_graph.node)
+    (one,), (other,) = both(graph, missing_ops.replace_open_convolutions, feeds, ["y:0"])
+    np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)

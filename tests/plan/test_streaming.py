@@ -26,8 +26,9 @@ REASONS = {
         "averages_saver bilstm_tagger build_prefix checkpoint_v1 cond_training_default final_state_only "
         "frozen_binary gru_bi gru_bi_2l_float64 horovod lstm_bi_2l_states op_auto_linear "
         "op_cond_gru op_proj_lstm op_skip_lstm params_gru_bi_2l params_lstm_bi raw_only rnn_relu_bi "
-        "rnn_tanh_bi_2l saved_model_tags state_gru_resource twins_backprop two_layers unknown_rank v2_gru "
-        "v3_batch_major v3_gru_lengths v3_lengths_batch_major v3_lengths_time_major".split(),
+        "rnn_tanh_bi_2l saved_model_tags state_gru_resource statistics_by_hand twins_backprop two_layers "
+        "unknown_rank v2_gru v3_batch_major v3_gru_lengths v3_lengths_batch_major "
+        "v3_lengths_time_major".split(),
         BIDIRECTIONAL,
     ),
     **dict.fromkeys("cond_in_while while_nested while_refine while_rows".split(), LOOP),
@@ -44,6 +45,10 @@ REASONS = {
     "lengths_mask": "found a sum over time",
     "printed_scatter": "ScatterNd: --states: expected ops that take each step by itself",
     "towers_split": "expected a recurrence over the steps and rows of an input, found one over others",
+    "dataset_input": "expected a recurrence over the steps and rows of an input, found one over others",
+    "dropout_in_loop": "found a loop over the steps",
+    "statistics_layers": "found a convolution over 3 steps",
+    "statistics_slim": "found the number of steps, read as a number",
     "two_heads": "found a maximum over time; cut before it with --outputs transpose_1:0",
     **dict.fromkeys("saved_model_words two_lookups".split(), "which cannot fill"),
 }

@@ -37,10 +37,6 @@ def converted(*flags: str, name: str = "artifact") -> Prepare:
     return made
 
 
-def exhausted(*_: Any) -> Any:
-    raise tf.errors.ResourceExhaustedError(None, None, "OOM")
-
-
 _FEEDS: Final = with_feeds(x=X)
 
 #: Of the flags that quantize, each that misses or is one too many.
@@ -380,13 +376,6 @@ BATCHES: Final = tuple(
 
 #: What a proof needs, or what reads and runs a model without converting it.
 PROVEN: Final = (
-    Advice(
-        ["verification/feeds.py: needs more"],
-        asking_graphs.plain,
-        [],
-        r"convert with (--no-verify)",
-        patch=("cudnn_convert.verification.feeds._sizes", exhausted),
-    ),
     Advice(
         ["pipeline.py: or convert with"],
         asking_graphs.rare,

@@ -96,14 +96,15 @@ ASKED: Final = (
         ["--states", "--format", "checkpoint"],
         r"expected (--format \w+), (?P<other>frozen)",
     ),
+    Advice(["plan/knobs.py: --set {}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"),
     Advice(
-        ["plan/obstacles.py: --set {}:0={}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"
+        ["plan/knobs.py: --set {}"],
+        asking_graphs.dropout_of_two,
+        [],
+        r"turn it off with (--set \S+ --set \S+)$",
     ),
     Advice(
-        ["plan/obstacles.py: --set {}={}"], asking_graphs.dropout_of_two, [], r"turn it off with (--set \S+)$"
-    ),
-    Advice(
-        ["plan/obstacles.py: expected the same numbers in every run"],
+        ["plan/obstacles.py: bind it with --set {}:0=VALUE"],
         asking_graphs.noise,
         [],
         r"bind it with (--set \S+)|cut behind it with (--inputs)",
@@ -116,7 +117,14 @@ ASKED: Final = (
         r"or leave out what it decides with (--outputs \S+)$",
     ),
     Advice(
-        ["plan/obstacles.py: choose an output of the inference graph"],
+        ["plan/statistics.py: make it an input"],
+        asking_graphs.centred,
+        [],
+        r"make it an input with (--inputs)|or choose other (--outputs)",
+        {"--inputs": "x,mean", "--outputs": "early"},
+    ),
+    Advice(
+        ["plan/statistics.py: choose an output of the inference graph"],
         asking_graphs.batch_normalisation,
         [],
         r"choose an output of the inference graph with (--outputs)",
@@ -135,7 +143,7 @@ ASKED: Final = (
         [],
         r"meant for training; choose with (--set \S+)$",
     ),
-    Advice(["graph/control_flow.py: --set"], "1.15.5-phase", [], r"leave its branch with (--set \S+)$"),
+    Advice(["plan/knobs.py: --set {}"], "1.15.5-phase", [], r"leave training mode with (--set \S+)$"),
     Advice(
         ["graph/passes/subgraphs.py: cut before it"],
         asking_graphs.unknown_op,
@@ -336,7 +344,7 @@ ASKED: Final = (
         prepare=with_feeds(x=X, n=np.int32(3)),
     ),
     Advice(
-        ["verification/feeds.py: give --data"],
+        ["verification/feeds.py: give --data feeds.npz of yours"],
         asking_graphs.guarded,
         [],
         r"give (--data)",

@@ -111,6 +111,16 @@ def batch_normalisation(folder: Path) -> Path:
     return behind(folder, add)
 
 
+def centred(folder: Path) -> Path:
+    """By the mean of its batch, of which there is no average."""
+
+    def add(y: Any) -> Any:
+        early = tf.identity(y, "early")
+        return tf.subtract(early, tf.reduce_mean(early, [0, 1], name="mean"), name="scores")
+
+    return behind(folder, add)
+
+
 def unknown_op(folder: Path) -> Path:
     """An op of nobody's between the recurrence and the scores."""
     return behind(folder, lambda y: tf.nn.relu(tf.negative(y, "strange"), "scores"), strange="MyCustomOp")

@@ -63,9 +63,11 @@ CHOSEN = frozenset("averages_saver cond_training_default horovod lengths_mask pr
 ALIKE = frozenset(
     "bilstm_tagger block_cell_bidirectional block_cell_clip block_fused_clip block_fused_peephole "
     "block_fused_stacked build_prefix checkpoint_v1 checkpoint_v1_sharded compatible_gru_loop cond_in_while "
-    "decode_beam dropout_placeholder frozen_layer_norm frozen_text gru_bi horovod keras_gru_bi keras_lstm "
-    "keras_siamese keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru op_auto_linear op_proj_plain "
-    "op_skip_relu partitioned queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes twins_backprop "
+    "dataset_input decode_beam dropout_placeholder frozen_layer_norm frozen_text gru_bi horovod "
+    "keras_gru_bi keras_lstm keras_siamese keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru "
+    "op_auto_linear op_proj_plain "
+    "op_skip_relu partitioned queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes statistics_flag "
+    "statistics_layers statistics_slim twins_backprop "
     "v3_lengths_batch_major while_nested while_refine".split()
 )
 #: Refused, or told of, with flags that test_printed_commands.py takes literally: plans that others have too.

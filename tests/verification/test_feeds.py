@@ -208,8 +208,41 @@ def test_longer_inputs_may_need_more_memory_than_there_is(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(feeds, "_choose_accepted", choose)
     assert generated_with_more(lambda: spectral(placeholder("x", (None, None)))) == kept
-    with pytest.raises(UnsupportedModelError, match="found one that needs more"):
+    with pytest.raises(UnsupportedModelError, match=r"found none \(full\); give --data"):
         generated_with_more(lambda: spectral(placeholder("x", (None, None))))
+
+
+def test_smaller_inputs_are_tried_where_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each reading of the axes: another may be the one that multiplies long ones."""
+    accept, sizes = feeds._sizes, list[tuple[int, ...]]()
+
+    def run(plan: Any, source: Any, feed: Any) -> Any:
+        sizes.append(feed["x:0"].shape)
+        if feed["x:0"].size > 5 * 3 * INPUTS:
+            raise tf.errors.ResourceExhaustedError(None, None, "full")
+        return accept(plan, source, feed)
+
+    monkeypatch.setattr(feeds, "_sizes", run)
+    assert [feed["x:0"].shape for feed in generated(lambda: rnn(placeholder("x")))] == [
+        (5, 2, INPUTS),
+        (3, 3, INPUTS),
+    ]
+    assert sizes[:2] == [(3, 17, INPUTS), (17, 3, INPUTS)]
+
+
+def test_a_mask_has_ones_and_is_padded_on_the_right() -> None:
+    def build() -> Any:
+        x, mask = placeholder("x"), placeholder("mask", (None, None))
+        lengths = tf.cast(tf.reduce_sum(mask, 1), tf.int32)
+        turned = tf.reverse_sequence(x * tf.transpose(mask)[..., None], lengths, seq_axis=0, batch_axis=1)
+        return rnn(turned)
+
+    for feed in generated(build):
+        mask = feed["mask:0"]
+        assert {*np.unique(mask)} <= {0.0, 1.0}
+        assert (mask[:, 0] == 1).all()
+        assert (np.diff(mask, axis=1) <= 0).all()
+    assert any((feed["mask:0"] == 0).any() for feed in generated(build))
 
 
 def test_the_right_batch_comes_before_more_sizes() -> None:
@@ -288,7 +321,9 @@ def test_a_model_that_takes_no_random_input_asks_for_data() -> None:
 
     (reason,) = refused(build)
     assert reason.startswith("inputs: expected random inputs that the model accepts, found none (")
-    assert reason.endswith("; give --data")
+    array = f"numpy.zeros([2, 5, {INPUTS}], 'float32')"
+    line = f"numpy.savez('feeds.npz', **{{'x': {array}}})"
+    assert reason.endswith(f"; give --data feeds.npz of yours, as {line} makes it")
 
 
 def given(folder: Path, data: Any, build: Callable[[], Any] | None = None) -> list[dict[str, np.ndarray]]:

@@ -4,6 +4,7 @@
 * cases    : Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
 * subgraphs: Extracts the subgraph between inputs and outputs, and finds where it may be cut.
 * inference: Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
+* batch_statistics: Finds statistics of the batch, and takes their moving averages in their place.
 * tf1_ops  : Replaces ops of TensorFlow 1: reference variables and GatherTree.
 * state_io : Keeps state in variables, or makes it inputs and outputs of the graph.
 

@@ -7,6 +7,11 @@ Each pass takes a graph and returns one, the same where nothing changes; names k
     before:  s = Switch(x, false); m = Merge(f(s:0), g(s:1)); d = Mul(m, Floor(1 + RandomUniform))
     after:   s = Identity(x); m = Identity(f(s)); d = Identity(m)
 
+`bind_stored_flags`: takes flags and rates that are variables at their values in the file.
+
+    before:  is_train = VariableV2; pred = Identity(is_train); s = Switch(x, pred)
+    after:   pred = Const(false); s = Switch(x, pred)
+
 `drop_reserve_space`: removes what a cuDNN node keeps for its gradient, which inference does not need.
 Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc (reserve_space of type T, host_reserved of int8).
 
@@ -47,7 +52,7 @@ Source: tensorflow v1.15.0 tools/graph_transforms/quantize_weights.cc.
 `drop_waits`: removes the control inputs of nodes that have data inputs, in a graph without side effects.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -66,6 +71,26 @@ def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
     return graph
 
 
+def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph, list[str]]:
+    """Bind predicates and dropout rates that follow from variables to what the file holds.
+
+    `stored` has the values of scalar variables by op. Returns the graph and the variables that count.
+    """
+    index, changes = graph.index, {}
+    decided = [tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES]
+    masks = (mask(index, f"{node.name}:0") for node in graph.node if node.op in MASKS)
+    used: dict[str, None] = {}
+    for name in dict.fromkeys([*decided, *(mask_[0] for mask_ in masks if mask_)]):
+        origin = index.origin(name, ops.PASSAGES)
+        needed = index.ancestors([split(origin)[0]], control=False, stop=stored) & stored.keys()
+        value = node_defs.fold_constant(index, origin, stored) if needed else None
+        op = split(origin)[0]
+        if value is not None and op not in stored and origin.endswith(":0"):
+            changes[op] = node_defs.constant(op, value)
+            used |= dict.fromkeys(sorted(needed))
+    return replace_nodes(graph, changes), [*used]
+
+
 def _with_defaults(graph: Graph) -> Graph:
     """Replace each PlaceholderWithDefault that is left by its default."""
     changes = {
@@ -79,9 +104,11 @@ def _with_defaults(graph: Graph) -> Graph:
 def drop_dead_branches(graph: Graph) -> Graph:
     """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
+    predicates = {tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
+    known = {name: node_defs.fold_scalar(index, name) for name in sorted(predicates)}
     for node in graph.node:
         if node.op in ops.SWITCHES:
-            predicate = node_defs.fold_scalar(index, tensor(node.input[1]))
+            predicate = known[tensor(node.input[1])]
             if predicate is not None:
                 dead.add(f"{node.name}:{0 if predicate else 1}")
     if not dead:
@@ -140,6 +167,10 @@ def _without_dropout(graph: Graph) -> Graph:
                         node.name, node.input[1 - position], node.attr["T"].type
                     )
     return replace_nodes(graph, changes)
+
+
+#: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
+MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 
 
 def always_one(index: Index, name: str) -> bool:

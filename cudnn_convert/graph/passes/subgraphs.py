@@ -5,6 +5,8 @@ Inputs become placeholders, `--set` values constants, and nodes that the outputs
     before:  x = IteratorGetNext; training = Placeholder; y = Cond(training, f(x:1)); loss = g(y, x:2)
     after:   x_1 = Placeholder; training = Const; y = Cond(training, f(x_1))
 
+A value for a tensor in a loop is a constant in the frame of that loop.
+
 `features` lists the tensors that a graph parses out of serialized tf.Examples, where a cut may be: a sparse
 feature that becomes dense at once is cut where it is dense, any other at its indices, values and shape.
 Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
@@ -244,13 +246,45 @@ def extract_subgraph(
         dtype, shape = _dtype_and_shape(seen, cut.tensor)
         shape = shape if shape.rank is not None else _read_noted_shape(index.nodes[op], k)
         placeholders.append(node_defs.placeholder(name, dtype, _refine_shape(cut, shape)))
+    inside = control_flow.inside(index) if constants else set()
     for name, value in constants.items():
         op, k = split(name)
-        fresh = op if k == 0 and index.nodes[op].op in ops.PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
+        node = index.nodes[op]
+        fresh = op if k == 0 and node.op in ops.PLACEHOLDERS else unique(f"{op}_{k}_set", taken)
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
-        placeholders.append(node_defs.constant(fresh, value))
+        if node.op in ops.ENTERS:  # outside of the loop, and taken into it as before
+            outside = unique(f"{op}_outside", taken)
+            taken.add(outside)
+            placeholders.append(node_defs.constant(outside, value))
+            placeholders.append(node_defs.copy_node(node, name=fresh, op="Enter", inputs=[outside]))
+            continue
+        # In its loop or branch because it waits for what is there.
+        wait = [f"^{_find_anchor(index, op)}"] if op in inside and node.input else []
+        placeholders.append(node_defs.constant(fresh, value, control=wait))
     return _redirect(graph, placeholders, moved, [moved.get(name, name) for name in outputs]), moved
+
+
+def _find_anchor(index: Index, op: str) -> str:
+    """An op that runs wherever `op` does, and needs little: a loop's variable, if there is one."""
+    frames = control_flow.frames(index)
+    around = frames.get(op, ())
+    if not around:
+        return split(index.nodes[op].input[0])[0]
+    own = [node for node in index.nodes.values() if frames.get(node.name) == around]
+    conditions = [node.name for node in own if node.op == "LoopCond"]
+    if op in index.ancestors(conditions):
+        names = [node.name for node in own if node.op in ops.MERGES]
+    else:  # in the body, which does not run once more at the end
+        taken = {
+            f"{node.name}:1"
+            for node in own
+            if node.op in ops.SWITCHES and split(node.input[1])[0] in conditions
+        }
+        names = [node.name for node in own if node.op in ops.IDENTITIES and tensor(node.input[0]) in taken]
+    return min(
+        names, key=lambda name: len(index.ancestors([name])), default=split(index.nodes[op].input[0])[0]
+    )
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
@@ -316,7 +350,7 @@ def _redirect(
             node = read_value(node)
         nodes += [] if node.name in fresh else [node]
     needed = node_defs.prune(node_defs.Graph(graph, [*placeholders, *nodes]), outputs)
-    return node_defs.share_without_devices(needed)
+    return node_defs.drop_uncalled_functions(node_defs.share_without_devices(needed))
 
 
 def read_value(node: NodeDef) -> NodeDef:

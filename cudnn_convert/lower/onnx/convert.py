@@ -148,6 +148,7 @@ def lower(
     finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
     known = {node.name for node in graph.node}
+    graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(node_defs.Graph.of(graph)))
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)

@@ -378,3 +378,31 @@ def test_only_what_its_user_knows_is_offered() -> None:
     assert Cuts(index, {"x", "odd"}).before("odder", ()) == Remedy(
         {"outputs": ("odd:0",)}, "cut before it with"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("while/scaled", 1.0 + 3 * 0.5), ("while/scaled/Enter", 1.0 + 3 * 0.25), ("outside", 1.0 + 3 * 0.25)],
+)
+def test_a_constant_in_a_loop_is_in_its_frame(name: str, expected: float) -> None:
+    """`outside` enters the loop, where `scaled` is half of it; each is set to 0.5."""
+    with drawing() as graph:
+        outside = tf.identity(placeholder("rate", []), "outside")
+
+        def body(k: Any, y: Any) -> Any:
+            return k + 1, y + tf.multiply(outside, 0.5, name="scaled")
+
+        y = v1.while_loop(lambda k, _: k < 3, body, [0, tf.constant(1.0)], name="while")[1]
+        tf.identity(y, "out")
+    made_graph, _ = cut(graph.as_graph_def(), [], {f"{name}:0": np.array(0.5, np.float32)}, "out:0")
+    assert not any(node.op == "Placeholder" for node in made_graph.node)
+    assert answer(made_graph, {}) == pytest.approx(expected)
+
+
+def test_a_constant_in_a_branch_is_there_where_the_branch_is_taken() -> None:
+    with drawing() as graph:
+        x = placeholder("x", [])
+        taken = v1.cond(x > 0, lambda: tf.multiply(x, 2.0, name="double"), lambda: tf.identity(x))
+        tf.identity(taken, "out")
+    made_graph, _ = cut(graph.as_graph_def(), [], {"cond/double:0": np.array(7, np.float32)}, "out:0")
+    assert [answer(made_graph, {"x:0": value}) for value in (3.0, -3.0)] == [7.0, -3.0]

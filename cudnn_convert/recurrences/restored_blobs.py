@@ -1,0 +1,109 @@
+"""Computes blobs that a checkpoint stores in another form, by its saver's restore ops.
+
+A project's saveable may store a recurrence under keys and in shapes of its own: transposed, without the
+forget bias that its cell adds, each bias once. What its restore ops make of the entries is the blob:
+
+    kernel, bias = RestoreV2; w = Split(Transpose(kernel)); b = Split(bias + [0, 0, 1, 0])
+    Assign(opaque_kernel, CudnnRNNCanonicalToParams(layers, units, inputs, w, b))
+
+The op has no kernel for CPUs. It flattens all weights, then all biases.
+Source: tensorflow v1.15.0 core/kernels/cudnn_rnn_ops.cc CudnnRNNCanonicalToParams.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import Index, NodeDef, split
+from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.recurrent_state import root
+from cudnn_convert.graph.session import checkpoint_key
+from cudnn_convert.model import Array, InMemory, Model
+
+_FORMS: Final = frozenset({"Identity", "Reshape", "Cast"})
+#: num_layers, num_units and input_size come before weights and biases.
+_FIRST: Final = 3
+
+
+def with_restored_blobs(model: Model) -> Model:
+    """Add the blobs that restore ops compute from entries whose keys no dialect knows, and a note."""
+    graph = Graph.of(model.graph)
+    if not any(node.op in ops.CUDNN_PACKING for node in graph.node):
+        return model
+    canonical = {key for parameters in model.canonical for key in parameters.tensors()}
+    blobs, notes = {}, []
+    for variable, packing in _list_restored(graph.index, model):
+        entries = _list_entries(graph.index, packing)
+        if (
+            entries
+            and canonical.isdisjoint(entries.values())
+            and {*entries.values()} <= model.variables.keys()
+        ):
+            value = _compute(
+                graph, packing, {name: model.variables[key].read() for name, key in entries.items()}
+            )
+            if value is not None:
+                blobs[checkpoint_key(graph.index.nodes[variable])] = InMemory(value)
+                keys = ", ".join(sorted({*entries.values()}))
+                notes.append(f"{variable}: computed from {keys} as the restore ops of the source's saver do")
+    if not blobs:
+        return model
+    return replace(model, variables={**model.variables, **blobs}, notes=(*model.notes, *notes))
+
+
+def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
+    """Variables without a value of their own that are assigned packed parameters, and the op that packs."""
+    for node in index.nodes.values():
+        if node.op in ops.OVERWRITES:
+            packing, variable = index.maker(node.input[1], _FORMS), root(index, node.name)
+            if packing.op not in ops.CUDNN_PACKING or variable is None:
+                continue
+            if checkpoint_key(index.nodes[variable]) not in model.variables:
+                yield variable, packing
+
+
+def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:
+    """The key of each restored tensor `op:k` that an op needs; empty for other sources, and for slices."""
+    entries: dict[str, str] = {}
+    restores = _list_restores(index)
+    needed = index.ancestors([packing.name], control=False, stop=restores)
+    for op in needed - {packing.name}:
+        node = index.nodes[op]
+        if node.op != "RestoreV2":
+            if node.op not in ops.ARITHMETIC:
+                return {}
+            continue
+        names, slices = (node_defs.fold_constant(index, name) for name in index.data_inputs(node)[1:])
+        if names is None or slices is None or any(slices):
+            return {}
+        entries |= {f"{op}:{k}": bytes(name).decode() for k, name in enumerate(names)}
+    read = {name for op in needed - restores for name in index.data_inputs(index.nodes[op])}
+    return {name: key for name, key in entries.items() if name in read}
+
+
+def _list_restores(index: Index) -> set[str]:
+    return {node.name for node in index.nodes.values() if node.op == "RestoreV2"}
+
+
+def _compute(graph: Graph, packing: NodeDef, entries: Mapping[str, Array]) -> Array | None:
+    """The blob: the op's weights, then its biases, each flattened; None where TensorFlow refuses."""
+    index = graph.index
+    inputs = index.data_inputs(packing)[_FIRST:]
+    constants = {name: node_defs.constant(name.replace(":", "/"), value) for name, value in entries.items()}
+    moved = {name: node.name for name, node in constants.items()}
+    needed = index.ancestors((split(name)[0] for name in inputs), control=False, stop=_list_restores(index))
+    kept = node_defs.extract_nodes(graph, needed - _list_restores(index))
+    nodes = [node_defs.redirect(node, moved) for node in kept.node]
+    fetched = [f"{moved[name]}:0" if name in moved else name for name in inputs]
+    try:
+        imported = node_defs.import_checked(Graph(kept, [*nodes, *constants.values()], ()))
+        with node_defs.open_session(imported) as running:
+            values = running.run(fetched)
+    except (InvalidModelError, tf.errors.OpError):
+        return None
+    return np.concatenate([np.asarray(value).ravel() for value in values])

@@ -1,0 +1,106 @@
+"""Asks the source whether the answer to a row depends on the other rows of its batch.
+
+The first row of a feed is asked alone, and once more among copies of itself. A model that normalises by the
+batch gives other answers then.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.model import Array
+from cudnn_convert.verification.end_to_end import Trial, spread
+
+#: A difference of less than this share of an output's spread may be rounding.
+_SHARE: Final = 1e-3
+#: How many times the noise of an output a difference must be.
+_MARGIN: Final = 100.0
+
+
+def measure_influence(
+    trial: Trial, outputs: Mapping[str, int], answer: Callable[[Mapping[str, Array]], Sequence[Array] | None]
+) -> dict[str, float]:
+    """How far other rows move the answer to one, for each of `outputs`, by key and place in the answers.
+
+    `answer` runs the source, and gives None where that refuses a feed. Outputs without rows of their own, or
+    without floats, are left out.
+    """
+    number = _choose_feed(trial)
+    if number is None:
+        return {}
+    batches = [
+        sizes[0][1] if sizes else _first_size(feed)
+        for sizes, feed in zip(trial.sizes, trial.feeds, strict=True)
+    ]
+    feed = trial.feeds[number]
+    axes = {name: _find_axis([each[name].shape for each in trial.feeds], batches) for name in feed}
+    moved: dict[str, float] = {}
+    for count in (1, batches[number]):
+        given = {name: _repeat_row(value, axes[name], count) for name, value in feed.items()}
+        answers = answer(given)
+        if answers is None:
+            continue  # the source takes no batch of this size
+        for key, position in outputs.items():
+            axis = _find_axis([values[position].shape for values in trial.exact], batches)
+            whole, alone = trial.exact[number][position], answers[position]
+            if axis is not None and whole.dtype.kind == "f" and whole.ndim == alone.ndim:
+                moved[key] = max(moved.get(key, 0.0), _compare_rows(whole, alone, axis))
+    return moved
+
+
+def describe(
+    influence: Mapping[str, float], spreads: Mapping[str, float], noise: Mapping[str, float]
+) -> list[str]:
+    """A warning for each output that other rows move by more than rounding."""
+    return [
+        f"output {key}: the answer to a row depends on the other rows of its batch, by {difference:.1e}"
+        for key, difference in influence.items()
+        if difference > max(_SHARE * spreads[key], _MARGIN * noise[key])
+    ]
+
+
+def _choose_feed(trial: Trial) -> int | None:
+    """The smallest feed of several rows."""
+    numbers = [
+        number
+        for number, (sizes, feed) in enumerate(zip(trial.sizes, trial.feeds, strict=True))
+        if (sizes[0][1] if sizes else _first_size(feed)) > 1
+    ]
+    return min(numbers, key=trial.count_values, default=None)
+
+
+def _first_size(feed: Mapping[str, Array]) -> int:
+    return max((value.shape[0] for value in feed.values() if value.ndim), default=0)
+
+
+def _find_axis(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> int | None:
+    """The first axis that has the size of the batch in every feed."""
+    if len({len(shape) for shape in shapes}) > 1:
+        return None
+    axes = range(len(shapes[0]))
+    fitting = (
+        axis for axis in axes if all(shape[axis] == size for shape, size in zip(shapes, batches, strict=True))
+    )
+    return next(fitting, None)
+
+
+def _repeat_row(value: Array, axis: int | None, count: int) -> Array:
+    return value if axis is None else np.repeat(np.take(value, [0], axis), count, axis)
+
+
+def _compare_rows(whole: Array, alone: Array, axis: int) -> float:
+    """The largest difference of two first rows, where both have values."""
+    rows = [np.take(value, 0, axis).astype(np.float64) for value in (whole, alone)]
+    shape = tuple(slice(min(sizes)) for sizes in zip(*(row.shape for row in rows), strict=True))
+    first, second = (row[shape] for row in rows)
+    known = np.isfinite(first) & np.isfinite(second)
+    return float(np.max(np.abs(first - second), where=known, initial=0.0))
+
+
+def spreads_of(trial: Trial, outputs: Mapping[str, int]) -> dict[str, float]:
+    """How far apart the values of each output lie."""
+    return {
+        key: spread(np.concatenate([values[position].astype(np.float64).ravel() for values in trial.exact]))
+        for key, position in outputs.items()
+    }
