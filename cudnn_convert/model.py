@@ -198,7 +198,8 @@ class StreamState:
 
     `node` is the cuDNN node, `kind` is `h` or `c`, `time_major` says whether the node's own states are
     `[layers*directions, batch, width]` or have the batch first. `key` and `next_key` are the signature's,
-    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`.
+    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`. `begin` is the tensor with the
+    state that the source begins with; empty where it begins with zeros without one.
     """
 
     node: str
@@ -210,6 +211,7 @@ class StreamState:
     end: str
     depth: int
     width: int
+    begin: str = ""
 
     @classmethod
     def of(cls, recurrence: Recurrence, kind: str, *, time_major: bool, **names: str) -> StreamState:
@@ -217,6 +219,19 @@ class StreamState:
         sizes = recurrence.sizes
         depth, width = sizes.layers * sizes.directions, sizes.units if kind == "c" else sizes.width
         return cls(recurrence.node, kind, time_major, depth=depth, width=width, **names)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTensor:
+    """A tensor `op:k` that is the same at all steps and becomes an input, such as what an encoder made.
+
+    `key` is the input's, `start` its tensor. `rows` is the axis of its rows, None where it has none.
+    """
+
+    key: str
+    tensor: str
+    start: str
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

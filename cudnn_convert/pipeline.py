@@ -73,6 +73,7 @@ def convert(
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_options_record(options)},
         begins=dict(plan.streaming.begins) if plan.streaming else {},
+        encoded=[each.key for each in plan.streaming.encoded] if plan.streaming else [],
     )
     with storage.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
@@ -142,11 +143,13 @@ def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     form = options.form
     searches = [plan.decoder.part] if plan.decoder else []
-    folder, target = form.target(out, together=plan.model.together or bool(searches))
-    parts = [*plan.parts, *searches]
+    parts = [*plan.all_parts, *searches]
+    is_streamed = plan.streaming is not None and len(parts) > 1
+    folder, target = form.target(out, together=plan.model.together or is_streamed)
     if form.each and len(parts) > 1 and not folder:
         several = ", ".join(part.name for part in parts)
-        other = "name one without suffix and give --format onnx" if searches else "or choose with --signature"
+        other = f"name one without suffix and give --format {options.format}"
+        other = other if is_streamed else "or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     return folder, target
 
@@ -423,7 +426,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         together = model.graph is None and model.architecture is None
         if not (together or given.form.alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
-            states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
+            names = ("key", "next_key", "begin_key")
+            states = {state[key] for state in recorded.get("states", ()) for key in names if key in state}
+            states |= {*recorded.get("encoded", ())}
             taken = {**recorded["inputs"], **recorded.get("begins", {})}
             again["inputs"] = again["inputs"] or _pairs(taken, states)
             again["outputs"] = _pairs(recorded["outputs"], states)

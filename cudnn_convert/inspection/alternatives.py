@@ -303,7 +303,7 @@ def with_streams(
 
     chosen, plan = tried.plans[0]
     chosen = replace(chosen, format=_format(options.format), states=True)
-    obstacles = streaming.find_obstacles(plan)
+    obstacles = streaming.find_obstacles(plan, plan.recurrences)
     nodes = {recurrence.node: recurrence.node not in obstacles for recurrence in plan.recurrences}
     recurrences = tuple(
         replace(recurrence, streams=nodes.get(recurrence.name)) for recurrence in inspection.recurrences

@@ -114,17 +114,17 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
-    if options.streams and is_graphless:
-        plan = streaming.stream_assembled(plan)
-    elif options.streams:
-        flag = "--states" if options.decode is None else "--decode"
-        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, flag=flag)
-        if options.states:
-            plan = replace(plan, flags=(*plan.flags, "--states"))
     if form.shares_names:
         plan = _separate_keys(plan)
     if form.keys_are_parameters:
         plan = _avoid_keywords(plan)
+    if options.streams and is_graphless:
+        plan = streaming.stream_assembled(plan)
+    elif options.streams:
+        flag = "--states" if options.decode is None else "--decode"
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, form=options.format, flag=flag)
+        if options.states:
+            plan = replace(plan, flags=(*plan.flags, "--states"))
     if options.decode is not None:
         plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):

@@ -51,7 +51,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """
     notes: list[str] = []
     count = 0
-    for part, finished in zip(plan.parts, _models(plan, options), strict=True):
+    for part, finished in zip(plan.all_parts, _models(plan, options), strict=True):
         if options.weights_dtype == "float16":
             finished = reduced_precision.to_float16(finished)  # noqa: PLW2901 - the same model
         file = part_file(path, part.name)
@@ -81,10 +81,12 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     from cudnn_convert.graph import session
     from cudnn_convert.lower.onnx import convert
 
-    ends = plan.signature.outputs.values()
+    ends = [*plan.signature.outputs.values()]
+    ends += [name for part in plan.all_parts for name in part.signature.outputs.values()]
+    ends = [*dict.fromkeys(ends)]
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
     graph = session.freeze_variables(detached, plan.model.variables, ends)
-    for part in plan.parts:
+    for part in plan.all_parts:
         finished = convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
         finish.name_axes(finished.model, plan.axes)
         yield finished

@@ -35,7 +35,8 @@ def verify_artifact(
     meant to be equal; its choices may differ where errors of that size in their scores explain it. `measure`
     compares shards of the user's feeds elsewhere. Raises the errors of `cudnn_convert.errors`.
     """
-    beside = prepare_judging(plan.serving, options) if plan.serving else None
+    whole = streaming.plan_whole(plan)
+    beside = prepare_judging(whole, options) if whole else None
     # What was recorded of the source are calls of its own, which begin with its own states.
     own = replace(options, golden=None) if beside else options
     judging = prepare_judging(plan, own, shared=measure is not None)
@@ -51,12 +52,13 @@ def verify_artifact(
     chunked = streaming.run_in_chunks(comparison, runner)
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
     usual = comparison.reports(noise)
-    in_chunks = streaming.judge_chunks(chunked, noise)
+    begun, served = judge_whole(beside, plan, artifact, runner) if beside else ((), ())
+    in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun])
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
-    outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
+    outputs += served
     searched = judge_search(comparison, artifact, runner)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
@@ -108,28 +110,46 @@ def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
         yield f"decode: no sequence chose the end {end} on these inputs, so it is not shown"
 
 
-def judge_serving(
-    judging: Judging, artifact: Path | runners.Runner, *, without: Collection[str]
-) -> tuple[OutputReport, ...]:
-    """Judge the signature that an artifact has beside the one with states, by its outputs.
+def judge_whole(
+    judging: Judging, plan: Plan, artifact: Path | runners.Runner, runner: runners.Runner
+) -> tuple[tuple[tuple[streaming.Chunked, Sequence[float]], ...], tuple[OutputReport, ...]]:
+    """Judge a streamed artifact on whole sequences, which begin as the source does.
 
-    Feeds of the user may have the keys `without`, which it does not take.
+    `judging` is of `streaming.plan_whole`. Returns the answers in chunks with the noise of their outputs, and
+    the reports of the signature without states, if the artifact has one. Feeds of the user may have the keys
+    of states, which the source does not take.
     """
-    plan = judging.plan
+    assert plan.streaming is not None
+    without = [
+        *(state.key for state in plan.streaming.states),
+        *(each.key for each in plan.streaming.encoded),
+    ]
     with judging.judge.open(trust=judging.trust) as source:
         feeds = _choose_feeds(judging, source, without=without)
         trial = _try_feeds(judging, source, feeds, feeds)
-    answers = end_to_end.run_artifact(plan, open_runner(judging, artifact), feeds)
-    comparison = Comparison(judging, trial, answers)
-    name = plan.parts[0].name
-    return tuple(
+    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    before = streaming.open_before(form, artifact, plan.streaming, vouched)
+    comparison = Comparison(judging, trial, [{} for _ in feeds])
+    chunked = streaming.run_from_the_start(comparison, plan, runner, before)
+    every = [kind.comparison for kind in chunked]
+    if plan.serving:
+        # The signature has no states as outputs: those that chunks began with stand in for them.
+        begun = [
+            {key: value for key, value in answer.items() if key not in plan.serving.signature.outputs}
+            for answer in every[0].answers
+        ]
+        serving = replace(judging, judge=choose_judge(plan.serving))
+        answers = end_to_end.run_artifact(plan.serving, open_runner(serving, artifact), feeds)
+        pairs = zip(begun, answers, strict=True)
+        every.append(replace(comparison, answers=[states | answer for states, answer in pairs]))
+    noise = measure_noise(every[0], *every[1:])
+    served = every[-1].reports(noise) if plan.serving else ()
+    name = plan.serving.parts[0].name if plan.serving else ""
+    return tuple((kind, noise) for kind in chunked), tuple(
         replace(output, output=f"{name}/{output.output}")
-        for output in comparison.reports(measure_noise(comparison))
+        for output in served
+        if plan.serving and output.output in plan.serving.signature.outputs
     )
-
-
-def _keys_of_states(plan: Plan) -> list[str]:
-    return [state.key for state in plan.streaming.states] if plan.streaming else []
 
 
 def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
