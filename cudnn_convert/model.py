@@ -264,6 +264,10 @@ class Decoder(SearchRules):
     steps `logits_axis` is gone; None: it has what holds after the last step. `lengths` are inputs that hold
     the length of each row; `beside` are all other inputs, with the axis of their rows, None where they have
     none. `signature` has the search's own keys, for tensors of the lowered graph.
+
+    `before` are the parts that the search runs itself before the first step, `encode` and `begin`: they give
+    some of `beside`, and the states. `values` are states to begin with that depend on no input. Without
+    `begin` or `values` the states are inputs of the search.
     """
 
     token: str
@@ -274,11 +278,25 @@ class Decoder(SearchRules):
     beside: Mapping[str, int | None]
     states: tuple[StreamState, ...]
     signature: Signature
+    before: tuple[Part, ...] = ()
+    values: Mapping[str, Array] = field(default_factory=dict)
 
     #: The name of its part of an artifact.
     NAME: ClassVar[str] = "decode"
     #: What comes before the names of the step's constants, where a search has a file of its own.
     STEP: ClassVar[str] = "step/"
+
+    @property
+    def takes_states(self) -> bool:
+        """Whether the search takes the states to begin with, and does not begin by itself."""
+        return not ({state.key for state in self.states} & self.begun)
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """The inputs of the step that the search has before the first step, by key."""
+        return frozenset(key for part in self.before for key in part.signature.outputs) | frozenset(
+            self.values
+        )
 
     @property
     def part(self) -> Part:

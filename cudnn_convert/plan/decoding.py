@@ -54,10 +54,16 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
     noise = ["noise"] if options.decode == "sample" else []
-    if taken := {"tokens", *noise} & {*states, *beside}:
+    before = plan.streaming.parts
+    values = {} if plan.streaming.begin else plan.streaming.values
+    begun = {key for part in before for key in part.signature.outputs} | {*values}
+    first = [key for part in before for key in part.signature.inputs]
+    own = [key for key in dict.fromkeys([*states, *beside, *first]) if key not in begun]
+    own = [key for key in own if key not in {token, *plan.streaming.lengths}]
+    if taken := {"tokens", *noise} & {*own}:
         what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
         raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
-    input_keys = ["tokens", *states, *beside, *noise]
+    input_keys = ["tokens", *own, *noise]
     output_keys = ["sequences", "lengths", "scores"]
     output_keys += ["history_tokens", "history_parents", "history_scores"] if options.history else []
     scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
@@ -83,6 +89,8 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         signature=Signature(
             {key: f"{scope}/{key}:0" for key in input_keys}, {key: f"{scope}/{key}:0" for key in output_keys}
         ),
+        before=before,
+        values=values,
     )
     # The step is a part of its own: where a file has one signature, it gets a file of its own too.
     parts = (Part(STREAM, plan.parts[0].signature),)
@@ -341,6 +349,8 @@ def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> 
     begin = "signature" if FORMATS[options.format].keeps_signatures else "file"
     taken = ", ".join(decoder.signature.inputs)
     yield f"decode: {begin} decode takes {taken}: {what}, at most {decoder.steps} tokens, {end}"
+    if not decoder.takes_states:
+        yield "decode: a search begins by itself where the source begins"
     token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
     yield (
         f"decode: tokens go into {token}; {logits} gives {decoder.scale} of {decoder.vocabulary} tokens"

@@ -413,6 +413,8 @@ def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[
         encoding = streaming.encode.signature
         inputs, outputs = ", ".join(encoding.inputs), ", ".join(encoding.outputs)
         what = f"signature {ENCODE}" if stateless else f"{ENCODE}.{form}"
+        if form == "frozen":
+            what, outputs = "the graph", ", ".join(encoding.outputs.values())
         yield f"states: {what} makes {outputs} of {inputs}, once for all steps"
     left = [key for key in source.signature.inputs if key not in plan.signature.inputs]
     before = {key for part in streaming.parts for key in part.signature.inputs}

@@ -53,13 +53,14 @@ def verify_artifact(
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
     usual = comparison.reports(noise)
     begun, served = judge_whole(beside, plan, artifact, runner) if beside else ((), ())
+    beginnings = streaming.list_beginnings(plan, begun[0][0].comparison) if begun else []
     in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun])
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += served
-    searched = judge_search(comparison, artifact, runner)
+    searched = judge_search(comparison, artifact, runner, beginnings)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue)
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
@@ -84,9 +85,15 @@ def verify_artifact(
 
 
 def judge_search(
-    comparison: Comparison, artifact: Path | runners.Runner, step: runners.Runner
+    comparison: Comparison,
+    artifact: Path | runners.Runner,
+    step: runners.Runner,
+    beginnings: Sequence[Mapping[str, Array]],
 ) -> DecodingReport | None:
-    """Judge the search that an artifact has over its own steps; None where it has none."""
+    """Judge the search that an artifact has over its own steps; None where it has none.
+
+    `beginnings` are whole sequences with what the source begins with, for a search that begins by itself.
+    """
     judging, plan = comparison.judging, comparison.judging.plan
     if plan.decoder is None or not isinstance(artifact, Path):
         return None
@@ -96,7 +103,8 @@ def judge_search(
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
-    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    own = [*beginnings] if plan.decoder.begun else feeds
+    report = decoding.judge_decoder(plan, step, decode, own, seed=judging.seed)
     if report.passed and FORMATS[form].each:
         difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
         report = replace(report, passed=not difference, message=difference)

@@ -26,8 +26,8 @@ SIZES: Final = (1, 7)
 _MOST: Final = 5
 #: How many ragged chunks there are before their sizes repeat.
 _RAGGED: Final = 11
-#: What the key of a state gets for what the source begins with.
-_BEGIN: Final = "begin/"
+#: What the keys of states, and of what an encoder makes, get for what the source has of them.
+_BEGIN, _ENCODE = "begin/", "encode/"
 _FROM_THE_START: Final = "that begins as the source does, "
 
 
@@ -102,9 +102,26 @@ def plan_whole(plan: Plan) -> Plan | None:
     whole = streaming.whole
     graph = node_defs.copy_graph(whole.whole)
     graph_judge.keep_begins(graph, plan)
-    begins = {begin_key(state): state.begin for state in streaming.states}
-    outputs = dict(whole.signature.outputs) | begins
+    outputs = dict(whole.signature.outputs) | {begin_key(state): state.begin for state in streaming.states}
+    outputs |= {_ENCODE + each.key: each.tensor for each in streaming.encoded}
     return replace(whole, whole=node_defs.Graph(graph), signature=Signature(whole.signature.inputs, outputs))
+
+
+def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]]:
+    """The feeds of whole sequences, each with what the source begins with, by the keys of a streamed `plan`.
+
+    `comparison` is of `plan_whole`.
+    """
+    whole, streaming = comparison.judging.plan, plan.streaming
+    assert streaming is not None
+    names = {begin_key(state): state.key for state in streaming.states}
+    names |= {_ENCODE + each.key: each.key for each in streaming.encoded}
+    feeds = _by_key(whole, comparison.trial)
+    exact = [dict(zip(whole.signature.outputs, values, strict=False)) for values in comparison.trial.exact]
+    return [
+        feed | {names[key]: value for key, value in values.items() if key in names}
+        for feed, values in zip(feeds, exact, strict=True)
+    ]
 
 
 def begin_key(state: StreamState) -> str:
@@ -136,6 +153,7 @@ def run_from_the_start(
             if before.encode is not None:  # outputs of the source that need no step
                 answer = {key: fed[key] for key in whole.signature.outputs if key in fed} | answer
             begun = {begin_key(each): states[each.key] for each in streaming.states}
+            begun |= {_ENCODE + each.key: fed[each.key] for each in streaming.encoded if each.key in fed}
             own = {key: value for key, value in answer.items() if key in whole.signature.outputs}
             answers.append(own | begun)
         chunked.append(Chunked(what, replace(comparison, answers=answers), _FROM_THE_START))
