@@ -239,7 +239,8 @@ class SearchRules:
     """How a search over the steps of a model goes.
 
     `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
-    `scale` says whether the step's numbers for its `vocabulary` are `probabilities` or `logits`.
+    `scale` says whether the step's numbers for its `vocabulary` are `probabilities`, `log_probabilities` or
+    `logits`.
     """
 
     kind: str
@@ -267,7 +268,7 @@ class Decoder(SearchRules):
 
     `before` are the parts that the search runs itself before the first step, `encode` and `begin`: they give
     some of `beside`, and the states. `values` are states to begin with that depend on no input. Without
-    `begin` or `values` the states are inputs of the search.
+    `begin` or `values` the states are inputs of the search. `is_scale_given`: the user says the scale.
     """
 
     token: str
@@ -279,6 +280,7 @@ class Decoder(SearchRules):
     states: tuple[StreamState, ...]
     signature: Signature
     before: tuple[Part, ...] = ()
+    is_scale_given: bool = False
     values: Mapping[str, Array] = field(default_factory=dict)
 
     #: The name of its part of an artifact.

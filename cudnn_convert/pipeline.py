@@ -63,7 +63,7 @@ def convert(
         ready(summary)
         return summary
     options = targets.settle_layers(model, options)
-    plan = targets.with_target_model(prepare.make_plan(model, options), options)
+    plan = targets.with_target_model(_make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
     plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
@@ -95,6 +95,17 @@ def convert(
                 (fresh / storage.RECORD).write_text(targets.add_errors(text, proof), encoding="utf-8")
         ready(summary)
     return summary
+
+
+def _make_plan(model: Model, options: Options) -> Plan:
+    """Plan a model, and decide by its numbers what a search is to make of them. Raises as both."""
+    plan = prepare.make_plan(model, options)
+    if plan.decoder is None:
+        return plan
+    from cudnn_convert.verification import scales
+
+    with mute_output():
+        return scales.decide_scale(plan, options)
 
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
@@ -440,9 +451,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
-        return Pair(prepare.make_plan(model, options), path, options, is_copy)
+        return Pair(_make_plan(model, options), path, options, is_copy)
     # A source without signatures has none to choose: the artifact's is meant.
-    plan = prepare.make_plan(model, replace(options, signature=None))
+    plan = _make_plan(model, replace(options, signature=None))
     if len(plan.parts) == 1:
         plan = replace(plan, parts=(replace(plan.parts[0], name=options.signature),))
     return Pair(plan, path, options, is_copy)

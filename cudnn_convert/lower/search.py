@@ -144,6 +144,8 @@ def _log_probs(decoder: Decoder, values: Any) -> Any:
         values = tf.squeeze(values, [decoder.logits_axis])
     values = tf.ensure_shape(values, [None, decoder.vocabulary])
     values = values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
+    if decoder.scale == "log_probabilities":
+        return values
     return tf.math.log(values) if decoder.scale == "probabilities" else tf.nn.log_softmax(values)
 
 
@@ -170,7 +172,7 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
 
 
 def _make_call(graph: node_defs.Graph, part: Signature, outer: Sequence[str], *, name: str) -> CallStep:
-    """A function that copies the nodes between a part's inputs and outputs; `outer` tensors are not copied."""
+    """A function that copies the nodes of a part; its inputs and the `outer` tensors are not copied."""
     index = graph.index
     inputs = {split(tensor)[0] for tensor in part.inputs.values()}
     ends = [split(tensor)[0] for tensor in part.outputs.values()]

@@ -133,7 +133,7 @@ def judge_whole(
         *(each.key for each in plan.streaming.encoded),
     ]
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = _choose_feeds(judging, source, without=without)
+        feeds = choose_feeds(judging, source, without=without)
         trial = _try_feeds(judging, source, feeds, feeds)
     form, vouched = judging.options.format, prepare.user_code(judging.options)
     before = streaming.open_before(form, artifact, plan.streaming, vouched)
@@ -211,7 +211,7 @@ def run_source(judging: Judging) -> Trial:
     if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
         end_to_end.report_turn(0, 0, judges.sizes(judging.plan))
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = _choose_feeds(judging, source)
+        feeds = choose_feeds(judging, source)
         trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
         return _find_dependence(judging, source, trial)
 
@@ -241,7 +241,7 @@ def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
     return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
-def _choose_feeds(
+def choose_feeds(
     judging: Judging, source: Source, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""

@@ -183,12 +183,18 @@ def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Ste
 
 
 def _log_probs(decoder: Decoder, values: Array) -> Array:
-    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64."""
-    values = values.astype(np.float64)
+    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64.
+
+    The numbers themselves tell what they are, unless the user has.
+    """
     if decoder.logits_axis is not None:
         values = values.take(0, decoder.logits_axis)
+    scale = decoder.scale if decoder.is_scale_given else search.read_scale(values)
+    values = values.astype(np.float64)
     with np.errstate(divide="ignore"):
-        if decoder.scale == "probabilities":
+        if scale == "log_probabilities":
+            return values
+        if scale == "probabilities":
             return np.asarray(np.log(values))
         above = values - values.max(-1, keepdims=True)
         return np.asarray(above - np.log(np.exp(above).sum(-1, keepdims=True)))

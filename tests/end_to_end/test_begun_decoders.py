@@ -14,10 +14,11 @@ from support import artifacts
 from support import decoding_judges as judges
 from support.begun_decoders import KINDS, TOKENS, Decoder
 from support.decoding_judges import Rules
+from support.samples import ROOT
 from support.tiers import combinations
 
 import cudnn_convert
-from cudnn_convert.errors import VerificationError
+from cudnn_convert.errors import UnsupportedModelError, VerificationError
 from cudnn_convert.lower import search
 
 FORMATS = ("savedmodel", "onnx")
@@ -103,3 +104,33 @@ def test_a_search_that_begins_with_zeros_is_refused(
     with pytest.raises(VerificationError, match="decode: row"):
         cudnn_convert.convert(Decoder(kind).save(tmp_path), tmp_path / "out", format="onnx", **FLAGS)
     assert not (tmp_path / "out").exists()
+
+
+#: Probabilities behind `clip_by_value`, called `probs`.
+CLIPPED = ROOT / "tests" / "data" / "streams" / "clipped"
+
+
+def test_clipped_probabilities_are_no_logits(tmp_path: Path) -> None:
+    """By the numbers that TensorFlow 1.15 gave: a greedy token has the logarithm of the largest."""
+    source, out = CLIPPED / "model.ckpt", tmp_path / "out"
+    flags: dict[str, Any] = {"inputs": ["ids:0"], "outputs": ["probs:0"], "logits": "probs:0"}
+    report = cudnn_convert.convert(source, out, format="onnx", decode="greedy", steps=1, **flags)
+    assert report.decoder is not None
+    assert report.decoder.scale == "probabilities"
+    with np.load(CLIPPED / "golden.npz") as golden:
+        ids, probs = golden["x/ids:0"], golden["y/probs:0"]
+    states = {state.key: np.zeros([1, len(ids), 7], np.float32) for state in report.states}
+    answers = searched(report, out, "onnx", {"tokens": ids[:, 0].astype(np.int32), **states}, tmp_path)
+    np.testing.assert_array_equal(answers["sequences"][:, 0], probs[:, 0].argmax(-1))
+    np.testing.assert_allclose(answers["scores"], np.log(probs[:, 0].max(-1)), rtol=1e-5)
+
+
+def test_a_scale_that_the_numbers_contradict_is_refused(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"decode": "greedy", "steps": 3, "outputs": ["logits:0"]}
+    source = Decoder("state").save(tmp_path)
+    with pytest.raises(
+        UnsupportedModelError, match=r"which are no probabilities; say it with .*=logits"
+    ) as refused:
+        cudnn_convert.convert(source, tmp_path / "out", logits="logits:0=probabilities", **flags)
+    [reason] = refused.value.reasons
+    assert [remedy.options for remedy in reason.remedies] == [{"logits": "logits:0=logits"}]

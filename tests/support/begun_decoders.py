@@ -1,7 +1,7 @@
 """Decoders that do not begin with zeros, and what they say of the next token by NumPy.
 
-`state`: trained variables; `speaker`: a function of another input; `attention`: an encoder in both directions,
-whose last states begin the decoder and whose outputs it attends to at each step.
+`state`: trained variables; `speaker`: a function of another input; `attention`: an encoder of both
+directions, whose last states begin the decoder and whose outputs it attends to at each step.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Decoder:
         return saved(folder, graph, values)
 
     def _encode(self, read: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """The memory `[batch, sources, width]`, which of it counts, and what each row's states are made of."""
+        """The memory `[batch, sources, width]`, which of it counts, and what states are made of."""
         if self.kind == "state":
             return None, None, None
         if self.kind == "speaker":
