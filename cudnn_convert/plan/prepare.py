@@ -287,8 +287,9 @@ def ensure_graph(model: Model, options: Options) -> Model:
         flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
+    from cudnn_convert.recurrences import drop_in
 
-    return replace(model, graph=tf1_ops.replace_gather_tree(model.graph))
+    return replace(model, graph=drop_in.restore_nodes(tf1_ops.replace_gather_tree(model.graph)))
 
 
 def stays_whole(model: Model, options: Options) -> bool:

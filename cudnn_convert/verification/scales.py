@@ -76,10 +76,10 @@ def _words(scale: str) -> str:
     return scale.replace("_", " ")
 
 
-def _ask(name: str, found: str, scales: Sequence[str]) -> Reason:
+def _ask(name: str, actual: str, scales: Sequence[str]) -> Reason:
     cures = [Remedy({"logits": f"{name}={scale}"}, "say it with") for scale in scales]
     expected = "expected probabilities, log probabilities or logits"
-    return Reason(f"logits: {name}: {expected}, found {found}; {', or '.join(map(str, cures))}", *cures)
+    return Reason(f"logits: {name}: {expected}, found {actual}; {', or '.join(map(str, cures))}", *cures)
 
 
 def _run(plan: Plan, options: Options) -> list[Array]:
