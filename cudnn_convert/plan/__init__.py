@@ -9,6 +9,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
+* scales        : Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
 * network       : The network around the recurrences of a plan: what leads to each, and to what.
 * axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.

@@ -322,12 +322,26 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
-    if options.streams:  # which are inputs, and fix no batch
-        config = layer_tree.without_states(architecture.config)
-        model = replace(model, architecture=replace(architecture, config=config))
     if options.form.layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
-    return trace.trace_model(model, user_code(options))
+    if not options.streams:
+        return trace.trace_model(model, user_code(options))
+    stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch
+    opened = layer_tree.with_open_steps(stateless)
+    notes = () if opened is stateless else ("the number of steps is open; the source fixed it",)
+    architecture = replace(architecture, config=opened)
+    try:
+        return trace.trace_model(
+            replace(model, architecture=architecture, notes=(*model.notes, *notes)), user_code(options)
+        )
+    except UnsupportedModelError as error:
+        if opened is stateless:
+            raise
+        flag = "--states" if options.decode is None else "--decode"
+        expected = f"{flag}: expected layers that take any number of steps, found one that does not"
+        causes = (str(reason).rpartition("; ")[0] or str(reason) for reason in error.reasons)
+        reasons = [f"{expected}: {cause}; convert without {flag}" for cause in causes]
+        raise UnsupportedModelError(model.path, reasons) from error
 
 
 def user_code(options: Options) -> classes.Vouched:

@@ -1,4 +1,4 @@
-"""What an output's numbers for tokens are, by the ops that make it: probabilities, their logarithms, logits.
+"""Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
 
 Names decide nothing. `find_scale` looks at the ops alone and says nothing where they leave it open;
 `verification/scales.py` looks at the numbers.

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from support import user_processes
 from support.recorded import assert_close
+from support.samples import ROOT
 from support.starts import STARTS, STRUCTURES, Case
-from support.tiers import combinations
+from support.tiers import combinations, some
 
 import cudnn_convert
 from cudnn_convert.artifacts import runners
-from cudnn_convert.errors import UsageError, VerificationError
+from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.passes import stream_states
 from cudnn_convert.options import Options
@@ -62,10 +63,10 @@ def job_of(plan: Plan, out: Path, form: str, rows: int) -> dict[str, Any]:
     }
 
 
-def chunked(plan: Plan, out: Path, form: str, feeds: dict[str, Any], folder: Path) -> Any:
+def chunked(plan: Plan, out: Path, form: str, feeds: dict[str, Any], folder: Path, *, rows: int) -> Any:
     """The answers of a user's process."""
     folder.mkdir()
-    (folder / "job.json").write_text(json.dumps(job_of(plan, out, form, feeds["x"].shape[1])))
+    (folder / "job.json").write_text(json.dumps(job_of(plan, out, form, rows)))
     np.savez(folder / "feeds.npz", **feeds)
     process = user_processes.user(tensorflow=form != "onnx")
     [error] = process.ask([{"module": "stream_user", "call": "run", "folder": str(folder)}])
@@ -89,7 +90,7 @@ def test_chunks_from_the_beginning_are_the_whole(
     assert report.verification.streaming is not None
     feeds = case.feeds()
     plan = planned(source, form, outputs=["scores:0"])
-    found = chunked(plan, out, form, feeds, tmp_path / "user")
+    found = chunked(plan, out, form, feeds, tmp_path / "user", rows=feeds["x"].shape[1])
     assert_close(found["scores"], case.answer(feeds), 1e-5, name=(start, structure, form))
     assert cudnn_convert.verify(source, out).streaming is not None
 
@@ -122,6 +123,35 @@ def test_a_beginning_with_zeros_is_refused(
         cudnn_convert.convert(source, tmp_path / "out", format=form, states=True, outputs=["scores:0"])
     assert any("begin" in str(reason) for reason in refused.value.reasons)
     assert not (tmp_path / "out").exists()
+
+
+#: A denoiser for 100 steps at a time, of tf.keras, and what it answered.
+FIXED = ROOT / "tests" / "data" / "streams" / "fixed_steps"
+
+
+@pytest.mark.parametrize("form", some(["onnx"], "savedmodel", "tflite", "frozen"))
+def test_a_model_of_fixed_steps_streams(tmp_path: Path, form: str) -> None:
+    source, out = FIXED / "model.h5", tmp_path / "out"
+    report = cudnn_convert.convert(source, out, format=form, states=True)
+    assert "the number of steps is open; the source fixed it" in report.notes
+    with np.load(FIXED / "golden.npz") as golden:
+        feeds, answers = {"feat": golden["in/feat"]}, [golden["out/0"], golden["out/1"]]
+    plan = planned(source, form)
+    values = chunked(plan, out, form, feeds, tmp_path / "user", rows=3)
+    for key, expected in zip(("gains", "vad"), answers, strict=True):
+        assert_close(values[key], expected, 1e-5, name=(key, form))
+
+
+def test_a_layer_that_needs_the_fixed_steps_is_named(tmp_path: Path) -> None:
+    import tf_keras
+
+    inputs = tf_keras.Input((10, 4))
+    y = tf_keras.layers.Flatten()(tf_keras.layers.LSTM(5, return_sequences=True)(inputs))
+    tf_keras.Model(inputs, tf_keras.layers.Dense(3)(y)).save(tmp_path / "model.h5")
+    expected = "expected layers that take any number of steps, found one that does not: .*Dense"
+    with pytest.raises(UnsupportedModelError, match=expected) as refused:
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", states=True, allow_plain=True)
+    assert str(refused.value).count("; ") == 1
 
 
 def test_a_beginning_of_its_own_needs_a_folder(tmp_path: Path) -> None:
