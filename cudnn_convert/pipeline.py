@@ -403,7 +403,9 @@ def load(source: Path, options: Options) -> Loaded:
 
         states = len(model.inputs) > 1
         given = replace(options, format="keras", recurrences_only=True, states=states)
-        alone = prepare.join_plans(plan.model, [singles[name]], notes=(), flags=(), graph=plan.graph)
+        single = singles[name]
+        full = replace(single, recurrence=replace(single.recurrence, lengths=False))  # it takes no mask
+        alone = prepare.join_plans(plan.model, [full], notes=(), flags=(), graph=plan.graph)
         layers = prepare.plan_layers(alone, given)
         verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
 

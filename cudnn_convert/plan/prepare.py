@@ -219,10 +219,12 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
                 name=taken[-1],
                 batch_major=True,
                 states=options.states,
-                recurrence=replace(single.recurrence, lengths=False),
+                recurrence=replace(single.recurrence, lengths=single.recurrence.lengths and options.states),
             )
         )
-        if single.recurrence.lengths:
+        if single.recurrence.lengths and options.states:
+            notes.append(f"{taken[-1]}: its input mask [batch, time] is false past each row's length")
+        elif single.recurrence.lengths:
             notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
     again = {*no_numbers(plan.recurrences)}  # notes that are written anew
     notes = [note for note in notes if note not in again]
