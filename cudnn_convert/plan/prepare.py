@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.index import unique
 from cudnn_convert.keras.config import classes, layer_tree
@@ -341,9 +341,8 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
             raise
         flag = "--states" if options.decode is None else "--decode"
         expected = f"{flag}: expected layers that take any number of steps, found one that does not"
-        causes = (str(reason).rpartition("; ")[0] or str(reason) for reason in error.reasons)
-        reasons = [f"{expected}: {cause}; convert without {flag}" for cause in causes]
-        raise UnsupportedModelError(model.path, reasons) from error
+        reason = f"{expected}: {first_line(error.__cause__ or error)}; convert without {flag}"
+        raise UnsupportedModelError(model.path, [reason]) from error
 
 
 def user_code(options: Options) -> classes.Vouched:

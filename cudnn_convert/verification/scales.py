@@ -1,4 +1,4 @@
-"""What an output's numbers for tokens are by the numbers themselves: probabilities, logarithms, logits.
+"""Tells by its numbers whether an output has probabilities, their logarithms or logits.
 
 The source runs on the inputs of a proof. Numbers and the ops that make them must say the same; else the user
 is asked.
