@@ -198,7 +198,8 @@ class StreamState:
 
     `node` is the cuDNN node, `kind` is `h` or `c`, `time_major` says whether the node's own states are
     `[layers*directions, batch, width]` or have the batch first. `key` and `next_key` are the signature's,
-    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`.
+    `start` and `end` the tensors `op:k` of the graph: `[depth, batch, width]`. `begin` is the tensor with the
+    state that the source begins with; empty where it begins with zeros without one.
     """
 
     node: str
@@ -210,6 +211,7 @@ class StreamState:
     end: str
     depth: int
     width: int
+    begin: str = ""
 
     @classmethod
     def of(cls, recurrence: Recurrence, kind: str, *, time_major: bool, **names: str) -> StreamState:
@@ -220,11 +222,25 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedTensor:
+    """A tensor `op:k` that is the same at all steps and becomes an input, such as what an encoder made.
+
+    `key` is the input's, `start` its tensor. `rows` is the axis of its rows, None where it has none.
+    """
+
+    key: str
+    tensor: str
+    start: str
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRules:
     """How a search over the steps of a model goes.
 
     `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
-    `scale` says whether the step's numbers for its `vocabulary` are `probabilities` or `logits`.
+    `scale` says whether the step's numbers for its `vocabulary` are `probabilities`, `log_probabilities` or
+    `logits`.
     """
 
     kind: str
@@ -249,6 +265,10 @@ class Decoder(SearchRules):
     steps `logits_axis` is gone; None: it has what holds after the last step. `lengths` are inputs that hold
     the length of each row; `beside` are all other inputs, with the axis of their rows, None where they have
     none. `signature` has the search's own keys, for tensors of the lowered graph.
+
+    `before` are the parts that the search runs itself before the first step, `encode` and `begin`: they give
+    some of `beside`, and the states. `values` are states to begin with that depend on no input. Without
+    `begin` or `values` the states are inputs of the search. `is_scale_given`: the user says the scale.
     """
 
     token: str
@@ -259,11 +279,26 @@ class Decoder(SearchRules):
     beside: Mapping[str, int | None]
     states: tuple[StreamState, ...]
     signature: Signature
+    before: tuple[Part, ...] = ()
+    is_scale_given: bool = False
+    values: Mapping[str, Array] = field(default_factory=dict)
 
     #: The name of its part of an artifact.
     NAME: ClassVar[str] = "decode"
     #: What comes before the names of the step's constants, where a search has a file of its own.
     STEP: ClassVar[str] = "step/"
+
+    @property
+    def takes_states(self) -> bool:
+        """Whether the search takes the states to begin with, and does not begin by itself."""
+        return not ({state.key for state in self.states} & self.begun)
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """The inputs of the step that the search has before the first step, by key."""
+        return frozenset(key for part in self.before for key in part.signature.outputs) | frozenset(
+            self.values
+        )
 
     @property
     def part(self) -> Part:

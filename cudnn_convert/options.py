@@ -127,7 +127,9 @@ class Options:
     history: bool = _searching(False, "beams: give tokens, parents and scores of each step too")
     token: str | None = _searching(None, "the input that takes tokens", metavar="TENSOR")
     logits: str | None = _searching(
-        None, "the output with logits or probabilities of the next token", metavar="TENSOR"
+        None,
+        "the output of the next token's numbers; they are probabilities, log_probabilities or logits",
+        metavar="TENSOR[=SCALE]",
     )
     force_convert: bool = _flag(False, "write a copy even of what is portable already", of="target")
     data: Path | Mapping[str, Any] | None = _flag(

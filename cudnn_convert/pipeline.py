@@ -63,7 +63,7 @@ def convert(
         ready(summary)
         return summary
     options = targets.settle_layers(model, options)
-    plan = targets.with_target_model(prepare.make_plan(model, options), options)
+    plan = targets.with_target_model(_make_plan(model, options), options)
     plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
     plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
@@ -73,6 +73,7 @@ def convert(
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_options_record(options)},
         begins=dict(plan.streaming.begins) if plan.streaming else {},
+        encoded=[each.key for each in plan.streaming.encoded] if plan.streaming else [],
     )
     with storage.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
@@ -94,6 +95,17 @@ def convert(
                 (fresh / storage.RECORD).write_text(targets.add_errors(text, proof), encoding="utf-8")
         ready(summary)
     return summary
+
+
+def _make_plan(model: Model, options: Options) -> Plan:
+    """Plan a model, and decide by its numbers what a search is to make of them. Raises as both."""
+    plan = prepare.make_plan(model, options)
+    if plan.decoder is None:
+        return plan
+    from cudnn_convert.verification import scales
+
+    with mute_output():
+        return scales.decide_scale(plan, options)
 
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
@@ -142,11 +154,13 @@ def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
 def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     form = options.form
     searches = [plan.decoder.part] if plan.decoder else []
-    folder, target = form.target(out, together=plan.model.together or bool(searches))
-    parts = [*plan.parts, *searches]
+    parts = [*plan.all_parts, *searches]
+    is_streamed = plan.streaming is not None and len(parts) > 1
+    folder, target = form.target(out, together=plan.model.together or is_streamed)
     if form.each and len(parts) > 1 and not folder:
         several = ", ".join(part.name for part in parts)
-        other = "name one without suffix and give --format onnx" if searches else "or choose with --signature"
+        other = f"name one without suffix and give --format {options.format}"
+        other = other if is_streamed else "or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     return folder, target
 
@@ -398,7 +412,9 @@ def load(source: Path, options: Options) -> Loaded:
 
         states = len(model.inputs) > 1
         given = replace(options, format="keras", recurrences_only=True, states=states)
-        alone = prepare.join_plans(plan.model, [singles[name]], notes=(), flags=(), graph=plan.graph)
+        single = singles[name]
+        full = replace(single, recurrence=replace(single.recurrence, lengths=False))  # it takes no mask
+        alone = prepare.join_plans(plan.model, [full], notes=(), flags=(), graph=plan.graph)
         layers = prepare.plan_layers(alone, given)
         verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
 
@@ -432,7 +448,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         together = model.graph is None and model.architecture is None
         if not (together or given.form.alone or prepare.stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
-            states = {state[key] for state in recorded.get("states", ()) for key in ("key", "next_key")}
+            names = ("key", "next_key", "begin_key")
+            states = {state[key] for state in recorded.get("states", ()) for key in names if key in state}
+            states |= {*recorded.get("encoded", ())}
             taken = {**recorded["inputs"], **recorded.get("begins", {})}
             again["inputs"] = again["inputs"] or _pairs(taken, states)
             again["outputs"] = _pairs(recorded["outputs"], states)
@@ -444,9 +462,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         options = replace(options, seed=again_seed)
     is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
-        return Pair(prepare.make_plan(model, options), path, options, is_copy)
+        return Pair(_make_plan(model, options), path, options, is_copy)
     # A source without signatures has none to choose: the artifact's is meant.
-    plan = prepare.make_plan(model, replace(options, signature=None))
+    plan = _make_plan(model, replace(options, signature=None))
     if len(plan.parts) == 1:
         plan = replace(plan, parts=(replace(plan.parts[0], name=options.signature),))
     return Pair(plan, path, options, is_copy)

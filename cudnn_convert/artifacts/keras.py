@@ -135,6 +135,9 @@ class Recurrent(Layers):
 
     def _answer(self, feeds: Mapping[str, Array], call: Callable[[Any], Any]) -> dict[str, Array]:
         given = {key: v.swapaxes(0, 1) if key.startswith("initial_") else v for key, v in feeds.items()}
+        if "sequence_lengths" in given:
+            steps = np.arange(given["inputs"].shape[1])
+            given["mask"] = steps < given.pop("sequence_lengths")[:, None]
         answers = Layers._answer(self, given, call)
         return {key: v.swapaxes(0, 1) if key.startswith("state_") else v for key, v in answers.items()}
 

@@ -97,6 +97,7 @@ def parse_provenance(path: Path, text: Any) -> dict[str, Any]:
         named = [names[side] for names in (record, record["tensors"]) for side in ("inputs", "outputs")]
         states, begins = record.get("states", []), record.get("begins", {})
         named += [begins, *({key: state[key] for key in ("key", "next_key")} for state in states)]
+        named += [{key: key for key in record.get("encoded", [])}]
         if all(isinstance(name, str) for ends in named for name in ends.values()):
             return {**record, "options": dict(record["options"])}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as cause:

@@ -13,6 +13,8 @@ It knows neither plans nor cuDNN's weights.
 * crf            : Finds the scores and transitions that the likelihood of a linear-chain CRF reads.
 * stepwise       : Which ops take each step of a sequence by itself, judged by the axes of their operands.
 * time_axis      : Where the steps lie in each tensor of a graph, and what makes one step depend on others.
+* first_steps    : What of a tensor depends on later steps than the first, by the ops on the way to it.
+* zeros          : Tensors that are zeros whatever the sizes of a graph's inputs.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 * passes         : Passes over a graph: each takes a graph and gives one.
 

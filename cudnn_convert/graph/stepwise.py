@@ -44,6 +44,8 @@ _WINDOWS: Final = {
     "Conv2D": "a convolution", "Conv3D": "a convolution", "DepthwiseConv2dNative": "a convolution",
     "MaxPool": "a pooling", "AvgPool": "a pooling", "MaxPool3D": "a pooling", "AvgPool3D": "a pooling",
 }  # fmt: skip
+#: Give sizes of their operands, which are no data.
+SHAPES: Final = frozenset("Shape ShapeN Size Rank".split())
 REVERSED: Final = "its steps in reverse"
 _BY_POSITION: Final = "steps chosen by their position"
 
@@ -86,6 +88,23 @@ def judge_op(steps: Steps, op: Any) -> str:
     if op.type in ops.BLOCK_LSTMS | ops.BLOCK_CELLS:
         return f"{op.type}, a recurrence whose states cannot be given"
     return f"{op.type}, which is not known to take each step by itself"
+
+
+def takes_first_step(steps: Steps, op: Any) -> bool:
+    """Return True if an op takes the first step of its operand alone: a slice or a lookup at 0."""
+    x = op.inputs[0] if op.inputs else None
+    if x is None or x.shape.rank is None or len(axes := steps.axes(x)) != 1:
+        return False
+    if op.type in ("Gather", "GatherV2"):
+        axis = tf.get_static_value(op.inputs[2]) if op.type == "GatherV2" else 0
+        index = tf.get_static_value(op.inputs[1])
+        return (
+            axis is not None and int(axis) % x.shape.rank == axes[0] and index is not None and not index.any()
+        )
+    if op.type in _BOUNDS:
+        begin, end, step = _BOUNDS[op.type](op, axes[0])
+        return begin in (None, 0) and end == 1 and step == 1
+    return False
 
 
 def _judge_elementwise(steps: Steps, op: Any) -> str:
@@ -178,9 +197,7 @@ def _judge_slice(steps: Steps, op: Any) -> str:
     x, axes = op.inputs[0], steps.axes(op.inputs[0])
     if not axes or x.shape.rank is None:
         return _BY_POSITION
-    begin, end, step = (_bounds_of_strided_slice if op.type == "StridedSlice" else _bounds_of_slice)(
-        op, axes[0]
-    )
+    begin, end, step = _BOUNDS[op.type](op, axes[0])
     size = x.shape[axes[0]]
     if step == -1 and begin in (None, -1, size - 1):
         return REVERSED
@@ -223,6 +240,12 @@ def _bounds_of_slice(op: Any, axis: int) -> _Range:
         return _SOME
     begin, size = int(begins[axis]), int(sizes[axis])
     return begin, None if size == -1 else begin + size, 1
+
+
+_BOUNDS: Final[Mapping[str, Callable[[Any, int], _Range]]] = {
+    "StridedSlice": _bounds_of_strided_slice,
+    "Slice": _bounds_of_slice,
+}
 
 
 def _judge_split(steps: Steps, op: Any) -> str:

@@ -27,7 +27,7 @@ from cudnn_convert.graph.stepwise import Steps
 _PRIMES: Final = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
 #: What an unknown size is taken for. Those that are not time can be split into parts, as towers do.
 TIME, BATCH, OTHER = range(3)
-_SIZES: Final = {BATCH: 120, OTHER: 240}
+SIZES: Final = {BATCH: 120, OTHER: 240}
 #: The role of each axis of each input; -1 where its size is known.
 Roles = Mapping[str, tuple[int, ...]]
 #: Most ways to call the unknown sizes of all inputs that are sorted, and that are tried.
@@ -66,14 +66,16 @@ def find_time_axis(
     inputs: Mapping[str, Sequence[int]],
     outputs: Sequence[str],
     recurrences: Mapping[str, bool],
+    *,
+    still: Collection[str] = (),
 ) -> TimeAxis | None:
     """Find the axis of the steps of a graph with the tensors `inputs` and `outputs`; None if unknown.
 
     `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
-    to whether it is time-major.
+    to whether it is time-major. `still` are inputs that are the same at all steps.
     """
     known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
-    sizes = {TIME: _choose_prime(graph.shapes), **_SIZES}
+    sizes = {TIME: choose_prime(graph.shapes), **SIZES}
 
     def infer(roles: Roles) -> tf.Graph | None:
         shapes = {name: size_axes(value.shape, roles[name], sizes) for name, value in known.items()}
@@ -81,10 +83,11 @@ def find_time_axis(
 
     shapes = {name: value.shape for name, value in known.items()}
     called = Called(frozenset([sizes[TIME]]), sizes[BATCH])
-    fitted = fit_roles(shapes, inputs, recurrences, infer, called)
+    fitted = fit_roles(shapes, inputs, recurrences, infer, called, still=still)
     if fitted is None:
         return None
-    return _Walk(graph, fitted.seen, Steps(sizes[TIME]), fitted.roles, recurrences).judge(outputs)
+    walk = _Walk(graph, fitted.seen, Steps(sizes[TIME]), fitted.roles, recurrences, still=still)
+    return walk.judge(outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,7 @@ def fit_roles(
     called: Called,
     *,
     tries: int = _TRIES,
+    still: Collection[str] = (),
 ) -> Fitted | None:
     """Find which unknown sizes of inputs are time and batch; None where they are of unknown rank.
 
@@ -125,7 +129,7 @@ def fit_roles(
         return None
     best: tuple[int, tf.Graph, Roles] | None = None
     wanted = 2 * len(recurrences)
-    for roles in islice(_assignments(shapes, batches), tries):
+    for roles in islice(_assignments(shapes, batches, still), tries):
         seen = infer(roles)
         if seen is None:
             continue
@@ -155,7 +159,7 @@ def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: Called) 
     return frozenset(sure)
 
 
-def _choose_prime(seen: tf.Graph) -> int:
+def choose_prime(seen: tf.Graph) -> int:
     """A prime that divides no size in the graph."""
     outputs = (output.shape for op in seen.get_operations() for output in op.outputs)
     sizes = {size for shape in outputs if shape.rank is not None for size in shape.as_list() if size}
@@ -163,10 +167,13 @@ def _choose_prime(seen: tf.Graph) -> int:
 
 
 def _assignments(
-    shapes: Mapping[str, tf.TensorShape], batches: Mapping[str, Sequence[int]]
+    shapes: Mapping[str, tf.TensorShape], batches: Mapping[str, Sequence[int]], still: Collection[str]
 ) -> Iterator[Roles]:
     """Yield the ways to call the axes of all inputs, those first in which most inputs are as usual."""
-    choices = [[*_roles(shape, batches[name])] for name, shape in shapes.items()]
+    choices = [
+        [*(_roles_without_time(shape) if name in still else _roles(shape, batches[name]))]
+        for name, shape in shapes.items()
+    ]
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)
@@ -190,13 +197,22 @@ def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, .
         yield tuple({**known, **others, first: BATCH, second: TIME}.values())
 
 
+def _roles_without_time(shape: tf.TensorShape) -> Iterator[tuple[int, ...]]:
+    """Yield the ways to call the axes of an input that is the same at all steps."""
+    unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
+    others = dict.fromkeys(range(shape.rank), -1) | dict.fromkeys(unknown, OTHER)
+    for axis in unknown:
+        yield tuple({**others, axis: BATCH}.values())
+    yield tuple(others.values())
+
+
 def size_axes(shape: tf.TensorShape, roles: Sequence[int], sizes: Mapping[int, int]) -> list[int]:
     """The shape of an input where each unknown size is that of its role."""
     return [sizes[role] if size is None else size for size, role in zip(shape.as_list(), roles, strict=True)]
 
 
 def with_sizes(
-    graph: node_defs.Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int]]
+    graph: node_defs.Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph | None:
     """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them.
 
@@ -249,7 +265,6 @@ _ON_SIZES: Final = frozenset(
 )
 _COMPARISONS: Final = frozenset("Greater GreaterEqual Less LessEqual".split())
 _MOVED: Final = frozenset("Identity Cast ExpandDims Squeeze Reshape Tile BroadcastTo".split())
-_SHAPED: Final = frozenset("Shape ShapeN Size Rank".split())
 _NUMBER: Final = "the number of steps, read as a number"
 #: What is said of each op of a loop.
 LOOP: Final = "a loop over the steps"
@@ -265,13 +280,17 @@ class _Walk:
         steps: Steps,
         roles: Roles,
         recurrences: Mapping[str, bool],
+        *,
+        still: Collection[str],
     ) -> None:
         self._index, self._seen, self._steps, self._recurrences = graph.index, seen, steps, recurrences
         self._time, self._rows = (
             {name: role.index(which) for name, role in roles.items() if which in role}
             for which in (TIME, BATCH)
         )
-        self._lengths = frozenset(name for name in self._rows if _holds_lengths(self._index, seen, name))
+        self._lengths = frozenset(
+            name for name in self._rows if name not in still and _holds_lengths(self._index, seen, name)
+        )
         self._kinds = dict.fromkeys(self._time, _Kind.STEPS) | dict.fromkeys(self._lengths, _Kind.LENGTHS)
         self._frames = control_flow.frames(self._index)
         self._mixing: list[Mixing] = []
@@ -280,7 +299,7 @@ class _Walk:
     def judge(self, outputs: Sequence[str]) -> TimeAxis:
         """Judge all ops that the tensors `outputs` need, and find their steps."""
         needed = self._index.ancestors((split(name)[0] for name in outputs), control=False)
-        for op in _in_order(self._seen, needed):
+        for op in in_order(self._seen, needed):
             kinds = [self._kinds.get(value.name) for value in op.inputs]
             if any(kinds):
                 self._visit(op, kinds)
@@ -316,7 +335,7 @@ class _Walk:
             return self._judge_recurrence(op, kinds)
         if op.type in ops.ENTERS or self._frames.get(op.name) or op.type.startswith("TensorArray"):
             return LOOP
-        if op.type in _SHAPED:
+        if op.type in stepwise.SHAPES:
             return ""
         if _Kind.COUNT in kinds or _Kind.LENGTHS in kinds:
             return _judge_numbers(op, kinds)
@@ -326,7 +345,7 @@ class _Walk:
     def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
         axis, x = 0 if self._recurrences[op.name] else 1, op.inputs[INPUT]
         if x.shape.rank is not None:
-            is_part = bool(self._rows) and x.shape[1 - axis] not in (None, _SIZES[BATCH])
+            is_part = bool(self._rows) and x.shape[1 - axis] not in (None, SIZES[BATCH])
             self._strange += [op.name] if self._steps.axes(x) != [axis] or is_part else []
         is_known = len(kinds) <= LENGTHS or kinds[LENGTHS] is _Kind.LENGTHS
         return "" if is_known else "lengths that are none of the inputs"
@@ -337,7 +356,7 @@ class _Walk:
         kind: _Kind | None = None
         if op.name in self._recurrences:
             kind = _Kind.STEPS if output.name.endswith(":0") else None
-        elif op.type in _SHAPED:
+        elif op.type in stepwise.SHAPES:
             kind = self._kind_of_size(output)
         elif op.type == "Fill" and kinds[1] is _Kind.SIZE:
             kind = _Kind.LENGTHS
@@ -385,7 +404,7 @@ def _reads_size(op: Any, kinds: _Kinds) -> bool:
     return any(kind is _Kind.SIZE and position < first for position, kind in enumerate(kinds))
 
 
-def _in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:
+def in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:
     """Yield the `needed` ops after those that they read, as far as loops allow."""
     done: set[str] = set()
     todo = [(op, False) for op in reversed(seen.get_operations()) if op.name in needed]

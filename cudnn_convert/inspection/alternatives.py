@@ -303,7 +303,7 @@ def with_streams(
 
     chosen, plan = tried.plans[0]
     chosen = replace(chosen, format=_format(options.format), states=True)
-    obstacles = streaming.find_obstacles(plan)
+    obstacles = streaming.find_obstacles(plan, plan.recurrences)
     nodes = {recurrence.node: recurrence.node not in obstacles for recurrence in plan.recurrences}
     recurrences = tuple(
         replace(recurrence, streams=nodes.get(recurrence.name)) for recurrence in inspection.recurrences
@@ -356,7 +356,8 @@ def with_streams_of_layers(
     is_ready = inspection.command is not None and options.verify
     if not is_ready or not recurrences or not all(recurrence.streams for recurrence in recurrences):
         return inspection
-    if not all(map(_takes_each_step, entries)) or not _has_open_steps(entries):
+    opened = [entry for _, entry in layer_tree.walk(layer_tree.with_open_steps(model.config))]
+    if not all(map(_takes_each_step, entries)) or not _has_open_steps(opened):
         return inspection
     chosen = replace(options, format=_format(options.format), states=True)
     return replace(inspection, stream_command=command(source, chosen))

@@ -8,6 +8,7 @@ are, outside of it, so that the graph has them once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
@@ -18,7 +19,8 @@ from cudnn_convert.graph.index import NodeDef, callees, reachable_functions, ref
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Decoder, Signature
 
-#: Takes a step's inputs by key, and what is held outside of the loop; gives its outputs by key.
+#: Takes the inputs of a step or of a part before it by key, and what is held outside of the loop; gives its
+#: outputs by key.
 CallStep = Callable[[Mapping[str, Any], Sequence[Any]], Mapping[str, Any]]
 #: Elements of a constant that is held outside of the loop.
 _LARGE: Final = 1024
@@ -33,7 +35,7 @@ def step_ends(decoder: Decoder, signature: Signature) -> dict[str, str]:
 
 
 def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
-    """The dtype and shape of each input of a search, of those of its step."""
+    """The dtype and shape of each input of a search, of those of its `step` and of the parts before it."""
     rows = step[decoder.token].shape[1 - decoder.token_axis]
     own = {
         "tokens": tf.TensorSpec([rows], tf.int32),
@@ -43,19 +45,45 @@ def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[st
 
 
 def trace_search(
-    decoder: Decoder, step: Mapping[str, tf.TensorSpec], call: CallStep, outer: Sequence[tf.TensorSpec] = ()
+    decoder: Decoder,
+    step: Mapping[str, tf.TensorSpec],
+    call: CallStep,
+    outer: Sequence[tf.TensorSpec] = (),
+    *,
+    before: Mapping[str, CallStep] = MappingProxyType({}),
 ) -> inlining.Body:
     """Trace a search whose step is `call`; its arguments are the search's inputs, then the `outer` tensors.
 
-    `step` has the dtype and shape of each input of the step.
+    `step` has the dtype and shape of each input of the step and of the parts `before` it, by their names.
     """
     specs = search_specs(decoder, step)
 
     def search(*arguments: Any) -> tuple[Any, ...]:
-        inputs = dict(zip(specs, arguments, strict=False))
-        return _search(decoder, step, call, inputs, arguments[len(specs) :])
+        inputs, kept = dict(zip(specs, arguments, strict=False)), arguments[len(specs) :]
+        inputs |= _begin(decoder, step, before, inputs, kept)
+        return _search(decoder, step, call, inputs, kept)
 
     return inlining.trace_function(search, *specs.values(), *outer)
+
+
+def _begin(
+    decoder: Decoder,
+    step: Mapping[str, tf.TensorSpec],
+    before: Mapping[str, CallStep],
+    inputs: Mapping[str, Any],
+    outer: Sequence[Any],
+) -> dict[str, Any]:
+    """What a search has before its first step, by key: states, and what is the same at all steps."""
+    tokens = inputs["tokens"]
+    fed = dict(inputs)
+    fed[decoder.token] = tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)
+    fed |= {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
+    for part in decoder.before:
+        fed |= before[part.name]({key: fed[key] for key in part.signature.inputs}, outer)
+    for key, value in decoder.values.items():
+        rows = tf.size(tokens) if value.shape[1] == 1 else 1
+        fed[key] = tf.tile(tf.constant(value), [1, rows, 1])
+    return {key: tf.ensure_shape(fed[key], step[key].shape) for key in decoder.begun if key in step}
 
 
 def _search(
@@ -116,6 +144,8 @@ def _log_probs(decoder: Decoder, values: Any) -> Any:
         values = tf.squeeze(values, [decoder.logits_axis])
     values = tf.ensure_shape(values, [None, decoder.vocabulary])
     values = values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
+    if decoder.scale == "log_probabilities":
+        return values
     return tf.math.log(values) if decoder.scale == "probabilities" else tf.nn.log_softmax(values)
 
 
@@ -123,35 +153,53 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
     """Add a search over the steps of a lowered graph; `signature` is that of the step."""
     index, shapes = graph.index, graph.shapes
     inputs = {split(name)[0] for name in signature.inputs.values()}
-    ends = step_ends(decoder, signature)
-    end_ops = [split(name)[0] for name in ends.values()]
-    outer = _find_held(graph, index.ancestors(end_ops, stop=inputs) - inputs)
-    outside = inputs | {split(name)[0] for name in outer}
-    needed = index.ancestors(end_ops, stop=outside) - outside
-    nodes = node_defs.extract_nodes(graph, needed)
-    used = reachable_functions(graph.functions, _callees(nodes))
-    functions = (function for name, function in graph.functions.items() if name in used)
-    step_graph = node_defs.Graph(nodes, nodes.node, functions).definition
-    step = {key: _spec(shapes, name) for key, name in signature.inputs.items()}
-
-    def call(fed: Mapping[str, Any], kept: Sequence[Any]) -> dict[str, Any]:
-        # Identities: the step is in the body of a loop, and what is held outside of it.
-        replaced = {signature.inputs[key]: tf.identity(value) for key, value in fed.items()}
-        replaced |= {name: tf.identity(value) for name, value in zip(outer, kept, strict=True)}
-        read = {name for node in step_graph.node for name in index.data_inputs(node)}
-        values = tf.graph_util.import_graph_def(
-            step_graph,
-            input_map={name: value for name, value in replaced.items() if name in read},
-            return_elements=[name for name in ends.values() if name not in replaced],
-            name="step",
-        )
-        rest = iter(values)
-        return {key: replaced[name] if name in replaced else next(rest) for key, name in ends.items()}
-
-    traced = trace_search(decoder, step, call, [_spec(shapes, name) for name in outer])
+    steps = Signature(signature.inputs, step_ends(decoder, signature))
+    parts = {Decoder.NAME: steps} | {part.name: part.signature for part in decoder.before}
+    outer: list[str] = []
+    for part in parts.values():
+        inputs = {split(name)[0] for name in part.inputs.values()}
+        ends = [split(name)[0] for name in part.outputs.values()]
+        outer += _find_held(graph, index.ancestors(ends, stop=inputs) - inputs)
+    outer = [*dict.fromkeys(outer)]
+    calls = {name: _make_call(graph, part, outer, name=name) for name, part in parts.items()}
+    step = {key: _spec(shapes, name) for part in parts.values() for key, name in part.inputs.items()}
+    traced = trace_search(
+        decoder, step, calls.pop(Decoder.NAME), [_spec(shapes, name) for name in outer], before=calls
+    )
     added = place_search(decoder, step, traced, outer)
     library = graph.functions | {function.signature.name: function for function in traced.library}
     return node_defs.Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
+
+
+def _make_call(graph: node_defs.Graph, part: Signature, outer: Sequence[str], *, name: str) -> CallStep:
+    """A function that copies the nodes of a part; its inputs and the `outer` tensors are not copied."""
+    index = graph.index
+    inputs = {split(tensor)[0] for tensor in part.inputs.values()}
+    ends = [split(tensor)[0] for tensor in part.outputs.values()]
+    outside = inputs | {split(tensor)[0] for tensor in outer}
+    nodes = node_defs.extract_nodes(graph, index.ancestors(ends, stop=outside) - outside)
+    used = reachable_functions(graph.functions, _callees(nodes))
+    functions = (function for key, function in graph.functions.items() if key in used)
+    copied = node_defs.Graph(nodes, nodes.node, functions).definition
+    read = {tensor for node in copied.node for tensor in index.data_inputs(node)}
+
+    def call(fed: Mapping[str, Any], kept: Sequence[Any]) -> dict[str, Any]:
+        # Identities: a step is in the body of a loop, and what is held outside of it.
+        replaced = {part.inputs[key]: tf.identity(value) for key, value in fed.items()}
+        replaced |= {tensor: tf.identity(value) for tensor, value in zip(outer, kept, strict=True)}
+        values = tf.graph_util.import_graph_def(
+            copied,
+            input_map={tensor: value for tensor, value in replaced.items() if tensor in read},
+            return_elements=[tensor for tensor in part.outputs.values() if tensor not in replaced],
+            name="step" if name == Decoder.NAME else name,
+        )
+        rest = iter(values)
+        return {
+            key: replaced[tensor] if tensor in replaced else next(rest)
+            for key, tensor in part.outputs.items()
+        }
+
+    return call
 
 
 def place_search(

@@ -7,7 +7,9 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
+* beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
+* scales        : Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
 * network       : The network around the recurrences of a plan: what leads to each, and to what.
 * axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
 * statistics    : Decides what stands for statistics of the batch in a graph that is cut for inference.
@@ -26,7 +28,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cudnn_convert.model import Axis, Decoder, Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.graph.index import split
+from cudnn_convert.model import (
+    Array,
+    Axis,
+    Decoder,
+    EncodedTensor,
+    Model,
+    Part,
+    Recurrence,
+    Signature,
+    StreamState,
+)
 from cudnn_convert.recurrences.graphless import Single
 
 if TYPE_CHECKING:
@@ -35,6 +48,9 @@ if TYPE_CHECKING:
 
 #: The signature that takes and gives states, where an artifact has another beside it.
 STREAM: Final = "stream"
+#: The signature that gives the states to begin with, and the one that gives what is the same at all steps.
+BEGIN: Final = "begin"
+ENCODE: Final = "encode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +70,24 @@ class Streaming:
     lengths: frozenset[str] = frozenset()
     rows: Mapping[str, int] = field(default_factory=dict)
     begins: Mapping[str, str] = field(default_factory=dict)
+    begin: Part | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
+    encoded: tuple[EncodedTensor, ...] = ()
+    encode: Part | None = None
+    whole: Plan | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of an artifact that run before the first step."""
+        return tuple(part for part in (self.encode, self.begin) if part is not None)
+
+    @property
+    def begin_outputs(self) -> dict[str, str]:
+        """The outputs of the model itself that have the states to begin with: key of the state -> key."""
+        if self.begin is not None or not self.values:
+            return {}
+        return {state.key: split(state.begin)[0] for state in self.states}
 
 
 def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
@@ -120,3 +154,8 @@ class Plan:
     decoder: Decoder | None = None
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts of the artifact, with those that run before the first step."""
+        return (*self.parts, *(self.streaming.parts if self.streaming else ()))

@@ -18,21 +18,14 @@ from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.model import Decoder, Part, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import STREAM, Plan
+from cudnn_convert.plan.scales import CARRIERS, SCALES, find_scale
 
 #: Beams of a search whose width is not given.
 WIDTH: Final = 8
 #: Ranks of an input of tokens, `[batch, steps]`, and of what is said of the vocabulary at each of them.
 _IDS, _EACH_STEP, _LAST_STEP = 2, 3, 2
-#: What carries token ids on to where rows of a table are taken, and numbers of tokens to an output.
-_CARRIERS: Final = ops.COPIES | frozenset("Cast Reshape Transpose Squeeze ExpandDims EnsureShape".split())
 #: Take rows of a table, by the position of the ids among their inputs.
 _LOOKUPS: Final = {**dict.fromkeys(ops.GATHERS, 1), "OneHot": 0, "DynamicPartition": 0}
-_PRODUCTS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum Conv2D LogSoftmax Log".split()
-)
-_MIXTURES: Final = ops.SUMS | frozenset("BiasAdd BiasAddV1 Sub Mul RealDiv Div".split())
-#: How many sums and products of an output are looked through.
-_DEPTH: Final = 8
 
 
 def plan_decoder(plan: Plan, options: Options) -> Plan:
@@ -45,7 +38,9 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     token = _find_token(plan, options.token)
     axis = plan.streaming.inputs[token]
     table = _count_rows_of_table(plan, token)
-    logits, scale = _find_logits(plan, options.logits, table)
+    wanted, given = _split_scale(options.logits)
+    logits, scale = _find_logits(plan, wanted, table)
+    scale = given or scale
     plan, rows = _open_rows(plan, token, logits)
     assert plan.streaming is not None
     vocabulary = int(_shape(plan, plan.signature.outputs[logits])[-1])
@@ -54,10 +49,16 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
     noise = ["noise"] if options.decode == "sample" else []
-    if taken := {"tokens", *noise} & {*states, *beside}:
+    before = plan.streaming.parts
+    values = {} if plan.streaming.begin else plan.streaming.values
+    begun = {key for part in before for key in part.signature.outputs} | {*values}
+    first = [key for part in before for key in part.signature.inputs]
+    own = [key for key in dict.fromkeys([*states, *beside, *first]) if key not in begun]
+    own = [key for key in own if key not in {token, *plan.streaming.lengths}]
+    if taken := {"tokens", *noise} & {*own}:
         what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
         raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
-    input_keys = ["tokens", *states, *beside, *noise]
+    input_keys = ["tokens", *own, *noise]
     output_keys = ["sequences", "lengths", "scores"]
     output_keys += ["history_tokens", "history_parents", "history_scores"] if options.history else []
     scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
@@ -83,6 +84,9 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         signature=Signature(
             {key: f"{scope}/{key}:0" for key in input_keys}, {key: f"{scope}/{key}:0" for key in output_keys}
         ),
+        before=before,
+        values=values,
+        is_scale_given=given is not None,
     )
     # The step is a part of its own: where a file has one signature, it gets a file of its own too.
     parts = (Part(STREAM, plan.parts[0].signature),)
@@ -160,7 +164,7 @@ def _lookups(index: Index, name: str) -> Iterator[Any]:
     """The nodes that take rows of a table by the ids of a tensor."""
 
     def onward(current: str) -> list[str]:
-        return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in _CARRIERS]
+        return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in CARRIERS]
 
     for current in walk([name], onward):
         for reader in index.consumers(*split(current)):
@@ -184,8 +188,14 @@ def _count_rows_of_table(plan: Plan, token: str) -> int | None:
     return min(counts, default=None)
 
 
+def _split_scale(wanted: str | None) -> tuple[str | None, str | None]:
+    """The output that `--logits` names, and the scale that it gives it: `NAME` or `NAME=SCALE`."""
+    name, equals, scale = (wanted or "").rpartition("=")
+    return (name, scale) if equals and scale in SCALES else (wanted, None)
+
+
 def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str, str]:
-    """The key of the output that has a number for each token, and what these numbers are."""
+    """The key of the output with a number for each token, and its scale, "" where its ops leave it open."""
     streaming, index = plan.streaming, plan.graph.index
     assert streaming is not None
     ends = {state.next_key for state in streaming.states}
@@ -195,12 +205,12 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
         chosen = _find_key(wanted, keys, "--logits")
         if reason := _misfit(plan, chosen):
             raise UnsupportedModelError(plan.model.path, [f"{reason}; name another output"])
-        return chosen, _scale(index, tensors[chosen]) or "logits"
+        return chosen, find_scale(index, tensors[chosen]) or ""
     fitting = [key for key in tensors if not _misfit(plan, key)]
     if not fitting:
         reasons = [f"{_misfit(plan, key)}; choose other --outputs" for key in tensors]
         raise UnsupportedModelError(plan.model.path, reasons)
-    known = {key: scale for key in fitting if (scale := _scale(index, tensors[key]))}
+    known = {key: scale for key in fitting if (scale := find_scale(index, tensors[key]))}
     if len(known) > 1:
         known = {
             key: scale for key, scale in known.items() if _shape(plan, tensors[key])[-1] == table
@@ -229,27 +239,6 @@ def _misfit(plan: Plan, key: str) -> str:
     if is_float and shape.rank == rank and axis != rank - 1 and (shape[-1] or 0) > 1:
         return ""
     return f"output {key}: expected {expected}, found {_describe(plan, name)}"
-
-
-def _scale(index: Index, name: str, depth: int = _DEPTH) -> str | None:
-    """Whether a tensor has probabilities or logits, as far as what makes it says; else None."""
-    node = index.maker(name, _CARRIERS)
-    if node.op == "Softmax" or _is_softmax(index, node):
-        return "probabilities"
-    if node.op in _PRODUCTS:
-        return "logits"
-    if node.op not in _MIXTURES or not depth:
-        return None
-    parts = {_scale(index, part, depth - 1) for part in index.data_inputs(node)}
-    return "logits" if "logits" in parts and "probabilities" not in parts else None
-
-
-def _is_softmax(index: Index, node: Any) -> bool:
-    """Whether a node divides exponentials by their sum, as Keras' softmax of three axes does."""
-    if node.op not in ("RealDiv", "Div"):
-        return False
-    above, below = (index.maker(name, _CARRIERS) for name in index.data_inputs(node))
-    return above.op == "Exp" and below.op == "Sum" and index.maker(below.input[0], _CARRIERS) is above
 
 
 def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
@@ -341,15 +330,11 @@ def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> 
     begin = "signature" if FORMATS[options.format].keeps_signatures else "file"
     taken = ", ".join(decoder.signature.inputs)
     yield f"decode: {begin} decode takes {taken}: {what}, at most {decoder.steps} tokens, {end}"
+    if not decoder.takes_states:
+        yield "decode: a search begins by itself where the source begins"
     token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
-    yield (
-        f"decode: tokens go into {token}; {logits} gives {decoder.scale} of {decoder.vocabulary} tokens"
-        + (
-            ", by its name"
-            if _scale(plan.graph.index, plan.signature.outputs[decoder.logits]) is None
-            else ""
-        )
-    )
+    scale = decoder.scale.replace("_", " ") or "numbers"
+    yield f"decode: tokens go into {token}; {logits} gives {scale} of {decoder.vocabulary} tokens"
     if rows is not None:
         yield f"decode: the number of rows is open; the source's inputs and states fixed {rows}"
 
@@ -368,7 +353,8 @@ def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
     )
     yield from ["--history"] if decoder.history else []
     yield f"--token={plan.source.inputs[decoder.token]}"
-    yield f"--logits={plan.source.outputs[decoder.logits]}"
+    scale = f"={decoder.scale}" if decoder.is_scale_given else ""
+    yield f"--logits={plan.source.outputs[decoder.logits]}{scale}"
 
 
 _OTHERS: Final = ("end", "pad", "length_penalty", "top_k", "temperature")

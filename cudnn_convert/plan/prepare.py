@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
+from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.index import unique
 from cudnn_convert.keras.config import classes, layer_tree
@@ -114,17 +114,17 @@ def make_plan(model: Model, options: Options) -> Plan:
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if form.keeps_cells:
         refuse(model.path, plan.recurrences)
-    if options.streams and is_graphless:
-        plan = streaming.stream_assembled(plan)
-    elif options.streams:
-        flag = "--states" if options.decode is None else "--decode"
-        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, flag=flag)
-        if options.states:
-            plan = replace(plan, flags=(*plan.flags, "--states"))
     if form.shares_names:
         plan = _separate_keys(plan)
     if form.keys_are_parameters:
         plan = _avoid_keywords(plan)
+    if options.streams and is_graphless:
+        plan = streaming.stream_assembled(plan)
+    elif options.streams:
+        flag = "--states" if options.decode is None else "--decode"
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, form=options.format, flag=flag)
+        if options.states:
+            plan = replace(plan, flags=(*plan.flags, "--states"))
     if options.decode is not None:
         plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
@@ -219,10 +219,12 @@ def plan_layers(plan: Plan, options: Options) -> Plan:
                 name=taken[-1],
                 batch_major=True,
                 states=options.states,
-                recurrence=replace(single.recurrence, lengths=False),
+                recurrence=replace(single.recurrence, lengths=single.recurrence.lengths and options.states),
             )
         )
-        if single.recurrence.lengths:
+        if single.recurrence.lengths and options.states:
+            notes.append(f"{taken[-1]}: its input mask [batch, time] is false past each row's length")
+        elif single.recurrence.lengths:
             notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
     again = {*no_numbers(plan.recurrences)}  # notes that are written anew
     notes = [note for note in notes if note not in again]
@@ -287,8 +289,9 @@ def ensure_graph(model: Model, options: Options) -> Model:
         flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.passes import tf1_ops
+    from cudnn_convert.recurrences import drop_in
 
-    return replace(model, graph=tf1_ops.replace_gather_tree(model.graph))
+    return replace(model, graph=drop_in.restore_nodes(tf1_ops.replace_gather_tree(model.graph)))
 
 
 def stays_whole(model: Model, options: Options) -> bool:
@@ -321,12 +324,25 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
     if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
         cpu_layers.require_cudnn(model.path, architecture)
-    if options.streams:  # which are inputs, and fix no batch
-        config = layer_tree.without_states(architecture.config)
-        model = replace(model, architecture=replace(architecture, config=config))
     if options.form.layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
-    return trace.trace_model(model, user_code(options))
+    if not options.streams:
+        return trace.trace_model(model, user_code(options))
+    stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch
+    opened = layer_tree.with_open_steps(stateless)
+    notes = () if opened is stateless else ("the number of steps is open; the source fixed it",)
+    architecture = replace(architecture, config=opened)
+    try:
+        return trace.trace_model(
+            replace(model, architecture=architecture, notes=(*model.notes, *notes)), user_code(options)
+        )
+    except UnsupportedModelError as error:
+        if opened is stateless:
+            raise
+        flag = "--states" if options.decode is None else "--decode"
+        expected = f"{flag}: expected layers that take any number of steps, found one that does not"
+        reason = f"{expected}: {first_line(error.__cause__ or error)}; convert without {flag}"
+        raise UnsupportedModelError(model.path, [reason]) from error
 
 
 def user_code(options: Options) -> classes.Vouched:

@@ -8,17 +8,19 @@ step, and ops that look across chunks. What is streamed is then proven in chunks
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
-from cudnn_convert.graph.passes import state_io, subgraphs
-from cudnn_convert.graph.passes.state_io import PLACES
+from cudnn_convert.graph.passes import stream_states, subgraphs
+from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
-from cudnn_convert.model import Mode, Part, Recurrence, Signature, StreamState
-from cudnn_convert.plan import STREAM, Plan, Streaming, name_states
+from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState
+from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, name_states
+from cudnn_convert.plan.beginnings import Beginning
 from cudnn_convert.plan.requests import NEXT
 
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
@@ -27,6 +29,10 @@ _GENERIC: Final = re.compile(
     r"then|else|StatefulPartitionedCall)(_\d+)?"
 )
 _SHOWN: Final = 5
+#: What the key of a state gets for the tensor that the source begins with.
+BEGUN: Final = "_begin"
+#: Inputs of a model of which every set may be the same at all steps.
+_MOST_INPUTS: Final = 5
 
 
 #: What to do where nothing else helps, by the flag that asked for states.
@@ -36,66 +42,166 @@ _WITHOUT: Final[Mapping[str, str]] = {
 }
 
 
-def plan_stream(plan: Plan, *, stateless: bool, flag: str = "--states") -> Plan:
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A plan's graph with states as inputs, and what is known of it.
+
+    `full` has all nodes, `graph` those that a step needs; `encoders` are the ops that need no step. `inputs`
+    are the step's by key, without states and what is `encoded`.
+    """
+
+    full: node_defs.Graph
+    graph: node_defs.Graph
+    states: tuple[StreamState, ...]
+    encoded: tuple[EncodedTensor, ...]
+    encoders: frozenset[str]
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    time: TimeAxis
+    beginning: Beginning
+
+
+def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states") -> Plan:
     """Plan `plan` with its recurrences' states as inputs and outputs, as `flag` asks for.
 
-    `stateless`: the artifact keeps the signatures of `plan` too, which begin with the source's own states.
-    Raises UnsupportedModelError with all reasons at once, UsageError without a recurrence.
+    `stateless`: an artifact of the format `form` keeps the signatures of `plan` too, which begin with the
+    source's own states. Raises UnsupportedModelError with all reasons at once, UsageError without a
+    recurrence.
     """
     if not plan.recurrences:
         raise UsageError(
             f"{plan.model.path}: {flag}: expected a cuDNN recurrence, found none; {_WITHOUT[flag]}"
         )
-    if reasons := [*find_obstacles(plan, flag=flag).values()]:
-        raise UnsupportedModelError(plan.model.path, reasons)
-    states = _name_states(plan)
-    ends = [*plan.signature.outputs.values(), *(state.end for state in states)]
-    graph = node_defs.prune(state_io.stream_states(plan.graph, states, defaults=False), ends)
-    starts = {state.start for state in states}
+    drafts = (_draft(plan, still, flag) for still in _list_still(plan))
+    first = next(drafts)
+    draft = first if isinstance(first, _Draft) else next((d for d in drafts if isinstance(d, _Draft)), None)
+    if draft is None:
+        assert not isinstance(first, _Draft)
+        raise UnsupportedModelError(plan.model.path, first)
+    return _with_states(plan, draft, form, stateless=stateless)
+
+
+def _list_still(plan: Plan) -> Iterator[frozenset[str]]:
+    """The sets of inputs that may be the same at all steps, the smallest first; at first none.
+
+    Each has an input with an axis beside the batch, such as what an attention looks at.
+    """
+    yield frozenset()
+    keys = [*plan.signature.inputs]
+    seen = {
+        key: plan.graph.shapes.get_tensor_by_name(name).shape for key, name in plan.signature.inputs.items()
+    }
+    wide = {key for key, shape in seen.items() if shape.rank is None or shape.rank > 1}
+    most = len(keys) - 1 if len(keys) <= _MOST_INPUTS else 1
+    for count in range(1, most + 1):
+        yield from (frozenset(chosen) for chosen in combinations(keys, count) if wide & {*chosen})
+
+
+def _draft(plan: Plan, still: frozenset[str], flag: str) -> _Draft | list[Reason]:
+    """The plan's graph in chunks, where inputs of these keys are the same at all steps, or why it is none."""
+    recurrences = beginnings.find_streamed(plan, still)
+    if not recurrences:
+        what = "expected a recurrence over the steps of an input, found none"
+        return [Reason(f"{', '.join(plan.signature.outputs)}: {flag}: {what}; {_WITHOUT[flag]}")]
+    if reasons := [*find_obstacles(plan, recurrences, flag=flag).values()]:
+        return reasons
+    taken_keys = {*plan.signature.inputs, *plan.signature.outputs}
+    taken_ops = {node.name.lower() for graph in (plan.graph, plan.whole) for node in graph.node}
+    states = _name_states(recurrences, taken_keys, taken_ops)
+    full = stream_states.stream_states(plan.graph, states, defaults=False)
+    starts = [state.start for state in states]
+    moving = [name for key, name in plan.signature.inputs.items() if key not in still]
+    ops_of_steps = [split(name)[0] for name in (*moving, *starts)]
+    encoders = beginnings.find_encoders(full, ops_of_steps, [recurrence.node for recurrence in recurrences])
+    outputs = {key: name for key, name in plan.signature.outputs.items() if split(name)[0] not in encoders}
+    ends = [*outputs.values(), *(state.end for state in states)]
+    border = beginnings.find_border(node_defs.prune(full, ends), encoders)
+    if lost := [name for name in border if split(name)[0] not in plan.whole.index.nodes]:
+        what = f"a tensor of the source between an encoder and the steps, found {lost[0]}, which is none"
+        return [Reason(f"{lost[0]}: {flag}: expected {what}; {_WITHOUT[flag]}")]
+    encoded = tuple(_name_encoded(name, taken_keys, taken_ops) for name in border)
+    full = stream_states.feed_encoded(full, encoded, encoders, defaults=False)
+    graph = node_defs.prune(full, ends)
     inputs = {key: name for key, name in plan.signature.inputs.items() if split(name)[0] in graph.index.nodes}
-    axes = dict.fromkeys(inputs.values(), ()) | dict.fromkeys(starts, (1,))
-    time_major = {recurrence.node: recurrence.time_major for recurrence in plan.recurrences}
-    time = find_time_axis(graph, axes, ends, time_major)
+    fixed = {name for key, name in inputs.items() if key in still} | {each.start for each in encoded}
+    axes = dict.fromkeys([*inputs.values(), *fixed], ()) | dict.fromkeys(starts, (1,))
+    time_major = {recurrence.node: recurrence.time_major for recurrence in recurrences}
+    time = find_time_axis(graph, axes, ends, time_major, still=fixed)
     if reasons := [*_refuse(plan, graph, time, flag)]:
-        raise UnsupportedModelError(plan.model.path, reasons)
+        return reasons
     assert time is not None
-    return _with_states(plan, graph, states, inputs, time, stateless=stateless)
+    encoded = tuple(replace(each, rows=time.rows.get(each.start)) for each in encoded)
+    entries = dict(plan.signature.inputs) | {each.key: each.start for each in encoded}
+    beginning, reasons = beginnings.plan_begin(plan, full, states, time, entries=entries, flag=flag)
+    if reasons:
+        return reasons
+    return _Draft(full, graph, states, encoded, frozenset(encoders), inputs, outputs, time, beginning)
 
 
-def _with_states(
-    plan: Plan,
-    graph: node_defs.Graph,
-    states: tuple[StreamState, ...],
-    inputs: dict[str, str],
-    time: TimeAxis,
-    *,
-    stateless: bool,
-) -> Plan:
-    """The plan with its states in signature and graph, which takes `inputs` beside them."""
-    signature = Signature(
-        inputs | {state.key: state.start for state in states},
-        dict(plan.signature.outputs) | {state.next_key: state.end for state in states},
-    )
+def _with_states(plan: Plan, draft: _Draft, form: str, *, stateless: bool) -> Plan:
+    """The plan with its states in signature and graph."""
+    states, encoded, inputs = draft.states, draft.encoded, draft.inputs
     index = plan.graph.index
-    taken = {state: index.data_inputs(index.nodes[state.node])[PLACES[state.kind][0]] for state in states}
-    source = Signature(
-        {key: plan.source.inputs[key] for key in inputs} | {state.key: taken[state] for state in states},
-        dict(plan.source.outputs)
-        | {state.next_key: f"{state.node}:{PLACES[state.kind][1]}" for state in states},
+    streaming = _streaming(draft, plan, stateless=stateless)
+    begins = {
+        state.key: index.data_inputs(index.nodes[state.node])[PLACES[state.kind][0]] for state in states
+    }
+    first = {key: state.begin for state in states for key in [streaming.begin_outputs.get(state.key)] if key}
+    signature = Signature(
+        dict(inputs)
+        | {each.key: each.start for each in encoded}
+        | {state.key: state.start for state in states},
+        dict(draft.outputs) | {state.next_key: state.end for state in states} | first,
     )
+    source = Signature(
+        {key: plan.source.inputs[key] for key in inputs}
+        | {each.key: each.tensor for each in encoded}
+        | begins,
+        {key: plan.source.outputs[key] for key in draft.outputs}
+        | {state.next_key: f"{state.node}:{PLACES[state.kind][1]}" for state in states}
+        | {key: begins[state] for state, key in streaming.begin_outputs.items()},
+    )
+    graph = node_defs.prune(draft.full, [*signature.tensors, *_ends(streaming.parts)])
     if stateless:
-        graph = state_io.stream_states(plan.graph, states, defaults=True)
-    begins = {key: name for key, name in plan.source.inputs.items() if key not in inputs}
-    return replace(
+        graph = stream_states.stream_states(plan.graph, states, defaults=True)
+        graph = stream_states.feed_encoded(graph, encoded, draft.encoders, defaults=True)
+    is_alone = not (stateless or streaming.parts)
+    streamed = replace(
         plan,
         graph=graph,
         source=source,
         signature=signature,
-        parts=(Part(STREAM if stateless else plan.parts[0].name, signature),),
-        notes=(*plan.notes, *_notes(plan, states, inputs, stateless=stateless)),
+        parts=(Part(plan.parts[0].name if is_alone else STREAM, signature),),
         flags=plan.flags,
-        streaming=_streaming(signature, states, time, begins),
+        streaming=streaming,
         serving=plan if stateless else None,
+    )
+    return replace(streamed, notes=(*plan.notes, *_notes(streamed, plan, form, stateless=stateless)))
+
+
+def _ends(parts: Sequence[Part]) -> list[str]:
+    return [name for part in parts for name in part.signature.outputs.values()]
+
+
+def _streaming(draft: _Draft, plan: Plan, *, stateless: bool) -> Streaming:
+    """How a model is run in chunks, and what its artifact has for that beside the steps."""
+    own = dict(draft.inputs) | {each.key: each.start for each in draft.encoded}
+    streaming = _chunks(Signature(own, draft.outputs), draft.states, draft.time)
+    beginning = draft.beginning
+    is_apart = stateless or not beginning.values
+    needed = draft.full.index.ancestors([split(each.tensor)[0] for each in draft.encoded], control=False)
+    read = {key: name for key, name in plan.signature.inputs.items() if split(name)[0] in needed}
+    given = {each.key: each.tensor for each in draft.encoded}
+    given |= {key: name for key, name in plan.signature.outputs.items() if key not in draft.outputs}
+    return replace(
+        streaming,
+        begins={key: name for key, name in plan.source.inputs.items() if key not in draft.inputs},
+        begin=beginning.part if is_apart else None,
+        given=beginning.given,
+        values=beginning.values,
+        encoded=draft.encoded,
+        encode=Part(ENCODE, Signature(read, given)) if draft.encoded else None,
+        whole=plan,
     )
 
 
@@ -113,16 +219,11 @@ def stream_assembled(plan: Plan) -> Plan:
     outputs = [*plan.signature.outputs.values()]
     time = find_time_axis(plan.graph, axes, outputs, time_major)
     assert time is not None and not (time.mixing or time.strange)
-    return replace(plan, streaming=_streaming(plan.signature, states, time))
+    return replace(plan, streaming=_chunks(plan.signature, states, time))
 
 
-def _streaming(
-    signature: Signature,
-    states: tuple[StreamState, ...],
-    time: TimeAxis,
-    begins: Mapping[str, str] | None = None,
-) -> Streaming:
-    """How a model of a signature is run in chunks."""
+def _chunks(signature: Signature, states: tuple[StreamState, ...], time: TimeAxis) -> Streaming:
+    """How a model of a signature is run in chunks, from what is known of its axes."""
     starts, ends = {state.start for state in states}, {state.end for state in states}
     inputs = {name: key for key, name in signature.inputs.items() if name not in starts}
     outputs = {name: key for key, name in signature.outputs.items() if name not in ends}
@@ -132,17 +233,18 @@ def _streaming(
         {outputs[name]: axis for name, axis in time.outputs.items() if name in outputs},
         frozenset(inputs[name] for name in time.lengths),
         {inputs[name]: axis for name, axis in time.rows.items() if name in inputs},
-        begins or {},
     )
 
 
-def find_obstacles(plan: Plan, *, flag: str = "--states") -> dict[str, Reason]:
+def find_obstacles(
+    plan: Plan, recurrences: Sequence[Recurrence], *, flag: str = "--states"
+) -> dict[str, Reason]:
     """Why recurrences of a plan cannot go on from their last step: a line by node, for those that cannot."""
     index = plan.graph.index
     certain, frames = control_flow.certain(index), control_flow.frames(index)
     expected = f"{flag}: expected a recurrence that goes on from its last step"
     lines: dict[str, Reason] = {}
-    for recurrence in plan.recurrences:
+    for recurrence in recurrences:
         node, cure = recurrence.node, None
         what, advice = _find_obstacle(index, recurrence), _WITHOUT[flag]
         if frames.get(node):
@@ -177,27 +279,39 @@ def _find_computed_lengths(index: Index, recurrence: Recurrence) -> str:
     return "" if index.nodes[split(name)[0]].op in ops.PLACEHOLDERS else name
 
 
-def _name_states(plan: Plan) -> tuple[StreamState, ...]:
-    """The states of all recurrences, with keys and tensor names that nothing else has."""
-    taken_keys = {*plan.signature.inputs, *plan.signature.outputs}
-    taken_ops = {node.name.lower() for graph in (plan.graph, plan.whole) for node in graph.node}
+def _name_states(
+    recurrences: Sequence[Recurrence], taken_keys: set[str], taken_ops: set[str]
+) -> tuple[StreamState, ...]:
+    """The states of recurrences, with keys and tensor names that nothing else has."""
     states = []
-    for recurrence, layer in zip(plan.recurrences, layer_names(plan.recurrences), strict=True):
+    for recurrence, layer in zip(recurrences, layer_names(recurrences), strict=True):
         for kind in "hc" if recurrence.sizes.mode is Mode.LSTM else "h":
-            key = _free(f"{layer}_{kind}", taken_keys, taken_ops)
+            key = _free(f"{layer}_{kind}", (NEXT, BEGUN), taken_keys, taken_ops)
             names = {"key": key, "next_key": key + NEXT, "start": f"{key}:0", "end": f"{key}{NEXT}:0"}
+            names["begin"] = f"{key}{BEGUN}:0"
             states.append(StreamState.of(recurrence, kind, time_major=recurrence.time_major, **names))
     return tuple(states)
 
 
-def _free(key: str, keys: set[str], ops_taken: set[str]) -> str:
-    """`key`, numbered where it or its next one is taken."""
+def _name_encoded(name: str, taken_keys: set[str], taken_ops: set[str]) -> EncodedTensor:
+    """An input for a tensor that is the same at all steps, named after its op."""
+    op, k = split(name)
+    scopes = [part for part in op.split("/") if not _GENERIC.fullmatch(part)] or ["encoded"]
+    plain = re.sub(r"\W", "_", "_".join(scopes)) + (f"_{k}" if k else "")
+    key = _free(plain, (), taken_keys, taken_ops)
+    return EncodedTensor(key, name, f"{key}:0")
+
+
+def _free(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str]) -> str:
+    """`key`, numbered where it or it with one of the endings is taken."""
     number, free = 0, key
-    while {free, free + NEXT} & keys or {free.lower(), (free + NEXT).lower()} & ops_taken:
+    while (names := {free, *(free + ending for ending in endings)}) & keys or {
+        name.lower() for name in names
+    } & ops_taken:
         number += 1
         free = f"{key}_{number}"
-    keys |= {free, free + NEXT}
-    ops_taken |= {free.lower(), (free + NEXT).lower()}
+    keys |= names
+    ops_taken |= {name.lower() for name in names}
     return free
 
 
@@ -225,7 +339,7 @@ def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str
         yield Reason(f"inputs: {begin} sizes of which one may be time, found none; {without}")
         return
     index = graph.index
-    nodes = [recurrence.node for recurrence in plan.recurrences]
+    nodes = [recurrence.node for recurrence in plan.recurrences if recurrence.node in index.nodes]
     front = index.ancestors(nodes, control=False)
     mixing = {op.node: op for op in time.mixing}
     shown = _frontier(index, mixing, front)
@@ -287,14 +401,22 @@ def _cut_behind(plan: Plan, tensor: str, lead: str) -> Remedy | None:
     return Remedy({"inputs": (",".join([name, *kept]),)}, lead)
 
 
-def _notes(
-    plan: Plan, states: Sequence[StreamState], inputs: Mapping[str, str], *, stateless: bool
-) -> Iterator[str]:
-    listed = ", ".join(state.key for state in states)
+def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[str]:
+    streaming = plan.streaming
+    assert streaming is not None
+    listed = ", ".join(state.key for state in streaming.states)
     begin = f"signature {STREAM} takes" if stateless else "the model takes"
-    own = f"{plan.parts[0].name} begins with the source's own"
-    ends = own if stateless else "begin a sequence with zeros"
-    yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {ends}"
-    left = [key for key in plan.signature.inputs if key not in inputs]
-    if left:
-        yield f"states: no input beside them is {', '.join(left)}, which only made states to begin with"
+    how = beginnings.describe_begin(plan, form)
+    own = f", as {source.parts[0].name} does" if stateless and how.endswith("zeros") else ""
+    yield f"states: {begin} {listed} and gives what each is after the last step as ...{NEXT}; {how}{own}"
+    if streaming.encode is not None:
+        encoding = streaming.encode.signature
+        inputs, outputs = ", ".join(encoding.inputs), ", ".join(encoding.outputs)
+        what = f"signature {ENCODE}" if stateless else f"{ENCODE}.{form}"
+        if form == "frozen":
+            what, outputs = "the graph", ", ".join(encoding.outputs.values())
+        yield f"states: {what} makes {outputs} of {inputs}, once for all steps"
+    left = [key for key in source.signature.inputs if key not in plan.signature.inputs]
+    before = {key for part in streaming.parts for key in part.signature.inputs}
+    if only := [key for key in left if key not in before]:
+        yield f"states: no input beside them is {', '.join(only)}, which only made states to begin with"

@@ -6,6 +6,7 @@
 * restored_blobs    : Computes blobs that a checkpoint stores in another form, by its saver's restore ops.
 * graphless         : Recurrences of a source without a graph: from names, shapes and flags.
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
+* drop_in           : Recurrences that `cudnn_convert.compat` built of CPU ops become cuDNN nodes again.
 * saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
 * named_weights     : Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
 

@@ -11,7 +11,9 @@ both biases and the position of the GRU's reset gate included. Source: pytorch v
 `[batch, time, input_size]`, with `states` also `initial_h` (and an LSTM's `initial_c`)
 `[batch, layers*directions, units]`; its outputs are `outputs` `[batch, time, directions*units]`, `state_h`
 and an LSTM's `state_c`, of the shape of the initial ones. Layer n is named `layer_<n>`; one of two directions
-is a `Bidirectional`. Keras is batch-major throughout; lengths become the caller's mask.
+is a `Bidirectional`. Keras is batch-major throughout; lengths become the caller's mask. A layer that is
+called with initial states gets no mask from the model's call (keras v3.15.0 src/layers/layer.py
+`Layer.__call__` hands one on to a single tensor alone), so with states the mask is an input of its own.
 Source: keras v3.15.0 src/layers/rnn/lstm.py, gru.py (`reset_after`), simple_rnn.py, bidirectional.py.
 """
 
@@ -52,9 +54,18 @@ def explain_keras_refusal(name: str, sizes: Sizes) -> str | None:
 
 
 def build_keras_model(
-    name: str, sizes: Sizes, cells: Sequence[Sequence[Cell]], dtype: np.dtype[Any], *, states: bool = False
+    name: str,
+    sizes: Sizes,
+    cells: Sequence[Sequence[Cell]],
+    dtype: np.dtype[Any],
+    *,
+    states: bool = False,
+    masked: bool = False,
 ) -> Any:
-    """The functional model of a recurrence; `cells` are `[layer][direction]`."""
+    """The functional model of a recurrence; `cells` are `[layer][direction]`.
+
+    `masked`: it has an input `mask` `[batch, time]`, false past the end of each row.
+    """
     import keras
 
     kinds = "hc" if sizes.mode is Mode.LSTM else "h"
@@ -66,11 +77,14 @@ def build_keras_model(
             f"initial_{key}": keras.Input([depth, sizes.units], name=f"initial_{key}", dtype=kind)
             for key in kinds
         }
+    if masked:
+        inputs["mask"] = keras.Input([None], name="mask", dtype="bool")
     ends: list[list[Any]] = []
     for number in range(sizes.layers):
         rows = range(number * sizes.directions, (number + 1) * sizes.directions)
         begin = [_take(inputs[f"initial_{key}"], row) for row in rows for key in kinds] if states else None
-        x, *after = _layer(number, sizes, kind)(x, initial_state=begin)
+        given = {"mask": inputs["mask"]} if masked else {}
+        x, *after = _layer(number, sizes, kind, masked=masked)(x, initial_state=begin, **given)
         ends += [after[first : first + len(kinds)] for first in range(0, len(after), len(kinds))]
     outputs = [keras.layers.Identity(name="outputs", dtype=kind)(x)]
     for number, key in enumerate(kinds):
@@ -78,7 +92,7 @@ def build_keras_model(
         outputs.append(keras.layers.Identity(name=f"state_{key}", dtype=kind)(joined))
     # Keras warns of a tensor where it was told of a list.
     model = keras.Model(
-        [*inputs.values()] if states else inputs["inputs"], outputs, name=name_keras_model(name)
+        [*inputs.values()] if len(inputs) > 1 else inputs["inputs"], outputs, name=name_keras_model(name)
     )
     for number, layer in enumerate(cells):
         model.get_layer(name_keras_layer(number)).set_weights(
@@ -105,10 +119,12 @@ def _join(states: Sequence[Any]) -> Any:
     return keras.layers.Concatenate(axis=1, dtype=dtype)(rows) if len(rows) > 1 else rows[0]
 
 
-def _layer(number: int, sizes: Sizes, dtype: str) -> Any:
+def _layer(number: int, sizes: Sizes, dtype: str, *, masked: bool) -> Any:
     import keras
 
     named: dict[str, Any] = {"return_sequences": True, "return_state": True, "dtype": dtype}
+    if masked:  # as cuDNN, which gives zeros past a row's end
+        named |= {"zero_output_for_mask": True}
     classes = {Mode.LSTM: keras.layers.LSTM, Mode.GRU: keras.layers.GRU}
     kind = classes.get(sizes.mode, keras.layers.SimpleRNN)
     if dtype.endswith("16"):  # JAX cannot draw an orthogonal matrix in half precision

@@ -103,6 +103,20 @@ def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, 
     return Result(examples, noise)
 
 
+def read_scale(values: Array) -> str:
+    """What numbers `[m, vocabulary]` of tokens are: `probabilities`, `log_probabilities` or `logits`.
+
+    Probabilities are not negative and add up to 1; their logarithms are not positive. All else is logits.
+    """
+    near = 1e-3 if values.dtype.itemsize > 2 else 0.1
+    numbers = values.astype(np.float64)
+    if (numbers >= 0).all() and np.allclose(numbers.sum(-1), 1, rtol=0, atol=near):
+        return "probabilities"
+    if (numbers <= near).all() and np.allclose(np.exp(numbers).sum(-1), 1, rtol=0, atol=near):
+        return "log_probabilities"
+    return "logits"
+
+
 def _next(path: Path, length: int) -> int:
     """The token that a path's next step reads: its last, if it got it in this step; else 0.
 

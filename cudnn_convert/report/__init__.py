@@ -338,12 +338,18 @@ class DecoderReport(SearchRules):
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys."""
+    """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys.
+
+    `begin_key` is the output that has the state to begin with, None where another signature gives it or it is
+    zeros. `begin_value` is that state `[layers*directions, 1, units]` where it depends on no input.
+    """
 
     recurrence: str
     kind: str
     key: str
     next_key: str
+    begin_key: str | None = None
+    begin_value: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,8 +507,17 @@ def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
 
 def of_states(streaming: Any) -> tuple[StateReport, ...]:
     """The report's lines for the states of a `plan.Streaming`; none for None."""
-    states = () if streaming is None else streaming.states
-    return tuple(StateReport(state.node, state.kind, state.key, state.next_key) for state in states)
+    if streaming is None:
+        return ()
+    outputs, values = streaming.begin_outputs, streaming.values
+    return tuple(
+        StateReport(
+            *(state.node, state.kind, state.key, state.next_key),
+            begin_key=outputs.get(state.key),
+            begin_value=values[state.key].tolist() if state.key in values else None,
+        )
+        for state in streaming.states
+    )
 
 
 def of_decoder(decoder: Decoder, token: str, logits: str) -> DecoderReport:
@@ -527,13 +542,15 @@ def provenance(
     tensors: dict[str, dict[str, str]],
     options: dict[str, Any],
     begins: Mapping[str, str] = MappingProxyType({}),
+    encoded: Sequence[str] = (),
 ) -> str:
     """An artifact's origin as JSON: enough to verify it again, without date, verdict or folders.
 
     `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact. `begins` are inputs of the
-    source that states took the place of.
+    source that states took the place of, `encoded` the keys of inputs that are the same at all steps.
     """
     streaming = {"states": [asdict(state) for state in report.states], "begins": dict(begins)}
+    streaming |= {"encoded": [*encoded]} if encoded else {}
     digests = {"sha256": report.origin.files} if report.origin else {}
     versions = {"versions": report.origin.versions} if report.origin else {}
     return json.dumps(

@@ -30,7 +30,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     """Write a plan's CPU graph, with variables as constants, to the file `path`."""
     lowered = lower_plan(plan, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
-    frozen = session.freeze_variables(lowered.graph, lowered.variables, plan.signature.tensors)
+    ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
+    frozen = session.freeze_variables(lowered.graph, lowered.variables, [*dict.fromkeys(ends)])
     write(path, frozen, provenance=provenance)
     return ()
 

@@ -35,7 +35,9 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         for single in plan.singles:
             recurrence = single.recurrence
             model = named_weights.build_keras_model(
-                single.name, recurrence.sizes, recurrence.cells, recurrence.dtype, states=single.states
+                *(single.name, recurrence.sizes, recurrence.cells, recurrence.dtype),
+                states=single.states,
+                masked=recurrence.lengths,
             )
             _save_model(model, part_file(path, single.name, ".keras"), provenance)
         return ()

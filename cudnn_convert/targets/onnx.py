@@ -50,8 +50,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     Returns the notes of quantization. Raises UsageError where `--quantize` finds no LSTM.
     """
     notes: list[str] = []
-    count = 0
-    for part, finished in zip(plan.parts, _models(plan, options), strict=True):
+    count, parts = 0, dict[str, finish.Finished]()
+    for part, finished in zip(plan.all_parts, _models(plan, options), strict=True):
         if options.weights_dtype == "float16":
             finished = reduced_precision.to_float16(finished)  # noqa: PLW2901 - the same model
         file = part_file(path, part.name)
@@ -61,12 +61,15 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             notes += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
         text = report.with_pieces(provenance, finished.pieces)
         write(finished.model, finished.weights, file, provenance=text)
-        if plan.decoder:
-            from cudnn_convert.lower.onnx import search
+        parts |= {part.name: finished} if plan.decoder else {}
+    if plan.decoder:
+        from cudnn_convert.lower.onnx import search
 
-            searching = search.lower_search(plan.decoder, finished, opset=options.opset)
-            beside = part_file(path, plan.decoder.part.name)
-            write(searching.model, searching.weights, beside, provenance=provenance)
+        searching = search.lower_search(
+            plan.decoder, parts.pop(plan.parts[0].name), parts, opset=options.opset
+        )
+        beside = part_file(path, plan.decoder.part.name)
+        write(searching.model, searching.weights, beside, provenance=provenance)
     if options.quantize and not count:
         expected = "an LSTM of float32 whose weights are constants"
         raise UsageError(f"--quantize: expected {expected}, found none; leave it out, and --max-error")
@@ -81,10 +84,12 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     from cudnn_convert.graph import session
     from cudnn_convert.lower.onnx import convert
 
-    ends = plan.signature.outputs.values()
+    ends = [*plan.signature.outputs.values()]
+    ends += [name for part in plan.all_parts for name in part.signature.outputs.values()]
+    ends = [*dict.fromkeys(ends)]
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
     graph = session.freeze_variables(detached, plan.model.variables, ends)
-    for part in plan.parts:
+    for part in plan.all_parts:
         finished = convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
         finish.name_axes(finished.model, plan.axes)
         yield finished

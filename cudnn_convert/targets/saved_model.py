@@ -52,7 +52,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)
         return ()
     lowered = lower_plan(plan, options)
-    graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.parts]
+    graph, parts = lowered.graph, [*(plan.serving.parts if plan.serving else ()), *plan.all_parts]
     axes: dict[str, Mapping[str, Sequence[Axis]]] = {part.name: plan.axes for part in parts}
     if decoder := plan.decoder:
         from cudnn_convert.lower import search
@@ -78,7 +78,8 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
     """The CPU graph of a plan, including inputs of the signature without readers."""
     signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
-    ends = [name for signature in signatures for name in signature.tensors]
+    signatures += [part.signature for part in plan.all_parts]
+    ends = [*dict.fromkeys(name for signature in signatures for name in signature.tensors)]
     return lower(
         plan.graph,
         plan.recurrences,

@@ -43,10 +43,11 @@ def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write a file for each part of a plan; returns notes on Flex ops."""
-    ends, values = plan.signature.tensors, plan.model.variables
+    ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
+    ends, values = [*dict.fromkeys(ends)], plan.model.variables
     lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends)
     notes = []
-    for part in plan.parts:
+    for part in plan.all_parts:
         file = part_file(path, part.name, ".tflite")
         ops = write(
             lowered.graph,

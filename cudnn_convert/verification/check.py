@@ -49,7 +49,8 @@ def verify_artifact(
     compares shards of the user's feeds elsewhere. `is_copy`: this tool wrote the
     artifact; `is_fresh`: just now. Raises the errors of `cudnn_convert.errors`.
     """
-    beside = prepare_judging(plan.serving, options) if plan.serving else None
+    whole = streaming.plan_whole(plan)
+    beside = prepare_judging(whole, options) if whole else None
     # What was recorded of the source are calls of its own, which begin with its own states.
     own = replace(options, golden=None) if beside else options
     judging = prepare_judging(plan, own, shared=measure is not None)
@@ -65,14 +66,16 @@ def verify_artifact(
     chunked = streaming.run_in_chunks(comparison, runner)
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
     usual = comparison.reports(noise)
-    in_chunks = streaming.judge_chunks(chunked, noise)
+    begun, served = judge_whole(beside, plan, artifact, runner) if beside else ((), ())
+    beginnings = streaming.list_beginnings(plan, begun[0][0].comparison) if begun else []
+    in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun])
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     ops = ask_ops(judging, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)
     moving = find_moving_outputs(judging, trial, usual, pieces)
     is_still = bool(judging.plan.recurrences) and not trial.dependent
-    outputs += judge_serving(beside, artifact, without=_keys_of_states(plan)) if beside else ()
-    searched = judge_search(comparison, artifact, runner)
+    outputs += served
+    searched = judge_search(comparison, artifact, runner, beginnings)
     verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue, ops=ops)
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
@@ -99,9 +102,15 @@ def verify_artifact(
 
 
 def judge_search(
-    comparison: Comparison, artifact: Path | runners.Runner, step: runners.Runner
+    comparison: Comparison,
+    artifact: Path | runners.Runner,
+    step: runners.Runner,
+    beginnings: Sequence[Mapping[str, Array]],
 ) -> DecodingReport | None:
-    """Judge the search that an artifact has over its own steps; None where it has none."""
+    """Judge the search that an artifact has over its own steps; None where it has none.
+
+    `beginnings` are whole sequences with what the source begins with, for a search that begins by itself.
+    """
     judging, plan = comparison.judging, comparison.judging.plan
     if plan.decoder is None or not isinstance(artifact, Path):
         return None
@@ -111,7 +120,8 @@ def judge_search(
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
-    report = decoding.judge_decoder(plan, step, decode, feeds, seed=judging.seed)
+    own = [*beginnings] if plan.decoder.begun else feeds
+    report = decoding.judge_decoder(plan, step, decode, own, seed=judging.seed)
     if report.passed and FORMATS[form].each:
         difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
         report = replace(report, passed=not difference, message=difference)
@@ -125,28 +135,46 @@ def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
         yield f"decode: no sequence chose the end {end} on these inputs, so it is not shown"
 
 
-def judge_serving(
-    judging: Judging, artifact: Path | runners.Runner, *, without: Collection[str]
-) -> tuple[OutputReport, ...]:
-    """Judge the signature that an artifact has beside the one with states, by its outputs.
+def judge_whole(
+    judging: Judging, plan: Plan, artifact: Path | runners.Runner, runner: runners.Runner
+) -> tuple[tuple[tuple[streaming.Chunked, Sequence[float]], ...], tuple[OutputReport, ...]]:
+    """Judge a streamed artifact on whole sequences, which begin as the source does.
 
-    Feeds of the user may have the keys `without`, which it does not take.
+    `judging` is of `streaming.plan_whole`. Returns the answers in chunks with the noise of their outputs, and
+    the reports of the signature without states, if the artifact has one. Feeds of the user may have the keys
+    of states, which the source does not take.
     """
-    plan = judging.plan
+    assert plan.streaming is not None
+    without = [
+        *(state.key for state in plan.streaming.states),
+        *(each.key for each in plan.streaming.encoded),
+    ]
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = _choose_feeds(judging, source, without=without)
+        feeds = choose_feeds(judging, source, without=without)
         trial = _try_feeds(judging, source, feeds, feeds)
-    answers = end_to_end.run_artifact(plan, open_runner(judging, artifact), feeds)
-    comparison = Comparison(judging, trial, answers)
-    name = plan.parts[0].name
-    return tuple(
+    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    before = streaming.open_before(form, artifact, plan.streaming, vouched)
+    comparison = Comparison(judging, trial, [{} for _ in feeds])
+    chunked = streaming.run_from_the_start(comparison, plan, runner, before)
+    every = [kind.comparison for kind in chunked]
+    if plan.serving:
+        # The signature has no states as outputs: those that chunks began with stand in for them.
+        begun = [
+            {key: value for key, value in answer.items() if key not in plan.serving.signature.outputs}
+            for answer in every[0].answers
+        ]
+        serving = replace(judging, judge=choose_judge(plan.serving))
+        answers = end_to_end.run_artifact(plan.serving, open_runner(serving, artifact), feeds)
+        pairs = zip(begun, answers, strict=True)
+        every.append(replace(comparison, answers=[states | answer for states, answer in pairs]))
+    noise = measure_noise(every[0], *every[1:])
+    served = every[-1].reports(noise) if plan.serving else ()
+    name = plan.serving.parts[0].name if plan.serving else ""
+    return tuple((kind, noise) for kind in chunked), tuple(
         replace(output, output=f"{name}/{output.output}")
-        for output in comparison.reports(measure_noise(comparison))
+        for output in served
+        if plan.serving and output.output in plan.serving.signature.outputs
     )
-
-
-def _keys_of_states(plan: Plan) -> list[str]:
-    return [state.key for state in plan.streaming.states] if plan.streaming else []
 
 
 def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
@@ -200,7 +228,7 @@ def run_source(judging: Judging) -> Trial:
     if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
         end_to_end.report_turn(0, 0, judges.sizes(judging.plan))
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = _choose_feeds(judging, source)
+        feeds = choose_feeds(judging, source)
         trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
         trial = _find_dependence(judging, source, trial)
         return replace(trial, influence=_measure_influence(judging, source, trial))
@@ -264,7 +292,7 @@ def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
     return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
 
 
-def _choose_feeds(
+def choose_feeds(
     judging: Judging, source: Source, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""

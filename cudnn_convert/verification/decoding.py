@@ -33,7 +33,7 @@ _SEQUENCES: Final = ("sequences", "lengths", "scores")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a search begins: tokens `[n]`, and the other inputs of the step by key.
+    """Where a search begins: tokens `[n]`, and the other inputs of the step, and of what runs before, by key.
 
     `dtypes` are those of the step's inputs, by key; `noise [n, steps]` is that of samples.
     """
@@ -54,7 +54,8 @@ def judge_decoder(
 ) -> DecodingReport:
     """Judge what `decode` answers by the artifact's `step`, both by key.
 
-    `feeds` are inputs of the step by key: a search goes on from the states behind them.
+    `feeds` are inputs of the step by key: a search goes on from the states behind them. One that begins by
+    itself begins with their first tokens; they then have what the source begins with.
     """
     decoder = plan.decoder
     assert decoder is not None
@@ -76,15 +77,17 @@ def judge_decoder(
 
 
 def find_other_weight(arrays: Mapping[str, Array], decoder: Decoder) -> str:
-    """A line on a weight of the search's file that is not the step's own, bit for bit; else empty.
+    """A line on a weight of the search's file that is not its part's own, bit for bit; else empty.
 
-    `arrays` are those of both files, after `FILE: `.
+    `arrays` are those of all files, after `FILE: `.
     """
-    begin = f"{decoder.NAME}.onnx: {decoder.STEP}"
-    for name, value in arrays.items():
-        own = arrays.get(f"{STREAM}.onnx: {name.removeprefix(begin)}")
-        if name.startswith(begin) and (own is None or own.tobytes() != value.tobytes()):
-            return f"{name}: expected the values that {STREAM}.onnx has, found others"
+    files = {decoder.STEP: STREAM} | {f"{part.name}/": part.name for part in decoder.before}
+    for prefix, file in files.items():
+        begin = f"{decoder.NAME}.onnx: {prefix}"
+        for name, value in arrays.items():
+            own = arrays.get(f"{file}.onnx: {name.removeprefix(begin)}")
+            if name.startswith(begin) and (own is None or own.tobytes() != value.tobytes()):
+                return f"{name}: expected the values that {file}.onnx has, found others"
     return ""
 
 
@@ -105,22 +108,27 @@ def _add(reports: Sequence[DecodingReport]) -> DecodingReport:
 def _begin(
     decoder: Decoder, step: runners.Runner, feed: Mapping[str, Array], rng: np.random.Generator
 ) -> Start:
-    """Random tokens, and the states behind a feed; the first row begins anew."""
-    answers = step(feed)
+    """Random tokens, and the states behind a feed; the first row begins anew.
+
+    A search that begins by itself has the feed's first tokens, and the states of the source.
+    """
     tokens = feed[decoder.token]
     rows = tokens.shape[1 - decoder.token_axis]
-    inputs = {key: feed[key] for key in decoder.beside}
+    noise = rng.random((rows, decoder.steps)).astype(np.float32)
+    dtypes = {key: value.dtype for key, value in feed.items()}
+    if not decoder.takes_states:
+        first = tokens.take(0, decoder.token_axis).astype(np.int32)
+        return Start(
+            first, {key: value for key, value in feed.items() if key != decoder.token}, dtypes, noise
+        )
+    answers = step(feed)
+    inputs = {key: value for key, value in feed.items() if key != decoder.token}
     for state in decoder.states:
         last = np.array(answers[state.next_key])
         last[:, 0] = 0
         inputs[state.key] = last
     readable = decoder.vocabulary - (decoder.end == decoder.vocabulary - 1)
-    return Start(
-        np.asarray(rng.integers(0, readable, rows), np.int32),
-        inputs,
-        {key: value.dtype for key, value in feed.items()},
-        rng.random((rows, decoder.steps)).astype(np.float32),
-    )
+    return Start(np.asarray(rng.integers(0, readable, rows), np.int32), inputs, dtypes, noise)
 
 
 def _judge(
@@ -175,12 +183,18 @@ def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Ste
 
 
 def _log_probs(decoder: Decoder, values: Array) -> Array:
-    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64."""
-    values = values.astype(np.float64)
+    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64.
+
+    The numbers themselves tell what they are, unless the user has.
+    """
     if decoder.logits_axis is not None:
         values = values.take(0, decoder.logits_axis)
+    scale = decoder.scale if decoder.is_scale_given else search.read_scale(values)
+    values = values.astype(np.float64)
     with np.errstate(divide="ignore"):
-        if decoder.scale == "probabilities":
+        if scale == "log_probabilities":
+            return values
+        if scale == "probabilities":
             return np.asarray(np.log(values))
         above = values - values.max(-1, keepdims=True)
         return np.asarray(above - np.log(np.exp(above).sum(-1, keepdims=True)))

@@ -24,7 +24,7 @@ from cudnn_convert.errors import ReadError, first_line
 from cudnn_convert.graph import node_defs, ops, recurrent_state, safe_ops, session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
-from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
+from cudnn_convert.model import Array, BlobEvidence, Checkpoint, EncodedTensor, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
@@ -211,11 +211,16 @@ def _insert_references(
 def take_states(graph: Any, plan: Plan) -> None:
     """Let cuDNN nodes take their initial states from placeholders, and give their final ones, in place.
 
-    They are named as in the plan, `[layers*directions, batch, width]` each. States that are placeholders of
-    the source stay so.
+    They are named as in the plan, `[layers*directions, batch, width]` each, and so is what they begin with in
+    the source. States that are placeholders of the source stay so. What is the same at all steps is taken
+    from placeholders too.
     """
+    if plan.streaming is None:
+        return
+    _take_encoded(graph, plan.streaming.encoded)
+    keep_begins(graph, plan)
     nodes = {node.name: node for node in graph.node}
-    for state in plan.streaming.states if plan.streaming else ():
+    for state in plan.streaming.states:
         start, end = (split(name)[0] for name in (state.start, state.end))
         if start in nodes:
             continue
@@ -229,7 +234,7 @@ def take_states(graph: Any, plan: Plan) -> None:
             node.input[position] = start
             graph.node.append(node_defs.identity(end, given, dtype.as_datatype_enum))
             continue
-        order = node_defs.constant(unique(f"{start}/order", nodes), np.array([1, 0, 2], np.int32))
+        order = node_defs.constant(unique(f"{start}/order", nodes), _SWAPPED)
         turned = unique(f"{start}/turned", nodes)
         for name, source in ((turned, start), (end, given)):
             graph.node.append(
@@ -237,6 +242,50 @@ def take_states(graph: Any, plan: Plan) -> None:
             )
         graph.node.append(order)
         node.input[position] = turned
+
+
+_SWAPPED: Final = np.array([1, 0, 2], np.int32)
+
+
+def keep_begins(graph: Any, plan: Plan) -> None:
+    """Copy the states that a streamed plan's recurrences begin with under the plan's names, in place.
+
+    `[layers*directions, batch, width]` each. What assigns to a variable waits for the copy of its value.
+    """
+    assert plan.streaming is not None
+    index = Index(graph)
+    writes = {write.op for state in plan.states for write in state.state.writes}
+    for state in plan.streaming.states:
+        begin = split(state.begin)[0]
+        if not begin or begin in index.nodes:
+            continue
+        node = index.nodes[state.node]
+        dtype = tf.as_dtype(node.attr["T"].type)
+        source = node.input[INPUT_C if state.kind == "c" else INPUT_H]
+        copy = begin if state.time_major else f"{begin}/copy"
+        graph.node.append(node_defs.node(copy, "Snapshot", [source], T=dtype))
+        if not state.time_major:
+            order = node_defs.constant(f"{begin}/order", _SWAPPED)
+            swap = node_defs.node(begin, "Transpose", [copy, order.name], T=dtype, Tperm=tf.int32)
+            graph.node.extend([order, swap])
+        for op in writes - index.ancestors([split(source)[0]]):
+            if op in index.nodes:
+                index.nodes[op].input.append(f"^{copy}")
+
+
+def _take_encoded(graph: Any, encoded: Sequence[EncodedTensor]) -> None:
+    """Let all nodes read tensors that are the same at all steps from placeholders, in place."""
+    if not encoded:
+        return
+    seen = node_defs.import_graph(graph)
+    starts = {each.tensor: split(each.start)[0] for each in encoded}
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            if not name.startswith("^") and tensor(name) in starts:
+                node.input[position] = starts[tensor(name)]
+    for name, start in starts.items():
+        value = seen.get_tensor_by_name(name)
+        graph.node.append(node_defs.placeholder(start, value.dtype.base_dtype, value.shape))
 
 
 def _function(

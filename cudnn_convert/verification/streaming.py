@@ -3,20 +3,22 @@
 A sequence in one call must equal the same sequence in chunks of 1, of 7 and of ragged sizes. The answers of
 all chunks together are compared with what the source gives for the whole sequence, under the bounds of a
 whole call: a state that is not carried, or that is another's, shows, and so does an op that looks across
-chunks.
+chunks. This is asked twice: of random states, and of the states that the artifact itself begins with, where
+the source begins as it does. What an artifact begins with is compared with the source's too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.model import Array
-from cudnn_convert.plan import Streaming
+from cudnn_convert.model import Array, Signature, StreamState
+from cudnn_convert.plan import Plan, Streaming
 from cudnn_convert.report import StreamReport
-from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.end_to_end import Comparison, Trial
 
 #: The sizes of chunks that are tried beside ragged ones.
 SIZES: Final = (1, 7)
@@ -24,31 +26,156 @@ SIZES: Final = (1, 7)
 _MOST: Final = 5
 #: How many ragged chunks there are before their sizes repeat.
 _RAGGED: Final = 11
+#: What the keys of states, and of what an encoder makes, get for what the source has of them.
+_BEGIN, _ENCODE = "begin/", "encode/"
+_FROM_THE_START: Final = "that begins as the source does, "
 
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """The answers of an artifact that got each feed in chunks; `chunks` says of which sizes."""
+    """The answers of an artifact that got each feed in chunks; `chunks` says of which sizes.
+
+    `what` describes the sequence where it does not begin with random states.
+    """
 
     chunks: str
     comparison: Comparison
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an artifact runs before the first step: its parts, None where it has none of the kind."""
+
+    begin: runners.Runner | None
+    encode: runners.Runner | None
+
+
+def open_before(form: str, artifact: Path | runners.Runner, streaming: Streaming, vouched: Any) -> Before:
+    """Open the parts of an artifact that run before the first step. Raises as `open_artifact`."""
+    parts = (streaming.begin, streaming.encode)
+    if not isinstance(artifact, Path):
+        return Before(None, None)
+    return Before(
+        *(None if part is None else runners.open_artifact(form, artifact, [part], vouched) for part in parts)
+    )
 
 
 def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
     """Run the feeds of a comparison in chunks of each kind; empty for a plan that is not streamed."""
     plan = comparison.judging.plan
-    if plan.streaming is None:
+    streaming = plan.streaming
+    if streaming is None:
         return ()
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
-    rng = np.random.default_rng(comparison.judging.seed)
-    ragged = [int(size) for size in rng.integers(1, _MOST + 1, _RAGGED)]
-    kinds = {f"of {size}": [size] for size in SIZES} | {"of ragged sizes": ragged}
     chunked = []
-    for what, sizes in kinds.items():
-        answers = [answer_in_chunks(plan.streaming, runner, feed, sizes) for feed in feeds]
+    for what, sizes in _kinds(comparison.judging.seed).items():
+        feeds = _by_key(plan, comparison.trial)
+        answers = [answer_in_chunks(streaming, runner, feed, sizes) for feed in feeds]
         chunked.append(Chunked(what, replace(comparison, answers=answers)))
     return tuple(chunked)
+
+
+def _kinds(seed: int) -> dict[str, list[int]]:
+    """The sizes of chunks of each kind, which repeat."""
+    rng = np.random.default_rng(seed)
+    ragged = [int(size) for size in rng.integers(1, _MOST + 1, _RAGGED)]
+    return {f"of {size}": [size] for size in SIZES} | {"of ragged sizes": ragged}
+
+
+def _by_key(plan: Plan, trial: Trial) -> list[dict[str, Array]]:
+    """The feeds of a trial by the keys of its plan."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    return [{keys[name]: value for name, value in feed.items()} for feed in trial.feeds]
+
+
+def plan_whole(plan: Plan) -> Plan | None:
+    """The plan of the source without states as inputs, with the states that it begins with as outputs.
+
+    None for weights without a graph, which begin with zeros or with what they are given.
+    """
+    streaming = plan.streaming
+    if streaming is None or streaming.whole is None:
+        return None
+    from cudnn_convert.graph import node_defs  # TensorFlow, which weights without a graph do not need
+    from cudnn_convert.verification import graph_judge
+
+    whole = streaming.whole
+    graph = node_defs.copy_graph(whole.whole)
+    graph_judge.keep_begins(graph, plan)
+    outputs = dict(whole.signature.outputs) | {begin_key(state): state.begin for state in streaming.states}
+    outputs |= {_ENCODE + each.key: each.tensor for each in streaming.encoded}
+    return replace(whole, whole=node_defs.Graph(graph), signature=Signature(whole.signature.inputs, outputs))
+
+
+def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]]:
+    """The feeds of whole sequences, each with what the source begins with, by the keys of a streamed `plan`.
+
+    `comparison` is of `plan_whole`.
+    """
+    whole, streaming = comparison.judging.plan, plan.streaming
+    assert streaming is not None
+    names = {begin_key(state): state.key for state in streaming.states}
+    names |= {_ENCODE + each.key: each.key for each in streaming.encoded}
+    feeds = _by_key(whole, comparison.trial)
+    exact = [dict(zip(whole.signature.outputs, values, strict=False)) for values in comparison.trial.exact]
+    return [
+        feed | {names[key]: value for key, value in values.items() if key in names}
+        for feed, values in zip(feeds, exact, strict=True)
+    ]
+
+
+def begin_key(state: StreamState) -> str:
+    """The key of a state among the outputs of `plan_whole`."""
+    return _BEGIN + state.key
+
+
+def run_from_the_start(
+    comparison: Comparison, plan: Plan, runner: runners.Runner, before: Before
+) -> tuple[Chunked, ...]:
+    """Run the feeds of whole sequences in chunks, from where the artifact itself begins.
+
+    `comparison` is of `plan_whole`, `plan` the streamed one; its answers are replaced.
+    """
+    streaming = plan.streaming
+    assert streaming is not None
+    whole = comparison.judging.plan
+    positions = {key: position for position, key in enumerate(whole.signature.outputs)}
+    chunked = []
+    for what, sizes in _kinds(comparison.judging.seed).items():
+        answers = []
+        for number, feed in enumerate(_by_key(whole, comparison.trial)):
+            exact = comparison.trial.exact[number]
+            starts = {state.key: exact[positions[begin_key(state)]] for state in streaming.states}
+            fed = dict(feed) if before.encode is None else feed | before.encode(feed)
+            first = _chunk(streaming, fed, 0, sizes[0])
+            states = begin(streaming, before, first, starts)
+            answer = answer_in_chunks(streaming, runner, fed | states, sizes)
+            if before.encode is not None:  # outputs of the source that need no step
+                answer = {key: fed[key] for key in whole.signature.outputs if key in fed} | answer
+            begun = {begin_key(each): states[each.key] for each in streaming.states}
+            begun |= {_ENCODE + each.key: fed[each.key] for each in streaming.encoded if each.key in fed}
+            own = {key: value for key, value in answer.items() if key in whole.signature.outputs}
+            answers.append(own | begun)
+        chunked.append(Chunked(what, replace(comparison, answers=answers), _FROM_THE_START))
+    return tuple(chunked)
+
+
+def begin(
+    streaming: Streaming, before: Before, first: Mapping[str, Array], starts: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The states that a user of the artifact begins with, by key, for the `first` chunk of a sequence.
+
+    `starts` are the source's own: a user gives those that are inputs of the source.
+    """
+    zeros = {key: np.zeros_like(value) for key, value in starts.items()}
+    if before.begin is not None:
+        return {**zeros, **before.begin(first)}
+    if streaming.begin_outputs:  # which are judged as outputs; these stand in the metadata
+        values = streaming.values.items()
+        return {
+            key: np.broadcast_to(value, starts[key].shape).astype(starts[key].dtype) for key, value in values
+        }
+    return zeros | {key: starts[key] for key in streaming.given}
 
 
 def answer_in_chunks(
@@ -93,23 +220,26 @@ def _spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         begin, number = end, number + 1
 
 
-def judge_chunks(chunked: Sequence[Chunked], noise: Sequence[float]) -> StreamReport | None:
-    """Judge the answers in chunks by the bounds of a whole call; None where nothing was run in chunks."""
-    if not chunked:
+def judge_chunks(kinds: Sequence[tuple[Chunked, Sequence[float]]]) -> StreamReport | None:
+    """Judge the answers in chunks by the bounds of a whole call; None where nothing was run in chunks.
+
+    Each comes with the noise of its outputs.
+    """
+    if not kinds:
         return None
-    reports = {kind.chunks: kind.comparison.reports(noise) for kind in chunked}
-    every = [report for outputs in reports.values() for report in outputs]
+    reports = [(kind, kind.comparison.reports(noise)) for kind, noise in kinds]
+    every = [report for _, outputs in reports for report in outputs]
     worst = max(every, key=lambda report: (not report.passed, report.needed))
     failed = [
-        f"output {report.output} of a sequence in chunks {chunks}: {report.message}"
-        for chunks, outputs in reports.items()
+        f"output {report.output} of a sequence {kind.what}in chunks {kind.chunks}: {report.message}"
+        for kind, outputs in reports
         for report in outputs
         if not report.passed
     ]
     judged = [report for report in every if report.judged]
     return StreamReport(
         passed=not failed,
-        chunks=tuple(reports),
+        chunks=tuple(dict.fromkeys(kind.chunks for kind, _ in kinds)),
         compared=sum(report.compared for report in judged),
         worst=worst.worst,
         needed=worst.needed,

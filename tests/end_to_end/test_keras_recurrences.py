@@ -194,3 +194,27 @@ def test_swapped_gates_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(VerificationError):
         cudnn_convert.load(source).to_keras()
     assert not (tmp_path / "out.keras").exists()
+
+
+def test_lengths_are_a_mask_beside_states(tmp_path: Path) -> None:
+    """Keras hands a mask of the model's call on to no layer that is called with initial states."""
+    import keras
+
+    source = ROOT / "tests" / "data" / "streams" / "masked" / "model.ckpt"
+    report = cudnn_convert.convert(
+        source, tmp_path / "out", format="keras", states=True, recurrences_only=True
+    )
+    proof = report.verification
+    assert proof is not None
+    assert all("sequence_lengths" in feed for feed in proof.feeds)
+    [file] = (tmp_path / "out").glob("*.keras")
+    model = keras.models.load_model(file)
+    assert [each.name for each in model.inputs] == ["inputs", "initial_h", "mask"]
+    rng = np.random.default_rng(1)
+    x, h = rng.normal(size=(2, 6, 5)).astype(np.float32), np.zeros([2, 2, 6], np.float32)
+    mask = np.arange(6) < np.array([[6], [2]])
+    y, _ = model.predict([x, h, mask], verbose=0)
+    x[1, 2:] = 7.0
+    again, _ = model.predict([x, h, mask], verbose=0)
+    np.testing.assert_array_equal(y, again)
+    assert not y[1, 2:].any()

@@ -33,8 +33,8 @@ STREAMED = frozenset(
     "checkpoint_sharded checkpoint_v1_sharded cond_training dropout_needs_set dropout_placeholder "
     "estimator_examples features_loss frozen_layer_norm frozen_text gru_uni_2l horovod_gathered "
     "iterator_input keras_lstm keras_lstm_states lstm_float16 lstm_uni_3l mirrored "
-    "moving_average multi_worker decode_beam op_auto_gru op_auto_lstm op_proj_double op_proj_plain "
-    "op_skip_relu params_gru_2l "
+    "moving_average multi_worker decode_beam decoder_inputs op_auto_gru op_auto_lstm op_proj_double "
+    "op_proj_plain op_skip_relu params_gru_2l "
     "params_lstm_2l params_lstm_square params_relu_2l params_tanh_2l partitioned phase queue_input "
     "regression resource_vars rnn_relu_uni_2l rnn_tanh_uni same_sizes target_saver twins_training".split()
 )

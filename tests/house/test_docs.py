@@ -67,6 +67,7 @@ FILES: dict[str, dict[str, str]] = {
         "speech/model.ckpt": "models/gru_speech/model.ckpt",
         "characters.h5": "models/char_lm/model.h5",
         "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
+        "learned/model.ckpt": "tests/data/streams/learned_start/model.ckpt",
     },
     "docs/library.md": {
         "tagger/model.ckpt": TAGGER,
@@ -115,6 +116,7 @@ SLOW = {
     "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),
     "docs/tutorials/streaming.md": (
         "cudnn_convert/plan/streaming.py",
+        "cudnn_convert/plan/beginnings.py",
         "cudnn_convert/verification/streaming.py",
     ),
     "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/named_weights.py"),

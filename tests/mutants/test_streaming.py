@@ -16,7 +16,7 @@ from support.tiers import tier
 
 from cudnn_convert.graph import node_defs, stepwise
 from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.passes import state_io
+from cudnn_convert.graph.passes import stream_states
 
 #: Three layers of an LSTM, none of whose states are inputs.
 SOURCE = fixture("1.15.5-lstm_uni_3l").prefix
@@ -29,12 +29,12 @@ def changed(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[node_defs.Graph, Any], node_defs.Graph]
 ) -> None:
     """From now on what the pass makes is changed."""
-    make = state_io.stream_states
+    make = stream_states.stream_states
 
     def make_wrong(graph: Any, states: Any, *, defaults: bool) -> node_defs.Graph:
         return change(make(graph, states, defaults=defaults), states)
 
-    monkeypatch.setattr(state_io, "stream_states", make_wrong)
+    monkeypatch.setattr(stream_states, "stream_states", make_wrong)
 
 
 def rewired(graph: node_defs.Graph, inputs: dict[str, list[str]], added: Any = ()) -> node_defs.Graph:
@@ -49,7 +49,9 @@ def not_carried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def h_and_c_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """In and out: what comes out fits what goes in, under the other's name."""
-    monkeypatch.setattr(state_io, "PLACES", {"h": state_io.PLACES["c"], "c": state_io.PLACES["h"]})
+    monkeypatch.setattr(
+        stream_states, "PLACES", {"h": stream_states.PLACES["c"], "c": stream_states.PLACES["h"]}
+    )
 
 
 def next_states_swapped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,6 @@ REASONS = {
     ),
     "attention_memory": "found a softmax over time; cut before it with --outputs Select:0",
     "decode_attention": "found a loop over the steps",
-    "decoder_inputs": "found a loop over the steps",
     "lengths_mask": "found a sum over time",
     "printed_scatter": "ScatterNd: --states: expected ops that take each step by itself",
     "towers_split": "expected a recurrence over the steps and rows of an input, found one over others",

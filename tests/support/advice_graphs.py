@@ -91,6 +91,12 @@ ASKED: Final = (
         r"or name it with (--logits \S+)$",
     ),
     Advice(
+        ["verification/scales.py: say it with --logits {}"],
+        asking_graphs.shares,
+        ["--outputs", "shares", "--decode", "greedy", "--steps", "3", "--logits", "shares"],
+        r"say it with (--logits \S+), or say",
+    ),
+    Advice(
         ["plan/prepare.py: --states: expected --format {}"],
         asking_graphs.plain,
         ["--states", "--format", "checkpoint"],

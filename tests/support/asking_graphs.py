@@ -529,6 +529,11 @@ def logits_of(y: Any, name: str = "logits") -> Any:
     return tf.identity(tf.einsum("tbu,uw->tbw", y, variable("out", (UNITS, WORDS))), name)
 
 
+def shares(folder: Path) -> Path:
+    """Numbers of tokens that are at least 0 and do not add up to 1."""
+    return language_model(folder, lambda y: tf.sigmoid(logits_of(y, "raw"), "shares"))
+
+
 def two_heads(folder: Path) -> Path:
     """Two outputs that may be logits."""
     return language_model(folder, lambda y: tf.multiply(logits_of(y, "one"), 3.0, name="other"))

@@ -70,7 +70,7 @@ def test_what_no_chunk_can_be_judged_by_is_not_proven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blind = StreamReport(True, ("of 1",), compared=0, worst=0.0, needed=0.0, unjudged=("probs",))
-    monkeypatch.setattr(streaming, "judge_chunks", lambda chunked, noise: blind)
+    monkeypatch.setattr(streaming, "judge_chunks", lambda kinds: blind)
     with pytest.raises(UnsupportedModelError) as refused:
         cudnn_convert.convert(
             fixture("1.15.5-lstm_uni_3l").prefix, tmp_path / "out", format="onnx", states=True
@@ -92,5 +92,7 @@ def test_the_report_has_what_was_compared(tmp_path: Path) -> None:
     units, layers = report.recurrences[0].units, report.recurrences[0].layers
     # The outputs of all steps; of each layer the final state, which is an output of the source too.
     outputs = sum(t * b * units for t, b in zip(steps, rows, strict=True))
-    assert proof.streaming.compared == 3 * (outputs + 2 * layers * units * sum(rows))
+    states = layers * units * sum(rows)
+    # From random states, and from the source's own, which are compared as well.
+    assert proof.streaming.compared == 3 * (outputs + 2 * states) + 3 * (outputs + 2 * states)
     assert cudnn_convert.verify(fixture("1.15.5-op_auto_gru").prefix, tmp_path / "out").streaming is not None

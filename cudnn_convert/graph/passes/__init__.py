@@ -1,12 +1,13 @@
 """Passes over a graph: each takes a graph and gives one.
 
-* inlining : Inlines functions: all calls of a graph, or one body in place of one node.
-* cases    : Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
-* subgraphs: Extracts the subgraph between inputs and outputs, and finds where it may be cut.
-* inference: Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
+* inlining     : Inlines functions: all calls of a graph, or one body in place of one node.
+* cases        : Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
+* subgraphs    : Extracts the subgraph between inputs and outputs, and finds where it may be cut.
+* inference    : Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
 * batch_statistics: Finds statistics of the batch, and takes their moving averages in their place.
-* tf1_ops  : Replaces ops of TensorFlow 1: reference variables and GatherTree.
-* state_io : Keeps state in variables, or makes it inputs and outputs of the graph.
+* tf1_ops      : Replaces ops of TensorFlow 1: reference variables and GatherTree.
+* state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
+* stream_states: Makes the initial states of cuDNN nodes inputs, and their final states outputs.
 
 May import: errors, private, model, graph.
 Entry: the functions named after what they do, such as `inline_functions` and `extract_subgraph`.

@@ -7,33 +7,20 @@ place in the order of assignments. A read whose place is uncertain is refused.
     before:  v = VariableV2; read = Identity(v); y = CudnnRNN(x, read, ...); Assign(v, y:1)
     after:   v = Placeholder; read = Identity(v); y = CudnnRNN(x, read, ...); Assign = Identity(y:1)
              v/next = Identity(Assign)
-
-`stream_states` makes the initial states of cuDNN nodes inputs, and their final states outputs. A node then
-goes on from any step: what it gave after one chunk of a sequence is fed before the next one. An input is
-`[layers*directions, batch, width]`, whatever the axes of its node. Where the graph has another signature,
-without states, an input has a default: the state that the source begins with.
-
-    before:  y = CudnnRNN(x, zeros, zeros_1, w)
-    after:   NAME_h = Placeholder; NAME_c = Placeholder; y = CudnnRNN(x, NAME_h, NAME_c, w)
-             NAME_h_next = Identity(y:1); NAME_c_next = Identity(y:2)
-    or with a default:  NAME_h = PlaceholderWithDefault(zeros)
-
-A constant that is the same in each row, such as zeros for a batch of 4, leaves the batch of its default open.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state
-from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, reference, split, unique
-from cudnn_convert.graph.passes import inlining, subgraphs
-from cudnn_convert.model import InMemory, Model, StreamState
+from cudnn_convert.graph.index import Index, NodeDef, reference, unique
+from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.model import InMemory, Model
 from cudnn_convert.private import tf_private
 
 Shape = tuple[int | None, ...]
@@ -335,65 +322,3 @@ class _Detachment:
                     node.op = node.op.removeprefix("Ref")
                     node.attr["T"].type = self.dtype.as_datatype_enum
                     todo.append(node.name)
-
-
-#: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
-PLACES: Final = {"h": (INPUT_H, 1), "c": (INPUT_C, 2)}
-_RANK: Final = 3
-_SWAPPED: Final = np.array([1, 0, 2], np.int32)
-
-
-def stream_states(
-    graph: node_defs.Graph, states: Sequence[StreamState], *, defaults: bool
-) -> node_defs.Graph:
-    """Give each of `states` its input and output; with `defaults` an input may be left out."""
-    changes, added = dict[str, NodeDef](), list[NodeDef]()
-    for state in states:
-        node = changes.setdefault(state.node, node_defs.copy_node(graph.index.nodes[state.node]))
-        position, output = PLACES[state.kind]
-        dtype = tf.as_dtype(node.attr["T"].type)
-        start, end = split(state.start)[0], split(state.end)[0]
-        shape = tf.TensorShape([state.depth, _read_known_batch(graph, state), state.width])
-        if defaults:
-            nodes, source = _initial(graph, state, node.input[position])
-            source, swap = _swap(state, f"{start}/default/layers_first", source, dtype)
-            given = node_defs.node(start, "PlaceholderWithDefault", [source], dtype=dtype, shape=shape)
-            added += [*nodes, *swap, given]
-        else:
-            added.append(node_defs.placeholder(start, dtype, shape))
-        node.input[position], swap = _swap(state, f"{start}/batch_first", start, dtype)
-        last, swap_back = _swap(state, f"{end}/layers_first", reference(f"{state.node}:{output}"), dtype)
-        added += [*swap, *swap_back, node_defs.identity(end, last, dtype.as_datatype_enum)]
-    return node_defs.replace_nodes(graph, changes, added)
-
-
-def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[str, list[NodeDef]]:
-    """Exchange the first two axes of a state whose node has the batch first; gives the new nodes too."""
-    if state.time_major:
-        return source, []
-    axes = node_defs.constant(f"{name}/axes", _SWAPPED)
-    return name, [axes, node_defs.node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
-
-
-def _read_known_batch(graph: node_defs.Graph, state: StreamState) -> int | None:
-    """The number of rows that the input of a node is bound to, by itself."""
-    shape = graph.shapes.get_operation_by_name(state.node).inputs[INPUT].shape
-    return shape[1 if state.time_major else 0] if shape.rank == 3 else None
-
-
-def _initial(graph: node_defs.Graph, state: StreamState, source: str) -> tuple[list[NodeDef], str]:
-    """The state that the source begins with, in the axes of its node, and the nodes that it takes."""
-    node = graph.index.nodes[state.node]
-    value = node_defs.fold_constant(graph.index, graph.index.data_inputs(node)[PLACES[state.kind][0]])
-    batch = 1 if state.time_major else 0
-    if value is None or value.ndim != _RANK or not (value == value.take([0], batch)).all():
-        return [], source
-    row = value.take([0], batch)
-
-    def rows(x: Any) -> Any:
-        times = [tf.shape(x)[batch] if axis == batch else 1 for axis in range(_RANK)]
-        return tf.tile(tf.constant(row), times)
-
-    body = inlining.trace_function(rows, tf.TensorSpec([None, None, None], tf.as_dtype(node.attr["T"].type)))
-    name = f"{split(state.start)[0]}/default"
-    return inlining.call(body, name, [node.input[INPUT]]), name

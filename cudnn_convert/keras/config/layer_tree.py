@@ -8,6 +8,7 @@ Source: keras 2.2.4 engine/network.py `get_config`, layers/wrappers.py; tf_keras
 src/engine/functional.py get_network_config; keras v3.15 src/models/functional.py.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -115,6 +116,42 @@ def without_states(model: Entry) -> Any:
         return {**entry, "config": {**config, **opened, **stateless}}
 
     return map_entries(model, change)
+
+
+def with_open_steps(model: Entry) -> Any:
+    """A model whose inputs leave the number of their steps open; the model itself where they do.
+
+    Steps are the second axis of `[batch, steps, ...]`, and of ids `[batch, steps]` that an Embedding takes.
+    """
+    embedded = [json.dumps(entry.get("inbound_nodes", ())) for _, entry in walk(model) if _embeds(entry)]
+
+    def change(entry: Entry) -> Entry:
+        config = entry["config"]
+        if not isinstance(config, Mapping):
+            return entry
+        shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
+        name = json.dumps(layer_name(entry))
+        is_ids = _embeds(entry) or any(name in nodes for nodes in embedded)
+        least = _IDS if is_ids else _STEPS
+        opened: dict[str, Any] = {
+            key: [shape[0], None, *shape[2:]]
+            for key, shape in shapes.items()
+            if len(shape) >= least and shape[1] is not None
+        }
+        if _embeds(entry) and config.get("input_length") is not None:
+            opened["input_length"] = None
+        return {**entry, "config": {**config, **opened}} if opened else entry
+
+    changed = map_entries(model, change)
+    return changed if changed != model else model
+
+
+#: Axes of ids with steps, and of features with steps.
+_IDS, _STEPS = 2, 3
+
+
+def _embeds(entry: Entry) -> bool:
+    return bool(entry["class_name"] == "Embedding")
 
 
 def children(value: Any) -> Collection[Any]:

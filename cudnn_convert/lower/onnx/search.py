@@ -5,7 +5,11 @@ place, so that a search computes as the step's own file does. Weights go to the 
 them, and they are written in pieces as those of any model.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import onnx
@@ -19,31 +23,61 @@ from cudnn_convert.lower import search
 from cudnn_convert.lower.onnx import convert, finish, walk
 from cudnn_convert.model import Decoder
 
-#: What stands for the step while tf2onnx works, in TensorFlow's graph and in ONNX'.
-_CALL, _STEP, _DOMAIN = "PyFunc", "Step", "cudnn_convert"
-#: Comes before the step's own names.
-_PREFIX: Final = Decoder.STEP
+#: What stands for a part while tf2onnx works, in TensorFlow's graph and in ONNX'.
+_CALL, _DOMAIN = "PyFunc", "cudnn_convert"
+#: The name of the step among the parts that a search calls; those before it have their own.
+_STEP: Final = "step"
 
 
-def lower_search(decoder: Decoder, step: finish.Finished, *, opset: int = 17) -> finish.Finished:
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A finished part that a search calls: its inputs and outputs, which are keys, with their types."""
+
+    name: str
+    finished: finish.Finished
+    inputs: Mapping[str, tf.TensorSpec]
+    outputs: Mapping[str, tf.TensorSpec]
+
+    @classmethod
+    def of(cls, name: str, finished: finish.Finished, ends: Sequence[str]) -> _Called:
+        """The part with the outputs `ends` alone."""
+        inputs, outputs = (
+            {value.name: _spec(value) for value in values}
+            for values in (finished.model.graph.input, finished.model.graph.output)
+        )
+        return cls(name, finished, inputs, {key: outputs[key] for key in ends})
+
+    @property
+    def prefix(self) -> str:
+        """What comes before its own names."""
+        return f"{self.name}/"
+
+    def __call__(self, fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
+        kinds = [spec.dtype for spec in self.outputs.values()]
+        values = tf.raw_ops.PyFunc(input=[fed[key] for key in self.inputs], token=self.name, Tout=kinds)
+        pairs = zip(self.outputs.items(), values, strict=True)
+        return {key: tf.ensure_shape(value, spec.shape) for (key, spec), value in pairs}
+
+
+def lower_search(
+    decoder: Decoder,
+    step: finish.Finished,
+    before: Mapping[str, finish.Finished] = MappingProxyType({}),
+    *,
+    opset: int = 17,
+) -> finish.Finished:
     """The canonical model of a search over a finished `step`, whose inputs and outputs are keys.
 
-    Raises UnsupportedModelError where tf2onnx cannot convert the search.
+    `before` has the parts that the search runs before the first step, by name. Raises UnsupportedModelError
+    where tf2onnx cannot convert the search.
     """
-    step_inputs, step_outputs = (
-        {value.name: _spec(value) for value in values}
-        for values in (step.model.graph.input, step.model.graph.output)
-    )
     ends = [decoder.logits, *(state.next_key for state in decoder.states)]
-
-    def call(fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
-        kinds = [step_outputs[key].dtype for key in ends]
-        values = tf.raw_ops.PyFunc(input=[fed[key] for key in step_inputs], token=_STEP, Tout=kinds)
-        pairs = zip(ends, values, strict=True)
-        return {key: tf.ensure_shape(value, step_outputs[key].shape) for key, value in pairs}
-
-    traced = search.trace_search(decoder, step_inputs, call)
-    nodes = search.place_search(decoder, step_inputs, traced)
+    called = [_Called.of(_STEP, step, ends)]
+    called += [_Called.of(part.name, before[part.name], [*part.signature.outputs]) for part in decoder.before]
+    specs = {key: spec for part in called for key, spec in part.inputs.items()}
+    first = {part.name: part for part in called[1:]}
+    traced = search.trace_search(decoder, specs, called[0], before=first)
+    nodes = search.place_search(decoder, specs, traced)
     graph = node_defs.copy_graph(node_defs.Graph(tf.Graph().as_graph_def(), nodes, traced.library))
     for node in all_nodes(graph):  # tf2onnx converts loops that stay functions
         node.attr.pop(inlining.LOWERED, None)
@@ -52,10 +86,12 @@ def lower_search(decoder: Decoder, step: finish.Finished, *, opset: int = 17) ->
         *(graph, [*inputs.values()], [*outputs.values()], {_CALL: _stand_in}), opset=opset, known=()
     )
     names = {tensor: key for side in (inputs, outputs) for key, tensor in side.items()}
-    model = finish.canonical(converted, names=names)
-    weights = _insert_step(model, step, [*step_inputs], ends)
+    model, weights = finish.canonical(converted, names=names), dict[str, Any]()
+    for part in called:
+        weights |= _insert(model, part)
     # Runtimes' own ops, of a step in int8, have no schema to check by.
-    is_standard = {opset.domain for opset in step.model.opset_import} <= finish.DOMAINS
+    domains = {opset.domain for part in called for opset in part.finished.model.opset_import}
+    is_standard = domains <= finish.DOMAINS
     model.ir_version = _check(model, weights) if is_standard else step.model.ir_version
     return finish.Finished(model, weights)
 
@@ -85,15 +121,14 @@ def _spec(value: Any) -> tf.TensorSpec:
 def _stand_in(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Make a stand-in of TensorFlow's one of ONNX', which tf2onnx hands on."""
     inputs, outputs, name = list(node.input), list(node.output), node.name
-    shapes, kinds = node.output_shapes, node.output_dtypes
+    shapes, kinds, called = node.output_shapes, node.output_dtypes, node.get_attr_str("token")
     graph.remove_node(node.name)
-    graph.make_node(_STEP, inputs, outputs=outputs, name=name, shapes=shapes, dtypes=kinds, domain=_DOMAIN)
+    graph.make_node(called, inputs, outputs=outputs, name=name, shapes=shapes, dtypes=kinds, domain=_DOMAIN)
 
 
-def _insert_step(
-    model: Any, step: finish.Finished, inputs: Sequence[str], outputs: Sequence[str]
-) -> dict[str, Any]:
-    """Put the nodes of a step in the place of its stand-in, in place; returns the weights by name."""
+def _insert(model: Any, part: _Called) -> dict[str, Any]:
+    """Put the nodes of a part in the place of its stand-in, in place; returns the weights by name."""
+    step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], part.prefix
     opsets = {opset.domain: opset.version for opset in model.opset_import} | {
         opset.domain: opset.version for opset in step.model.opset_import
     }
@@ -105,45 +140,45 @@ def _insert_step(
     own.output.extend(value for value in step.model.graph.output if value.name in outputs)
     for body in walk.graphs(model.graph):
         for position, node in enumerate(body.node):
-            if (node.op_type, node.domain) == (_STEP, _DOMAIN):
+            if (node.op_type, node.domain) == (part.name, _DOMAIN):
                 fed = dict(zip(inputs, node.input, strict=True))
                 wanted = dict(zip(outputs, node.output, strict=True))
                 before, after = body.node[:position], body.node[position + 1 :]
-                nodes = [*before, *_nodes(own, fed, wanted), *after]
+                nodes = [*before, *_nodes(own, fed, wanted, prefix), *after]
                 del body.node[:]
                 body.node.extend(nodes)
                 break
     read = {name for node in walk.all_nodes(model.graph) for name in node.input}
     for tensor in own.initializer:
-        if _PREFIX + tensor.name in read:
+        if prefix + tensor.name in read:
             model.graph.initializer.add().CopyFrom(tensor)
-            model.graph.initializer[-1].name = _PREFIX + tensor.name
-    return {_PREFIX + name: parts for name, parts in step.weights.items() if _PREFIX + name in read}
+            model.graph.initializer[-1].name = prefix + tensor.name
+    return {prefix + name: parts for name, parts in step.weights.items() if prefix + name in read}
 
 
-def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Any]:
-    """The nodes of a step that its outputs need, with `fed` for its inputs and `wanted` for its outputs."""
+def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> Iterator[Any]:
+    """The nodes of a part that its outputs need, with `fed` for its inputs and `wanted` for its outputs."""
     produced = {name for node in graph.node for name in node.output}
-    names = {name: _PREFIX + name for name in walk.names(graph) if name} | dict(fed)
+    names = {name: prefix + name for name in walk.names(graph) if name} | dict(fed)
     names |= {key: name for key, name in wanted.items() if key in produced}
     for node, _ in walk.topological_order(graph):
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        _rename(copy, names)
+        _rename(copy, names, prefix)
         yield copy
     for key, name in wanted.items():
         if key not in produced:  # an input or a constant of the step
-            yield helper.make_node("Identity", [names[key]], [name], name=f"{_PREFIX}{key}")
+            yield helper.make_node("Identity", [names[key]], [name], name=f"{prefix}{key}")
 
 
-def _rename(node: Any, names: Mapping[str, str]) -> None:
+def _rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
     """Give a node and all tensors in it and in its nested graphs other names, in place."""
     if node.name:  # two of one name would be refused
-        node.name = _PREFIX + node.name
+        node.name = prefix + node.name
     node.input[:] = [names.get(name, name) for name in node.input]
     node.output[:] = [names.get(name, name) for name in node.output]
     for nested in walk.subgraphs(node):
         for end in (*nested.input, *nested.output, *nested.initializer):
             end.name = names.get(end.name, end.name)
         for inner in nested.node:
-            _rename(inner, names)
+            _rename(inner, names, prefix)

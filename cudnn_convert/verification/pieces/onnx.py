@@ -41,7 +41,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     known = {recurrence.node: recurrence for recurrence in recurrences}
     listing: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
-    for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.parts):
+    for file in dict.fromkeys(part_file(artifact.path, part.name) for part in artifact.plan.all_parts):
         model = onnx.load(str(file), load_external_data=False)
         nodes = {node.name: (node, constants) for node, constants in find_fused_nodes(model.graph, {})}
         for piece, name, layer in read_recorded_layers(model):

@@ -219,7 +219,9 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     known = {recurrence.node: recurrence for recurrence in recurrences}
     cuts: list[Piece] = []
     reasons = dict.fromkeys(known, "the file does not say which of its loops computes it")
-    for file in dict.fromkeys(part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.parts):
+    for file in dict.fromkeys(
+        part_file(artifact.path, part.name, ".tflite") for part in artifact.plan.all_parts
+    ):
         model = read_model(file)
         loops = model.loops()
         for (node, layer), names in model.read_recorded().items():

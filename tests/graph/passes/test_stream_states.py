@@ -10,7 +10,7 @@ import tensorflow as tf
 from support.graphs import drawing, placeholder, variable
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.passes import state_io
+from cudnn_convert.graph.passes import stream_states
 from cudnn_convert.model import StreamState
 
 #: Two layers of three units.
@@ -31,9 +31,10 @@ def drawn(initial: Any, *, time_major: bool, batch: int | None = None) -> node_d
 
 def changed(graph: node_defs.Graph, *, time_major: bool, defaults: bool = False) -> node_defs.Graph:
     state = StreamState(
-        "rnn", "h", time_major, "gru_h", "gru_h_next", "gru_h:0", "gru_h_next:0", DEPTH, UNITS
+        *("rnn", "h", time_major, "gru_h", "gru_h_next", "gru_h:0", "gru_h_next:0"),
+        *(DEPTH, UNITS, "gru_h_begin:0"),
     )
-    return state_io.stream_states(graph, [state], defaults=defaults)
+    return stream_states.stream_states(graph, [state], defaults=defaults)
 
 
 @pytest.mark.parametrize("time_major", [True, False])

@@ -111,7 +111,7 @@ def test_an_output_may_be_a_constant() -> None:
     graph = helper.make_graph(
         [], "step", [], [helper.make_tensor_value_info("k", TensorProto.FLOAT, [3])], [tensor]
     )
-    (node,) = search._nodes(graph, {}, {"k": "next"})
+    (node,) = search._nodes(graph, {}, {"k": "next"}, "step/")
     assert (node.op_type, *node.input, *node.output, node.name) == ("Identity", "step/k", "next", "step/k")
 
 
@@ -124,7 +124,7 @@ def test_nodes_without_names_stay_so() -> None:
     ]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
     graph = helper.make_graph(nodes, "step", [], [y])
-    copies = [*search._nodes(graph, {"v": "fed"}, {"y": "next"})]
+    copies = [*search._nodes(graph, {"v": "fed"}, {"y": "next"}, "step/")]
     assert [node.name for node in copies] == ["", "", "step/sum"]
     assert [(*node.input, *node.output) for node in copies] == [
         ("step/w", "step/wide"), ("fed", "step/other"), ("step/wide", "step/other", "next")

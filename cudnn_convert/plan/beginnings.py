@@ -1,0 +1,221 @@
+"""Plans what a sequence begins with: initial states, and what is the same at all steps.
+
+A model whose recurrences begin with zeros needs nothing. Where they begin with anything else, such as
+trained variables or an encoder's last state, the artifact has it: as the signature `begin`, or as outputs of
+the model where it depends on no input. What an encoder makes for all steps is the signature `encode`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import Reason
+from cudnn_convert.graph import first_steps, node_defs, ops, safe_ops, session, stepwise
+from cudnn_convert.graph.index import Index, split, tensor, walk
+from cudnn_convert.graph.passes.stream_states import PLACES
+from cudnn_convert.graph.time_axis import TimeAxis
+from cudnn_convert.graph.zeros import is_zeros
+from cudnn_convert.model import Array, Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.plan import BEGIN, Plan
+
+#: Hand on the elements of a state as they are, in another form.
+_FORMS: Final = ops.COPIES | frozenset("Transpose ExpandDims Squeeze Reshape".split())
+#: What an encoder is made of: its steps need a recurrence or a loop.
+_ENCODING: Final = ops.RECURRENCES | ops.EXITS | frozenset({"While", "StatelessWhile"})
+#: Rows of the inputs that constant states are asked for with.
+_ROWS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What states begin with, as `plan.Streaming` has it; all empty where they begin with zeros."""
+
+    part: Part | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Array] = field(default_factory=dict)
+
+
+def find_streamed(plan: Plan, still: frozenset[str]) -> tuple[Recurrence, ...]:
+    """The recurrences that outputs need at each step; initial states are known before the first one.
+
+    `still` are keys of inputs that are the same at all steps; recurrences of those alone do not count.
+    """
+    index = plan.graph.index
+    needed = {*_walk_up(index, [split(name)[0] for name in plan.signature.outputs.values()])}
+    moving = {split(name)[0] for key, name in plan.signature.inputs.items() if key not in still}
+    return tuple(
+        recurrence
+        for recurrence in plan.recurrences
+        if recurrence.node in needed and (not still or moving & {*_walk_up(index, [recurrence.node])})
+    )
+
+
+def _walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
+    """The ops that others depend on by data, but for those of initial states alone."""
+    skipped = {position for position, _ in PLACES.values()}
+
+    def above(op: str) -> list[str]:
+        node = index.nodes[op]
+        inputs = index.data_inputs(node)
+        is_cudnn = node.op in ops.CUDNN
+        return [split(name)[0] for k, name in enumerate(inputs) if not (is_cudnn and k in skipped)]
+
+    return walk(start, above)
+
+
+def find_encoders(graph: node_defs.Graph, moving: Sequence[str], streamed: Sequence[str]) -> set[str]:
+    """The ops of encoders, and behind them, in a graph whose states are inputs: they need no step.
+
+    `moving` are the ops of inputs with steps and of states, `streamed` the recurrences over the steps. Ops
+    that read sizes alone do not count.
+    """
+    index = graph.index
+    at_steps = index.descendants(moving) | {*streamed}
+    seeds = [node.name for node in graph.node if node.op in _ENCODING and node.name not in at_steps]
+
+    def below(op: str) -> list[str]:
+        readers = (reader for reader in index.consumers(op) if reader.op not in stepwise.SHAPES)
+        return [reader.name for reader in readers if reader.name not in at_steps]
+
+    return {*walk(seeds, below)}
+
+
+def find_border(graph: node_defs.Graph, encoders: set[str]) -> list[str]:
+    """The tensors of the ops `encoders` that others read."""
+    read = (
+        tensor(name)
+        for node in graph.node
+        if node.name not in encoders
+        for name in graph.index.data_inputs(node)
+        if split(name)[0] in encoders
+    )
+    return [*dict.fromkeys(read)]
+
+
+def plan_begin(
+    plan: Plan,
+    graph: node_defs.Graph,
+    states: Sequence[StreamState],
+    time: TimeAxis,
+    *,
+    entries: Mapping[str, str],
+    flag: str,
+) -> tuple[Beginning, list[Reason]]:
+    """Plan what `states` begin with, or say why it cannot be had before the steps.
+
+    `graph` is streamed and not pruned; `entries` are its inputs by key, without states.
+    """
+    index, variables = plan.graph.index, plan.model.variables
+    firsts = {
+        state.key: index.data_inputs(index.nodes[state.node])[PLACES[state.kind][0]] for state in states
+    }
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    given = {
+        key: keys[source] for key, name in firsts.items() if (source := index.origin(name, _FORMS)) in keys
+    }
+    if all(key in given or is_zeros(index, name, variables) for key, name in firsts.items()):
+        return Beginning(given=given), []
+    ends = {state.key: state.begin for state in states}
+    if reasons := [*_refuse(graph, states, time, flag)]:
+        return Beginning(), reasons
+    needed = graph.index.ancestors([split(name)[0] for name in ends.values()], control=False)
+    inputs = {key: name for key, name in entries.items() if split(name)[0] in needed}
+    values = find_values(plan.model, graph, ends, [*inputs.values()], time)
+    return Beginning(Part(BEGIN, Signature(inputs, ends)), given, values), []
+
+
+def _refuse(
+    graph: node_defs.Graph, states: Sequence[StreamState], time: TimeAxis, flag: str
+) -> Iterator[Reason]:
+    """A line for each recurrence whose initial state depends on steps after the first."""
+    index = graph.index
+    for node in dict.fromkeys(state.node for state in states):
+        ends = [state.begin for state in states if state.node == node]
+        begin = f"{node}: {flag}: expected an initial state that is known at the first step, found one"
+        needed = index.ancestors([split(name)[0] for name in ends], control=False)
+        carried = [each.node for each in states if {each.node, split(each.start)[0]} & needed]
+        if carried:
+            yield Reason(f"{begin} that {carried[0]} gives after its steps; convert without {flag}")
+            continue
+        pruned = node_defs.prune(graph, ends)
+        later = first_steps.find_later_steps(pruned, time.inputs, time.rows, ends)
+        if later:
+            yield Reason(f"{begin} that needs {later[0].what} ({later[0].node}); convert without {flag}")
+
+
+def find_values(
+    model: Model, graph: node_defs.Graph, ends: Mapping[str, str], inputs: Sequence[str], time: TimeAxis
+) -> dict[str, Array]:
+    """The values of tensors that depend on no input but its number of rows, by key; empty if one depends.
+
+    Of equal rows there is one.
+    """
+    pruned = node_defs.prune(graph, ends.values())
+    index = pruned.index
+    if any(node.op in ops.CUDNN for node in pruned.node) or any(safe_ops.others(pruned)):
+        return {}
+    if any(_reads_data(index, split(name)[0], {split(end)[0] for end in ends.values()}) for name in inputs):
+        return {}
+    fed = {name: _zeros(pruned, name, time) for name in inputs}
+    try:
+        with session.session(pruned, model.variables) as running:
+            answers = running.run(dict(ends), fed)
+    except (tf.errors.OpError, ValueError, KeyError):
+        return {}
+    return {key: _one_row(np.asarray(value)) for key, value in answers.items()}
+
+
+def _reads_data(index: Index, op: str, ends: set[str]) -> bool:
+    """Whether one of `ends` depends on an op's values, and not on its shape alone."""
+
+    def below(name: str) -> list[str]:
+        return [reader.name for reader in index.consumers(name) if reader.op not in stepwise.SHAPES]
+
+    return any(name in ends for name in walk([op], below))
+
+
+def _zeros(graph: node_defs.Graph, name: str, time: TimeAxis) -> Array:
+    """Zeros for an input: two rows, one step."""
+    seen = graph.shapes.get_tensor_by_name(name)
+    sizes = seen.shape.as_list() if seen.shape.rank is not None else []
+    rows = time.rows.get(name)
+    shape = [size or (_ROWS if axis == rows else 1) for axis, size in enumerate(sizes)]
+    return np.zeros(shape, seen.dtype.as_numpy_dtype)
+
+
+def _one_row(value: Array) -> Array:
+    """A state `[depth, rows, width]` with one row where all are equal."""
+    first = value[:, :1]
+    return first if (value == first).all() else value
+
+
+def describe_begin(plan: Plan, form: str) -> str:
+    """How a user begins a sequence with an artifact of a format, in one sentence."""
+    streaming = plan.streaming
+    assert streaming is not None
+    if outputs := streaming.begin_outputs:
+        return f"begin a sequence with the outputs {', '.join(outputs.values())}, which depend on no input"
+    if streaming.begin is None:
+        return _describe_given(plan)
+    taken = ", ".join(f"{key}={key}" for key in streaming.begin.signature.inputs)
+    if form == "savedmodel":
+        return f'begin a sequence with tf.saved_model.load(OUT).signatures["{BEGIN}"]({taken})'
+    if form == "frozen":
+        names = ", ".join(streaming.begin.signature.outputs.values())
+        return f"begin a sequence with the tensors {names}, for {', '.join(streaming.begin.signature.inputs)}"
+    names = ", ".join(streaming.begin.signature.inputs)
+    return f"begin a sequence with what {BEGIN}.{form} gives{f' for {names}' if names else ''}"
+
+
+def _describe_given(plan: Plan) -> str:
+    streaming = plan.streaming
+    assert streaming is not None
+    pairs = ", ".join(f"{key} for {state}" for state, key in streaming.given.items())
+    if not pairs:
+        return "begin a sequence with zeros"
+    others = len(streaming.given) < len(streaming.states)
+    rest = ", zeros for the others" if others else ""
+    return f"begin a sequence with what the source takes as {pairs}{rest}"

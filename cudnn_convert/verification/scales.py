@@ -1,0 +1,122 @@
+"""Tells by its numbers whether an output has probabilities, their logarithms or logits.
+
+The source runs on the inputs of a proof. Numbers and the ops that make them must say the same; else the user
+is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
+from cudnn_convert.model import Array
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.scales import LOG_PROBABILITIES, LOGITS, PROBABILITIES, SCALES
+from cudnn_convert.verification import check
+
+#: How far a sum over the vocabulary may be from 1: of rounding, and of bounds such as 1e-7 for each token.
+_SUM: Final[dict[str, float]] = {"float16": 3e-2, "bfloat16": 1e-1}
+_USUAL: Final = 1e-3
+
+
+def decide_scale(plan: Plan, options: Options) -> Plan:
+    """The plan with the scale of its search's numbers decided; as it is without a search.
+
+    Raises UnsupportedModelError where ops and numbers do not agree, or where an unproven conversion leaves it
+    open.
+    """
+    decoder = plan.decoder
+    if decoder is None:
+        return plan
+    name = plan.source.outputs[decoder.logits]
+    if not options.verify:
+        if decoder.scale:
+            return plan
+        raise UnsupportedModelError(
+            plan.model.path, [_ask(name, "numbers whose scale its ops do not tell", SCALES)]
+        )
+    values = _run(plan, options)
+    possible = [scale for scale in SCALES if _is_possible(values, scale)]
+    look = describe_numbers(values)
+    if decoder.is_scale_given:
+        return _with_given_scale(plan, look, values, possible)
+    scale = look if look != LOGITS else decoder.scale and LOGITS
+    if not scale or decoder.scale not in ("", scale):
+        looks = f"numbers that look like {_words(look)}" if look != LOGITS else "numbers without a sum of 1"
+        by = f"made as {_words(decoder.scale)}" if decoder.scale else "of which the ops tell nothing"
+        raise UnsupportedModelError(plan.model.path, [_ask(name, f"{looks}, {by}", possible)])
+    if decoder.scale == scale:
+        return plan
+    note = f"decode: {name} gives {_words(scale)}, as its numbers say"
+    return replace(plan, decoder=replace(decoder, scale=scale), notes=(*plan.notes, note))
+
+
+def _with_given_scale(plan: Plan, look: str, values: Sequence[Array], possible: Sequence[str]) -> Plan:
+    """The plan with a scale that the user gave, and a note where the numbers look like another."""
+    decoder = plan.decoder
+    assert decoder is not None
+    name = plan.source.outputs[decoder.logits]
+    if decoder.scale not in possible:
+        numbers = f"numbers from {min(map(np.min, values)):.3g} to {max(map(np.max, values)):.3g}"
+        what = f"{numbers}, which are no {_words(decoder.scale)}"
+        raise UnsupportedModelError(plan.model.path, [_ask(name, what, possible)])
+    if look in (decoder.scale, LOGITS):
+        return plan
+    taken = f"taken for {_words(decoder.scale)}, as was asked for"
+    note = f"decode: {name} is {taken}; its numbers look like {_words(look)}"
+    return replace(plan, notes=(*plan.notes, note))
+
+
+def _words(scale: str) -> str:
+    return scale.replace("_", " ")
+
+
+def _ask(name: str, actual: str, scales: Sequence[str]) -> Reason:
+    cures = [Remedy({"logits": f"{name}={scale}"}, "say it with") for scale in scales]
+    expected = "expected probabilities, log probabilities or logits"
+    return Reason(f"logits: {name}: {expected}, found {actual}; {', or '.join(map(str, cures))}", *cures)
+
+
+def _run(plan: Plan, options: Options) -> list[Array]:
+    """The numbers of all feeds in rows `[n, vocabulary]`, without rows of zeros, as behind a mask."""
+    assert plan.decoder is not None
+    judging = check.prepare_judging(plan, replace(options, golden=None))
+    name = plan.signature.outputs[plan.decoder.logits]
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = check.choose_feeds(judging, source)
+        values = [source.run(feed, [name])[0] for feed in feeds]
+    rows = [value.reshape(-1, value.shape[-1]) for value in values]
+    return [kept for value in rows if len(kept := value[np.any(value != 0, -1)])]
+
+
+def describe_numbers(values: Sequence[Array]) -> str:
+    """One of `SCALES` for rows `[n, vocabulary]`: logits where their sums say nothing."""
+    if not values:
+        return LOGITS
+    most = _SUM.get(values[0].dtype.name, _USUAL)
+    rows = np.concatenate([value.astype(np.float64) for value in values])
+    if _is_possible(values, PROBABILITIES) and (np.abs(rows.sum(-1) - 1) <= most).all():
+        return PROBABILITIES
+    with np.errstate(over="ignore"):
+        total = np.exp(rows).sum(-1)
+    if _is_possible(values, LOG_PROBABILITIES) and (np.abs(total - 1) <= most).all():
+        return LOG_PROBABILITIES
+    return LOGITS
+
+
+def _is_possible(values: Sequence[Array], scale: str) -> bool:
+    """Whether numbers may be of a scale: probabilities are not below 0, their logarithms not above."""
+    signs = {PROBABILITIES: 1.0, LOG_PROBABILITIES: -1.0}
+    sign = signs.get(scale)
+    return sign is None or all(
+        np.min(sign * value.astype(np.float64), initial=0) >= -_ROUNDING for value in values
+    )
+
+
+#: What rounding may move a probability of 0 or 1.
+_ROUNDING: Final = 1e-5
