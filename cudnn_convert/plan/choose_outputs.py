@@ -249,7 +249,7 @@ def _refuse_part(
     def list_candidates() -> list[str]:
         return order_candidates(graph, walk, names, sources)
 
-    if chains := _list_chains(graph, walk):
+    if chains := _list_chains(graph, walk, names):
         needed = walk.index.ancestors(split(name)[0] for name in names)
         if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
             read = [*dict.fromkeys(name for chain in chains for name in chain)]
@@ -285,11 +285,14 @@ def _refuse_part(
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _list_chains(graph: node_defs.Graph, walk: Walk) -> list[tuple[str, str]]:
-    """The scores and transitions of CRFs behind the recurrences, without those that a decoder reads too."""
+def _list_chains(graph: node_defs.Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
+    """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
     index = graph.index
+    tags = [name for name in names if graph.shapes.get_tensor_by_name(name).dtype.is_integer]
+    decoded = index.ancestors(split(name)[0] for name in tags)
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
-    return crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy})
+    chains = crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy})
+    return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
 
 
 def _find_end(walk: Walk, name: str) -> str:
