@@ -83,9 +83,9 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
 _FEEDS: Final = 2
 _MOST_FEEDS: Final = 5
 #: The sizes that are tried around one which the source compares, the largest of those, and how many.
-_BESIDE: Final = (0, 1, -1)
+_BESIDE: Final = (1, 0, -1)
 _LONGEST: Final = 2000
-_MOST_SIZES: Final = 6
+_MOST_SIZES: Final = 3
 #: What a recurrence gives: `y`, `h` and `c`.
 _ANSWERS: Final = 3
 #: What half allows, as a share of a tensor's spread.
@@ -157,22 +157,23 @@ def _choose_feeds(
 
     take(sorted(feeds, key=lambda feed: sum(value.size for value in feed.values())))
     open_gates = [gate for gate in gates if len(seen[gate]) < 2]
-    sizes = dict.fromkeys(
-        size for gate in open_gates for size in running.list_sizes(gate) if size <= _LONGEST
-    )
-    if sizes and judging.calls is None and judging.golden is None:
-        take([*_draw_sizes(judging, [*sizes][:_MOST_SIZES])])
+    sizes = {gate: [size for size in running.list_sizes(gate) if size <= _LONGEST] for gate in open_gates}
+    tried = [*dict.fromkeys(size for gate in open_gates for size in sizes[gate])][:_MOST_SIZES]
+    if tried and judging.calls is None and judging.golden is None:
+        for feed in _draw_sizes(judging, tried):
+            take([feed])
+            if all(len(seen[gate]) == 2 for gate in open_gates if sizes[gate]):
+                break
     return chosen
 
 
 def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str, Array]]:
-    """Yield feeds of about these numbers of steps or rows, as far as the source takes them."""
+    """Yield feeds of about these numbers of steps, as far as the source takes them."""
     with judging.judge.open(trust=judging.trust) as source:
         for size in sizes:
             for many in (size + beside for beside in _BESIDE if size + beside > 0):
-                for pair in ((many, 2), (3, many)):
-                    with suppress(UnsupportedModelError):
-                        yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(pair,))
+                with suppress(UnsupportedModelError):
+                    yield from judging.judge.make_feeds(source, seed=judging.seed, usual=((many, 2),))
 
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:

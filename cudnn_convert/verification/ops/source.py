@@ -157,7 +157,7 @@ class Source:
         region = self.region(gate, ())
         if not any(self.graph.index.nodes[name].op in SHAPES for name in region.nodes):
             return []
-        return [int(each) for each in self.list_constants(region) if each >= 1 and each == int(each)]
+        return [int(each) for each in self._list_compared(region)[0] if each >= 1 and each == int(each)]
 
     def has_loop(self, region: Region) -> bool:
         """Whether something in a region goes round."""
@@ -192,6 +192,11 @@ class Source:
 
     def list_constants(self, region: Region) -> list[float]:
         """The constants that a region reads beside values, those that it compares with first."""
+        first, others = self._list_compared(region)
+        return [*first, *(each for each in others if each not in first)][:_MOST]
+
+    def _list_compared(self, region: Region) -> tuple[dict[float, None], dict[float, None]]:
+        """The constants that a region compares with, and the others."""
         first, others = dict[float, None](), dict[float, None]()
         for name in sorted(region.nodes):
             node = self.graph.index.nodes[name]
@@ -203,7 +208,7 @@ class Source:
             first.update(dict.fromkeys(_find_step(node)))
             for inner in self.graph.list_inner(node):  # that compares what it is handed
                 first.update(dict.fromkeys(self._list_small(inner)))
-        return [*first, *(each for each in others if each not in first)][:_MOST]
+        return first, others
 
     def tests_finiteness(self, region: Region) -> bool:
         """Whether infinities and NaN are what a region asks for."""
