@@ -6,6 +6,7 @@ copy of this one, so that nothing is imported anew; where the system has none, t
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -87,6 +88,7 @@ class Apart:
 def _serve(pipe: Any, make: Callable[[], Callable[..., Any]], parent: int) -> None:
     """Answer calls until this process or the other ends."""
     end_with(parent, 1)
+    faulthandler.disable()  # its end is told by an exception
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):  # what native code says at its end
         os.dup2(nothing, stream)
