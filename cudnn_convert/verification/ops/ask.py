@@ -97,6 +97,7 @@ def _ask_regions(
 ) -> OpsReport:
     """Ask a model of ONNX or TensorFlow Lite region by region, each file by itself."""
     from cudnn_convert.verification.ops import regions, shared_tensors, source
+    from cudnn_convert.verification.ops.models import Cuts
 
     plan = judging.plan
     if judging.is_large:  # the model would be in memory several times
@@ -108,6 +109,12 @@ def _ask_regions(
     says = any(model.read_cuts() is not None for _, model in models)
     if not named and not is_fresh and not says and not _PLAIN.issuperset(node.op for node in plan.whole.node):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
+    begun = {
+        state.start: plan.model.variables[state.state.key].read()
+        for state in plan.states
+        if state.start is not None
+    }
+    feeds = [{**begun, **feed} for feed in feeds]  # a recording's calls go on from the source's own states
     options = judging.options
     share = 0.0 if options.weights_dtype == "float32" else _COARSE
     slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
@@ -119,8 +126,8 @@ def _ask_regions(
         for part, model in models:
             keys = {tensor: key for key, tensor in part.signature.inputs.items()}
             shared = shared_tensors.share_names(running, model, keys, few, recorded)
-            recorded_cuts = None if is_fresh else model.read_cuts()
-            if difference := shared_tensors.find_other_value(running, shared, recorded_cuts):
+            said = (None if is_fresh else model.read_cuts()) or Cuts({}, {})
+            if difference := shared_tensors.find_other_value(running, shared, said.names):
                 return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
             equal = shared.equal
             ends = {
@@ -129,11 +136,13 @@ def _ask_regions(
                 if model.outputs.get(key) in model.tensors
             }
             parts = regions.cut(running, model, equal, ends)
-            asking = regions.Asking(running, model, parts, keys, seed=judging.seed, slack=slack)
+            asking = regions.Asking(
+                running, model, parts, keys, seed=judging.seed, slack=slack, left=said.left, is_fresh=is_fresh
+            )
             asked = asking.ask(few, recorded)
-            reports.append(_of_regions(running, parts, asked))
+            reports.append(_of_regions(running, parts, asked, asking.list_run_alone()))
             if is_fresh and asked.difference is None:
-                model.write_cuts(equal)
+                model.write_cuts(Cuts(equal, asking.left))
     return _join(reports)
 
 
@@ -192,7 +201,7 @@ def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Mo
     return tflite.Model(part_file(artifact.path, part.name, ".tflite"), part)
 
 
-def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:
+def _of_regions(running: Source, parts: Parts, asked: Asked, left: Sequence[str]) -> OpsReport:
     """The report of regions that were asked."""
     nodes = {name for region in parts.regions.values() for name in region.nodes}
     kinds = {name: running.graph.index.nodes[name].op for name in nodes}
@@ -203,6 +212,7 @@ def _of_regions(running: Source, parts: Parts, asked: Asked) -> OpsReport:
         gates=sum(op in CHOICES for op in kinds.values()),
         regions=len(parts.regions),
         not_reached=tuple(asked.not_reached),
+        not_looked_at=tuple(left),
         odd=tuple(f"{tensor}: {what}" for tensor, what in asked.odd.items()),
         difference=asked.difference,
     )

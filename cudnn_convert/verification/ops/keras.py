@@ -19,6 +19,7 @@ from cudnn_convert.artifacts.keras import Layers
 from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces.keras import calling, reset_states
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -64,7 +65,7 @@ class Model:
     def read_cuts(self) -> None:
         """Nothing: names of layers are the source's in every file."""
 
-    def write_cuts(self, names: Mapping[str, str]) -> None:
+    def write_cuts(self, cuts: Cuts) -> None:
         """Write nothing."""
 
 

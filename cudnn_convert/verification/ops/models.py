@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cudnn_convert.model import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """What a file says of its tensors: which are the source's, and which parts are left out.
+
+    `names` has by tensor the source's that it was when the file was written, `left` by the source's tensor
+    what differed on values that no run brings.
+    """
+
+    names: Mapping[str, str]
+    left: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Cuts | None:
+        """What a text says; None for one that is not ours."""
+        try:
+            said = json.loads(text)
+            return cls(dict(said["names"]), dict(said["left"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def format(self) -> str:
+        """A text that says it."""
+        return json.dumps({"names": dict(self.names), "left": dict(self.left)}, sort_keys=True)
 
 
 class Runner(Protocol):
@@ -38,8 +65,8 @@ class Model(Protocol):
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
         """The file with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
 
-    def read_cuts(self) -> dict[str, str] | None:
-        """By tensor the source's that it was when the file was written; None where it does not say."""
+    def read_cuts(self) -> Cuts | None:
+        """What the file says of its tensors; None where it says nothing."""
 
-    def write_cuts(self, names: Mapping[str, str]) -> None:
+    def write_cuts(self, cuts: Cuts) -> None:
         """Let the file say which of its tensors are the source's."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.model import Array
 from cudnn_convert.verification.ops.apart import Apart
+from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces.onnx import FUSED
 
 _SHAPES: Final = frozenset({"Shape", "Size"})
@@ -96,22 +96,19 @@ class Model:
         inputs = {value.name for value in graph.input}
         return Runner(Apart(lambda: _open(content)), inputs, renamed)
 
-    def read_cuts(self) -> dict[str, str] | None:
-        """By tensor the source's that it was when the file was written; None where it does not say."""
+    def read_cuts(self) -> Cuts | None:
+        """What the file says of its tensors; None where it says nothing."""
         texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
-        try:
-            return dict(json.loads(texts[-1])) if texts else None
-        except (ValueError, TypeError):
-            return None
+        return Cuts.parse(texts[-1]) if texts else None
 
-    def write_cuts(self, names: Mapping[str, str]) -> None:
+    def write_cuts(self, cuts: Cuts) -> None:
         """Let the file say which of its tensors are the source's.
 
         It is added at the file's end, where it is read as one more of its metadata, however large the file:
         what is repeated may come in several parts of a message. Source: Protobuf's "Encoding".
         """
         more = onnx.ModelProto()
-        more.metadata_props.add(key=CUTS_KEY, value=json.dumps(names, sort_keys=True))
+        more.metadata_props.add(key=CUTS_KEY, value=cuts.format())
         with self._file.open("ab") as file:
             file.write(more.SerializeToString())
 

@@ -29,6 +29,8 @@ from cudnn_convert.verification.ops.values import Leaf
 _MOST_ROWS: Final = 24
 #: Styles whose differences are noted, and refuse nothing.
 _NOTED: Final = frozenset({*values.ODD, values.EMPTY})
+#: The most ops of a part whose difference on any finite values refuses a conversion.
+_FEW_OPS: Final = 3
 #: Constants on whose sides gates are tried.
 _MOST_LIMITS: Final = 6
 #: Regions that are left out of a round because they refuse its values.
@@ -46,8 +48,8 @@ _ROUNDING: Final = frozenset(
 )
 #: Functions between -1 and 1: what is much smaller may be 0.
 _BOUNDED: Final = frozenset("Sigmoid Tanh Softmax Erf".split())
-#: The distance of numbers just below 1.
-_ULP: Final = 2.0**-24
+#: Four times the distance of numbers just below 1.
+_NEAR_ONE: Final = 2.0**-22
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
 _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
@@ -106,10 +108,20 @@ class Asking:
     """
 
     def __init__(
-        self, source: Source, model: Model, parts: Parts, keys: Mapping[str, str], *, seed: int, slack: Slack
+        self,
+        source: Source,
+        model: Model,
+        parts: Parts,
+        keys: Mapping[str, str],
+        *,
+        seed: int,
+        slack: Slack,
+        left: Mapping[str, str],
+        is_fresh: bool,
     ) -> None:
         self._source, self._model, self._parts = source, model, parts
         self._keys, self._seed, self._slack = keys, seed, slack
+        self._left, self._is_fresh = dict(left), is_fresh
         self._leaves = self._describe_leaves()
         inside = frozenset().union(*(region.nodes for region in parts.regions.values()))
         self._gates = [gate for gate in source.list_gates() if split(gate)[0] in inside]
@@ -133,19 +145,26 @@ class Asking:
 
     def _is_varied(self, root: str) -> bool:
         """Whether a sink is asked on other values than those of a run: a recurrence by itself is not."""
-        return root not in self._parts.recurrent or self._source.hides(self._parts.regions[root])
+        region = self._parts.regions[root]
+        if root in self._left or self._source.is_bound(region):
+            return False
+        return root not in self._parts.recurrent or self._source.hides(region)
+
+    def list_run_alone(self) -> list[str]:
+        """The parts with choices or products that got the values of a run alone, and those left out."""
+        bound = {
+            root: f"{root} ({', '.join(self._name_ops(region))}) on other values than those of a run"
+            for root, region in self._parts.regions.items()
+            if self._source.is_bound(region) and self._source.hides(region)
+        }
+        return [*(bound | {root: f"{root}: {what}" for root, what in self._left.items()}).values()]
 
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
         """Ask on values that are no run's."""
         count = 0
         for style in values.FINITE:
             count += 1
-            fitting = [
-                (name, root)
-                for name, root in varied
-                if style not in values.SHARP or not self._source.has_loop(self._parts.regions[root])
-            ]
-            if self._round(style, self._vary(style, base, count), fitting):
+            if self._round(style, self._vary(style, base, count), varied):
                 return
         for number in range(self._count_rows(base)):
             if self._round(values.ROWS, self._list_rows(base, number), varied):
@@ -205,7 +224,8 @@ class Asking:
     def _round(self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]) -> bool:
         """Ask all regions on one set of values; returns whether a difference was found."""
         expected = self._answer_source(given, sinks)
-        wanted = [(name, root) for name, root in sinks if root in expected]
+        left = {} if style == values.RUN else self._left
+        wanted = [(name, root) for name, root in sinks if root in expected and root not in left]
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
         if self._asked.difference is not None:
             return True
@@ -227,10 +247,28 @@ class Asking:
                 continue
             if style in _NOTED and not self._source.tests_finiteness(region):
                 self._asked.odd.setdefault(root, f"{what} ({style})")
+            elif self._leaves_out(style, root):
+                self._left[root] = f"differs on {style}: {what}"
             else:
                 self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
                 return True
         return False
+
+    def _leaves_out(self, style: str, root: str) -> bool:
+        """Whether a difference is told of, and refuses nothing.
+
+        Of many ops together, values that no run brings need not be such that the model takes them. The file
+        says which parts these are, so that they are left out from then on.
+        """
+        if not self._is_fresh or style == values.RUN:
+            return False
+        nodes = (self._source.graph.index.nodes[name] for name in self._parts.regions[root].nodes)
+        return sum(node.op not in _PLAIN for node in nodes) > _FEW_OPS
+
+    @property
+    def left(self) -> Mapping[str, str]:
+        """The parts that differ on values that no run brings, and refuse nothing."""
+        return self._left
 
     def _answer_artifact(
         self,
@@ -275,6 +313,8 @@ class Asking:
         what = f"the artifact fails: {reason}"
         if style in _NOTED:
             self._asked.odd.setdefault(root, f"{what} ({style})")
+        elif self._leaves_out(style, root):
+            self._left[root] = f"{what} ({style})"
         else:
             ops = self._name_ops(self._parts.regions[root])
             self._asked.difference = OpDifference(root, ops, what, style)
@@ -342,7 +382,7 @@ class Asking:
         """Whether a region gives the same bits on both sides."""
         kinds = [self._source.graph.index.nodes[name].op for name in region.nodes]
         return (
-            not self._source.has_loop(region)
+            not self._source.is_bound(region)
             and _ROUNDING.isdisjoint(kinds)
             and sum(kind in _ARITHMETIC for kind in kinds) < 2
         )
@@ -354,7 +394,7 @@ class Asking:
             share, atol = differences.RECURRENT
             slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
         if any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes):
-            slack = replace(slack, atol=max(slack.atol, _ULP))
+            slack = replace(slack, atol=max(slack.atol, _NEAR_ONE))
         return slack
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:

@@ -100,14 +100,14 @@ def _find_recurrent(
     return {}
 
 
-def find_other_value(source: Source, shared: Shared, cuts: Mapping[str, str] | None) -> OpDifference | None:
+def find_other_value(source: Source, shared: Shared, cuts: Mapping[str, str]) -> OpDifference | None:
     """The first tensor that was the source's when the file was written, and is no more.
 
-    `cuts` are those that the file says, None where it says none.
+    `cuts` are those that the file says.
     """
     gone = {
         name: root
-        for name, root in (cuts or {}).items()
+        for name, root in cuts.items()
         if shared.equal.get(name) != root and split(root)[0] in source.order
     }
     if not gone:

@@ -45,7 +45,7 @@ _LOOPS: Final = ops.NEXT_ITERATIONS | {"While", "StatelessWhile"}
 _DECIDING: Final = GATES | {"Case", "StatelessCase"}
 _FINITENESS: Final = frozenset({"IsInf", "IsNan", "IsFinite"})
 _REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin EuclideanNorm".split())
-_RECURRENT: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
+_BLOCK_LSTMS: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
 #: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
 _HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
 #: How long one run may take: a loop may go round for ever on values that no run brings.
@@ -139,8 +139,17 @@ class Source:
 
     def is_recurrent(self, region: Region) -> bool:
         """Whether a recurrence stands in a region."""
-        nodes = self.graph.index.nodes
-        return any(nodes[name].op in _RECURRENT or name in self.graph.given for name in region.nodes)
+        return any(
+            self.graph.index.nodes[name].op in _BLOCK_LSTMS for name in region.nodes
+        ) or not region.nodes.isdisjoint(self.graph.given)
+
+    def is_bound(self, region: Region) -> bool:
+        """Whether a region gets the values of a run alone.
+
+        What goes round amplifies what is fed, and may go round for ever; fused LSTMs of TensorFlow 1 take
+        small numbers for zero.
+        """
+        return any(self.graph.index.nodes[name].op in _LOOPS | _BLOCK_LSTMS for name in region.nodes)
 
     def hides(self, region: Region) -> bool:
         """Whether a region has products of matrices or choices beside its recurrence."""
@@ -158,10 +167,6 @@ class Source:
         if not any(self.graph.index.nodes[name].op in SHAPES for name in region.nodes):
             return []
         return [int(each) for each in self._list_compared(region)[0] if each >= 1 and each == int(each)]
-
-    def has_loop(self, region: Region) -> bool:
-        """Whether something in a region goes round."""
-        return any(self.graph.index.nodes[name].op in _LOOPS for name in region.nodes)
 
     def is_free(self, region: Region, leaf: str) -> bool:
         """Whether integers that a region reads from a leaf may be any: all that they make are numbers.
@@ -337,6 +342,8 @@ def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict
         root = graph.root(name) if known else ""
         if not root or root in graph.fed or graph.is_constant(root) or split(root)[0] not in graph.certain:
             continue
+        if split(root)[1] >= len(shapes.get_operation_by_name(split(root)[0]).outputs):
+            continue  # an update gives nothing
         kind = shapes.get_tensor_by_name(root).dtype
         if kind == kind.base_dtype and kind not in (tf.resource, tf.variant):
             kinds[root] = kind

@@ -8,7 +8,6 @@ compiler/mlir/lite/flatbuffer_export.cc, utils/name_utils.cc.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from cudnn_convert.artifacts.tflite import pack_model, schema
 from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
+from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces import tflite
 from cudnn_convert.verification.pieces.tflite import OPS
 from cudnn_convert.verification.pieces.tflite_glue import find_ends
@@ -145,19 +145,16 @@ class Model:
         ]
         return Runner(self._model, alone, ends, self.inputs)
 
-    def read_cuts(self) -> dict[str, str] | None:
-        """By tensor the source's that it was when the file was written; None where it does not say."""
+    def read_cuts(self) -> Cuts | None:
+        """What the file says of its tensors; None where it says nothing."""
         content = self._model.content
         entry = next((each for each in content.metadata or () if each.name == CUTS_KEY.encode()), None)
-        try:
-            return dict(json.loads(bytes(bytearray(content.buffers[entry.buffer].data)))) if entry else None
-        except (ValueError, TypeError):
-            return None
+        return Cuts.parse(bytes(bytearray(content.buffers[entry.buffer].data))) if entry else None
 
-    def write_cuts(self, names: Mapping[str, str]) -> None:
+    def write_cuts(self, cuts: Cuts) -> None:
         """Let the file say which of its tensors are the source's."""
         content, entry, buffer = self._model.content, schema.MetadataT(), schema.BufferT()
-        buffer.data = np.frombuffer(json.dumps(names, sort_keys=True).encode(), np.uint8)
+        buffer.data = np.frombuffer(cuts.format().encode(), np.uint8)
         entry.name, entry.buffer = CUTS_KEY.encode(), len(content.buffers)
         content.buffers = [*content.buffers, buffer]
         content.metadata = [*(content.metadata or ()), entry]
