@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import first_steps, node_defs, ops, safe_ops, session, stepwise
 from cudnn_convert.graph.index import Index, split, tensor, walk
 from cudnn_convert.graph.passes.stream_states import PLACES
@@ -201,9 +202,9 @@ def describe_begin(plan: Plan, form: str) -> str:
     if streaming.begin is None:
         return _describe_given(plan)
     taken = ", ".join(f"{key}={key}" for key in streaming.begin.signature.inputs)
-    if form == "savedmodel":
+    if FORMATS[form].keeps_signatures:
         return f'begin a sequence with tf.saved_model.load(OUT).signatures["{BEGIN}"]({taken})'
-    if form == "frozen":
+    if FORMATS[form].names_tensors:
         names = ", ".join(streaming.begin.signature.outputs.values())
         return f"begin a sequence with the tensors {names}, for {', '.join(streaming.begin.signature.inputs)}"
     names = ", ".join(streaming.begin.signature.inputs)

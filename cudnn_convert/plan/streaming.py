@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
@@ -413,7 +414,7 @@ def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[
         encoding = streaming.encode.signature
         inputs, outputs = ", ".join(encoding.inputs), ", ".join(encoding.outputs)
         what = f"signature {ENCODE}" if stateless else f"{ENCODE}.{form}"
-        if form == "frozen":
+        if FORMATS[form].names_tensors:
             what, outputs = "the graph", ", ".join(encoding.outputs.values())
         yield f"states: {what} makes {outputs} of {inputs}, once for all steps"
     left = [key for key in source.signature.inputs if key not in plan.signature.inputs]

@@ -28,6 +28,8 @@ from cudnn_convert.model import Array, InMemory, Model
 _FORMS: Final = frozenset({"Identity", "Reshape", "Cast"})
 #: num_layers, num_units and input_size come before weights and biases.
 _FIRST: Final = 3
+#: The matrices of a layer and direction, by mode; 2 of others.
+_MATRICES: Final = {"lstm": 8, "gru": 6}
 
 
 def with_restored_blobs(model: Model) -> Model:
@@ -61,10 +63,19 @@ def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
     for node in index.nodes.values():
         if node.op in ops.OVERWRITES:
             packing, variable = index.maker(node.input[1], _FORMS), root(index, node.name)
-            if packing.op not in ops.CUDNN_PACKING or variable is None:
+            if packing.op not in ops.CUDNN_PACKING or variable is None or not _is_whole(index, packing):
                 continue
             if checkpoint_key(index.nodes[variable]) not in model.variables:
                 yield variable, packing
+
+
+def _is_whole(index: Index, packing: NodeDef) -> bool:
+    """Whether an op packs the matrices of all layers and directions: TensorFlow before 1.4 saved half."""
+    layers = node_defs.fold_constant(index, index.data_inputs(packing)[0])
+    mode, direction = packing.attr["rnn_mode"].s.decode(), packing.attr["direction"].s.decode()
+    directions = 2 if direction == "bidirectional" else 1
+    expected = 0 if layers is None else _MATRICES.get(mode, 2) * int(layers) * directions
+    return int(packing.attr["num_params"].i) in (0, expected)
 
 
 def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:

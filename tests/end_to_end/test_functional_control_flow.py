@@ -75,7 +75,7 @@ def items(lstm: Run, gru: Run, x: Any, k: Any) -> Any:
         return step + 1, kept.write(step, each), more.write(step, each[0])
 
     _, kept, more = tf.while_loop(lambda step, *_: step < 3, body, [0, kept, more])
-    return kept.stack() + 0.01 * tf.reduce_sum(rows) + tf.reduce_sum(more.stack(), 0)
+    return kept.stack() + tf.reduce_max(rows) + tf.reduce_sum(more.stack(), 0)
 
 
 NETWORKS: Final = {build.__name__: build for build in (case, nested, loop, items)}

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: The formats whose artifact is a graph of TensorFlow.
 _GRAPHS: Final = frozenset({"savedmodel", "frozen", "checkpoint"})
-#: Those whose files are asked with values.
-_ASKED: Final = frozenset({"onnx", "tflite", "keras", "h5"})
+#: The module for each of those whose files are asked with values.
+_MODELS: Final = {"onnx": "onnx", "tflite": "tflite", "keras": "keras", "h5": "keras"}
 #: Ops of a graph that has recurrences and nothing around them.
 _PLAIN: Final = ops.COPIES | ops.ALL_PLACEHOLDERS | ops.VARIABLES | ops.CUDNN | {"Const", "NoOp"}
 
@@ -57,7 +57,7 @@ def report(
     try:
         if artifact.form in _GRAPHS:
             return _compare_structure(artifact, is_copy=is_copy)
-        if artifact.form in _ASKED and judging.options.max_error is None:
+        if artifact.form in _MODELS and judging.options.max_error is None:
             return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
@@ -187,12 +187,12 @@ def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str,
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
     """The file of a part as tensors; `feed` is any."""
-    if artifact.form in ("keras", "h5"):
+    if _MODELS[artifact.form] == "keras":
         from cudnn_convert.verification.ops import keras
 
         nodes = [str(node.name) for node in artifact.plan.whole.node]
         return keras.Model(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
-    if artifact.form == "onnx":
+    if _MODELS[artifact.form] == "onnx":
         from cudnn_convert.verification.ops import onnx
 
         return onnx.Model(part_file(artifact.path, part.name))

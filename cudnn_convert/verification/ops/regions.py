@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -59,12 +60,14 @@ class Parts:
     """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
 
     `recurrent` are sinks that a recurrence stands before: it is asked by itself, and rounds more than others.
+    `is_whole`: the artifact runs whole, whatever is asked of it.
     """
 
     cuts: dict[str, str]
     sinks: dict[str, str]
     regions: dict[str, Region] = field(default_factory=dict)
     recurrent: set[str] = field(default_factory=set)
+    is_whole: bool = False
 
 
 def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
@@ -80,6 +83,7 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
         for name, root in sinks.items():
             region = source.region(root, roots)
             leaves, kinds = model.leaves(name, cuts)
+            parts.is_whole |= leaves is None
             if leaves is not None:
                 read = {cuts[leaf] for leaf in leaves if leaf in cuts}
                 odd |= (region.leaves - {*source.graph.fed}) ^ read
@@ -89,6 +93,7 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
             return parts
         last = max(odd, key=lambda root: (source.order.get(split(root)[0], 0), root))
         cuts = {name: root for name, root in cuts.items() if root != last}
+        sinks = {**cuts, **ends}  # what reads it has it inside
 
 
 @dataclass(slots=True)
@@ -162,9 +167,12 @@ class Asking:
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
         """Ask on values that are no run's."""
         count = 0
+        turns = Counter[str]()
         for style in values.FINITE:
             count += 1
-            if self._round(style, self._vary(style, base, count), varied):
+            given = self._vary(style, base, count, turns[style])
+            turns[style] += 1
+            if self._round(style, given, varied):
                 return
         for number in range(self._count_rows(base)):
             if self._round(values.ROWS, self._list_rows(base, number), varied):
@@ -198,10 +206,10 @@ class Asking:
                     return True
         return False
 
-    def _vary(self, style: str, base: Mapping[str, Array], count: int) -> dict[str, Array]:
+    def _vary(self, style: str, base: Mapping[str, Array], count: int, turn: int = 0) -> dict[str, Array]:
         rng = np.random.default_rng([self._seed, count])
         return {
-            name: values.vary(rng, style, value, self._leaves.get(name, Leaf(fixed=True)))
+            name: values.vary(rng, style, value, self._leaves.get(name, Leaf(fixed=True)), turn)
             for name, value in sorted(base.items())
         }
 
@@ -311,7 +319,7 @@ class Asking:
     def _note_failure(self, style: str, root: str, reason: str) -> None:
         """Note that a region fails where the source's does not: integers that are sizes stay as they are."""
         what = f"the artifact fails: {reason}"
-        if style in _NOTED:
+        if style in _NOTED or self._parts.is_whole:
             self._asked.odd.setdefault(root, f"{what} ({style})")
         elif self._leaves_out(style, root):
             self._left[root] = f"{what} ({style})"

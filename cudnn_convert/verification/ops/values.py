@@ -34,7 +34,7 @@ EMPTY: Final = "an axis of size 0"
 ROWS: Final = "every row of a table"
 FINITE: Final = (
     *(NOISE, NEGATED, TIES, LARGE, SMALL, NEAR, FEW, GRID, WIDE, CLOSE, GRID, WIDE, GRID),
-    *(AT, UNDER, OVER) * 2,
+    *(AT, UNDER, OVER) * 3,
 )
 #: Styles whose values stand exactly at a threshold, where rounding may go either way.
 SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
@@ -67,8 +67,8 @@ class Leaf:
     fixed: bool = False
 
 
-def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) -> Array:
-    """Values of a style in the shape and the type of a run's."""
+def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: int = 0) -> Array:
+    """Values of a style in the shape and the type of a run's; `turn` counts the rounds of a style."""
     if style == RUN or leaf.fixed or not value.size:
         return value
     if value.dtype.kind == "b":
@@ -77,11 +77,11 @@ def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) -> Arra
     if value.dtype.kind in "iu":
         return _integers(rng, style, value, leaf)
     if value.dtype.kind == "f":
-        return _floats(rng, style, value, leaf.near)
+        return _floats(rng, style, value, leaf.near, turn)
     return value
 
 
-def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[float]) -> Array:
+def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[float], turn: int) -> Array:
     kind = value.dtype.type
     finite = value[np.isfinite(value)]
     spread = float(np.std(finite)) if finite.size else 1.0
@@ -106,7 +106,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
         choices = [around for constant in near[:_FIRST] for around in _around(constant, kind)]
         wanted = put(choices, 0.5 if style == NEAR else 0.05)
     elif style in (AT, UNDER, OVER) and near:
-        constant = near[int(rng.integers(0, min(len(near), _FIRST)))]
+        constant = near[turn % min(len(near), _FIRST)]
         exact, over, under = _around(constant, kind)[:3]
         wanted = put([{AT: exact, OVER: over, UNDER: under}[style]], 0.1)
     elif style == GRID and any(near):

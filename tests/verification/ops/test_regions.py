@@ -125,7 +125,7 @@ def test_a_model_without_a_list_of_names_is_asked_by_regions(pair: tuple[Path, P
     source, out = pair
     model = onnx.load(str(out))
     listed = [entry for entry in model.metadata_props if entry.key == CUTS_KEY]
-    assert [json.loads(entry.value)["rows:0"] for entry in listed] == ["rows:0"]
+    assert [json.loads(entry.value)["names"]["rows:0"] for entry in listed] == ["rows:0"]
     model.metadata_props.remove(listed[0])
     other = tmp_path / "other.onnx"
     onnx.save(model, str(other))
