@@ -126,8 +126,8 @@ def _ask_regions(
         for part, model in models:
             keys = {tensor: key for key, tensor in part.signature.inputs.items()}
             shared = shared_tensors.share_names(running, model, keys, few, recorded)
-            said = (None if is_fresh else model.read_cuts()) or Cuts({}, {})
-            if difference := shared_tensors.find_other_value(running, shared, said.names):
+            recorded_cuts = (None if is_fresh else model.read_cuts()) or Cuts({}, {})
+            if difference := shared_tensors.find_other_value(running, shared, recorded_cuts.names):
                 return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
             equal = shared.equal
             ends = {
@@ -137,7 +137,14 @@ def _ask_regions(
             }
             parts = regions.cut(running, model, equal, ends)
             asking = regions.Asking(
-                running, model, parts, keys, seed=judging.seed, slack=slack, left=said.left, is_fresh=is_fresh
+                running,
+                model,
+                parts,
+                keys,
+                seed=judging.seed,
+                slack=slack,
+                left=recorded_cuts.left,
+                is_fresh=is_fresh,
             )
             asked = asking.ask(few, recorded)
             reports.append(_of_regions(running, parts, asked, asking.list_run_alone()))

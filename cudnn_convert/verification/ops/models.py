@@ -25,8 +25,8 @@ class Cuts:
     def parse(cls, text: str | bytes) -> Cuts | None:
         """What a text says; None for one that is not ours."""
         try:
-            said = json.loads(text)
-            return cls(dict(said["names"]), dict(said["left"]))
+            record = json.loads(text)
+            return cls(dict(record["names"]), dict(record["left"]))
         except (ValueError, TypeError, KeyError):
             return None
 
