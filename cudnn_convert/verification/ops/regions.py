@@ -158,7 +158,7 @@ class Asking:
     def list_run_alone(self) -> list[str]:
         """The parts with choices or products that got the values of a run alone, and those left out."""
         bound = {
-            root: f"{root} ({', '.join(self._name_ops(region))}) on other values than those of a run"
+            root: f"{root}, behind a loop or a fused LSTM, on other values than those of a run"
             for root, region in self._parts.regions.items()
             if self._source.is_bound(region) and self._source.hides(region)
         }
