@@ -288,10 +288,12 @@ def _refuse_part(
 def _list_chains(graph: node_defs.Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
     """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
     index = graph.index
-    tags = [name for name in names if graph.shapes.get_tensor_by_name(name).dtype.is_integer]
-    decoded = index.ancestors(split(name)[0] for name in tags)
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
     chains = crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy})
+    if not chains:  # shapes of a whole graph take their time
+        return []
+    tags = [name for name in names if graph.shapes.get_tensor_by_name(name).dtype.is_integer]
+    decoded = index.ancestors(split(name)[0] for name in tags)
     return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
 
 

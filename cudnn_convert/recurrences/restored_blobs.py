@@ -63,9 +63,9 @@ def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
     for node in index.nodes.values():
         if node.op in ops.OVERWRITES:
             packing, variable = index.maker(node.input[1], _FORMS), root(index, node.name)
-            if packing.op not in ops.CUDNN_PACKING or variable is None or not _is_whole(index, packing):
+            if packing.op not in ops.CUDNN_PACKING or variable is None:
                 continue
-            if checkpoint_key(index.nodes[variable]) not in model.variables:
+            if checkpoint_key(index.nodes[variable]) not in model.variables and _is_whole(index, packing):
                 yield variable, packing
 
 

@@ -41,6 +41,10 @@ def trains(node: NodeDef) -> bool:
     return node.op in FUSED and ("is_training" not in node.attr or node.attr["is_training"].b)
 
 
+def _reduces_floats(node: NodeDef) -> bool:
+    return node.op in _REDUCTIONS and tf.as_dtype(node.attr["T"].type).is_floating
+
+
 def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str] = ()) -> list[str]:
     """List the statistics of the batch, as tensors `op:k`, on which values of rows in `outputs` depend.
 
@@ -50,7 +54,7 @@ def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str]
     index = graph.index
     needed = index.ancestors((split(name)[0] for name in outputs), control=False)
     fused = [f"{node.name}:1" for node in graph.node if node.name in needed and trains(node)]
-    likely = [node for node in graph.node if node.name in needed and node.op in _REDUCTIONS]
+    likely = [node for node in graph.node if node.name in needed and _reduces_floats(node)]
     averaged = [
         name for name in known if (op := split(name)[0]) in needed and index.nodes[op].op not in FUSED
     ]
@@ -96,10 +100,10 @@ class _Rows:
         self._batch: int | None = batches.pop() if len(batches) == 1 else None
 
     def are_reduced(self, node: NodeDef) -> bool:
-        """Whether a reduction of floats is over the rows, and leaves nothing of them."""
+        """Whether a reduction is over the rows, and leaves nothing of them."""
         op = self._shapes.get_operation_by_name(node.name)
         before, after = op.inputs[0].shape, op.outputs[0].shape
-        if not op.outputs[0].dtype.is_floating or before.rank is None:
+        if before.rank is None:
             return False
         axes = node_defs.fold_constant(self._index, tensor(node.input[1]))
         if axes is None:
