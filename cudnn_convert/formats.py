@@ -17,22 +17,23 @@ class Format:
     `suffix` makes OUT the file itself, as do `aliases`; otherwise OUT is a folder with the file `name`.
     `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `pieces`: the module of
     `verification/pieces/` that verifies each recurrence separately; without one recurrences are judged by the
-    outputs alone. `flags`: its options that only some formats have. `files`: for a format without suffix, the
-    suffixes of its files after OUT's path. `has_own_record`: the folder has its provenance inside. `each`: a
-    model without a graph, which has a signature for every recurrence, becomes one file for each.
-    `keeps_variables`: variables of the source stay assignable; otherwise state becomes inputs and outputs.
-    `layers`: the layers of a Keras model are written, not its graph; `is_keras3`: for Keras 3.
-    `keeps_functions`: a SavedModel of TensorFlow 2 keeps its functions and objects; only what cannot run on a
-    CPU is replaced. `keeps_cells`: the source's training code restores it into its own cells. `sizes`: pairs
-    of (time, batch) that it computes differently from those that a proof always tries. `states_recurrences`:
-    weights without a graph become files without one. `alone`: only recurrences are kept, of any source.
-    `keeps_tables`: lookup tables are filled as in the source. `keeps_strings`: inputs may be strings, such as
-    serialized tf.Examples. `names_tensors`: users name tensors of the graph, since it has no signature.
-    `single`: the artifact computes, takes and gives float32 for every other float type of the source;
-    `computes_single`: its recurrences compute in float32. `takes_states`: initial states can be inputs, and
-    final ones outputs. `keeps_signatures`: an artifact may have several signatures of one graph.
-    `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered too. `shares_names`: an input and an
-    output cannot have one name. `keys_are_parameters`: an input's key cannot be a word that Python reserves.
+    outputs alone. `ops`: the module of `verification/ops/` that asks every op around them. `flags`: its
+    options that only some formats have. `files`: for a format without suffix, the suffixes of its files after
+    OUT's path. `has_own_record`: the folder has its provenance inside. `each`: a model without a graph, which
+    has a signature for every recurrence, becomes one file for each. `keeps_variables`: variables of the
+    source stay assignable; otherwise state becomes inputs and outputs. `layers`: the layers of a Keras model
+    are written, not its graph; `is_keras3`: for Keras 3. `keeps_functions`: a SavedModel of TensorFlow 2
+    keeps its functions and objects; only what cannot run on a CPU is replaced. `keeps_cells`: the source's
+    training code restores it into its own cells. `sizes`: pairs of (time, batch) that it computes differently
+    from those that a proof always tries. `states_recurrences`: weights without a graph become files without
+    one. `alone`: only recurrences are kept, of any source. `keeps_tables`: lookup tables are filled as in the
+    source. `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users
+    name tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives
+    float32 for every other float type of the source; `computes_single`: its recurrences compute in float32.
+    `takes_states`: initial states can be inputs, and final ones outputs. `keeps_signatures`: an artifact may
+    have several signatures of one graph. `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered
+    too. `shares_names`: an input and an output cannot have one name. `keys_are_parameters`: an input's key
+    cannot be a word that Python reserves.
     """
 
     about: str
@@ -40,6 +41,7 @@ class Format:
     name: str = ""
     suffix: str | None = None
     pieces: str = ""
+    ops: str = ""
     flags: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
@@ -88,6 +90,7 @@ _ROWS: Final = {
         "a SavedModel folder, for TensorFlow 1.15 and 2",
         "saved_model",
         pieces="graph_glue",
+        ops="tensorflow",
         flags=("jit", "decode"),
         files=("/saved_model.pb",),
         has_own_record=True,
@@ -106,6 +109,7 @@ _ROWS: Final = {
         "frozen_graph.pb",
         ".pb",
         pieces="graph_glue",
+        ops="tensorflow",
         flags=("jit",),
         keeps_strings=True,
         names_tensors=True,
@@ -117,6 +121,7 @@ _ROWS: Final = {
         "checkpoint",
         "model.ckpt",
         pieces="graph_glue",
+        ops="tensorflow",
         flags=("cell", "rename", "slots"),
         files=(".index", ".meta"),
         keeps_variables=True,
@@ -131,6 +136,7 @@ _ROWS: Final = {
         "model.onnx",
         ".onnx",
         pieces="onnx",
+        ops="onnx",
         flags=("weights_dtype", "quantize", "decode"),
         each=True,
         computes_single=True,
@@ -145,6 +151,7 @@ _ROWS: Final = {
         "model.tflite",
         ".tflite",
         pieces="tflite_glue",
+        ops="tflite",
         each=True,
         single=True,
         computes_single=True,
@@ -159,6 +166,7 @@ _ROWS: Final = {
         "model.keras",
         ".keras",
         pieces="keras",
+        ops="keras",
         flags=("recurrences_only", "slots"),
         each=True,
         keeps_variables=True,
@@ -171,6 +179,7 @@ _ROWS: Final = {
         "model.h5",
         ".h5",
         pieces="keras",
+        ops="keras",
         flags=("slots",),
         aliases=(".hdf5",),
         keeps_variables=True,

@@ -1,7 +1,7 @@
 """A function in a process of its own, whose end is an exception here.
 
-Kernels of TensorFlow Lite end their process on values that TensorFlow refuses or ignores. The process is a
-copy of this one, so that nothing is imported anew; where the system has none, the function runs here.
+Kernels of TensorFlow Lite and ONNX Runtime end their process on values that TensorFlow takes. The process
+is a copy of this one, so that nothing is imported anew; where the system has none, the function runs here.
 """
 
 from __future__ import annotations

@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from cudnn_convert.errors import UnsupportedModelError, first_line
-from cudnn_convert.formats import part_file
+from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.model import Array, Part
+from cudnn_convert.plan import Plan
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.graphs import CHOICES
+from cudnn_convert.verification.ops.models import Cuts, Model
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
-    from cudnn_convert.verification.ops.models import Model
     from cudnn_convert.verification.ops.regions import Asked, Parts
     from cudnn_convert.verification.ops.source import Source
     from cudnn_convert.verification.ops.structure import Alike
 
-#: The formats whose artifact is a graph of TensorFlow.
-_GRAPHS: Final = frozenset({"savedmodel", "frozen", "checkpoint"})
-#: The module for each of those whose files are asked with values.
-_MODELS: Final = {"onnx": "onnx", "tflite": "tflite", "keras": "keras", "h5": "keras"}
 #: Ops of a graph that has recurrences and nothing around them.
 _PLAIN: Final = ops.COPIES | ops.ALL_PLACEHOLDERS | ops.VARIABLES | ops.CUDNN | {"Const", "NoOp"}
 
@@ -55,9 +53,10 @@ def report(
         return None
     is_copy = is_copy and not judging.has_bound  # a bound of the user's says that numbers may differ
     try:
-        if artifact.form in _GRAPHS:
+        module = FORMATS[artifact.form].ops
+        if module == "tensorflow":
             return _compare_structure(artifact, is_copy=is_copy)
-        if artifact.form in _MODELS and judging.options.max_error is None:
+        if module and judging.options.max_error is None:
             return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
@@ -95,62 +94,89 @@ _COARSE: Final = 1e-2
 def _ask_regions(
     artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
 ) -> OpsReport:
-    """Ask a model of ONNX or TensorFlow Lite region by region, each file by itself."""
-    from cudnn_convert.verification.ops import regions, shared_tensors, source
-    from cudnn_convert.verification.ops.models import Cuts
+    """Ask an artifact region by region, each file by itself."""
+    from cudnn_convert.verification.ops import source
 
     plan = judging.plan
     if judging.is_large:  # the model would be in memory several times
         return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
     models = [(part, _open_model(artifact, part, feeds[0])) for part in plan.parts]
-    wanted = {other for _, model in models for name in model.tensors for other in model.list_namesakes(name)}
+    cuts = [None if is_fresh else model.read_cuts() for _, model in models]
+    namesakes = {
+        other for _, model in models for name in model.tensors for other in model.list_namesakes(name)
+    }
     known = {node.name for node in plan.whole.node}
-    named = {name for name in wanted if name.partition(":")[0] in known}
-    says = any(model.read_cuts() is not None for _, model in models)
-    if not named and not is_fresh and not says and not _PLAIN.issuperset(node.op for node in plan.whole.node):
+    named = {name for name in namesakes if name.partition(":")[0] in known}
+    has_ops = not _PLAIN.issuperset(node.op for node in plan.whole.node)
+    if not is_fresh and not named and has_ops and not any(cuts):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
-    begun = {
+    given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
+    with source.open_source(plan, named | given, trust=judging.trust) as running:
+        starts = _read_starts(plan)
+        runs = _choose_feeds(running, judging, [{**starts, **feed} for feed in feeds])
+        recorded_runs = [(feed, running.record(feed)) for feed in runs]
+        reports: list[OpsReport] = []
+        for (part, model), kept in zip(models, cuts, strict=True):
+            reports.append(
+                _ask_part(running, judging, part, model, runs=recorded_runs, cuts=kept, is_fresh=is_fresh)
+            )
+            if reports[-1].difference is not None:
+                break
+    return _join(reports)
+
+
+def _ask_part(
+    running: Source,
+    judging: Judging,
+    part: Part,
+    model: Model,
+    *,
+    runs: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
+    cuts: Cuts | None,
+    is_fresh: bool,
+) -> OpsReport:
+    """Ask one file on the values of `runs`, and on others; `cuts` are what it says of its tensors.
+
+    A run is a feed, and the values that the source's tensors have on it.
+    """
+    from cudnn_convert.verification.ops import regions, shared_tensors
+
+    feeds, recorded = [feed for feed, _ in runs], [values for _, values in runs]
+    keys = {tensor: key for key, tensor in part.signature.inputs.items()}
+    shared = shared_tensors.share_names(running, model, keys, feeds, recorded)
+    if cuts and (difference := shared_tensors.find_other_value(running, shared, cuts.names)):
+        return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
+    ends = {
+        model.outputs[key]: running.root(name)
+        for key, name in part.signature.outputs.items()
+        if model.outputs.get(key) in model.tensors
+    }
+    parts = regions.cut(running, model, shared.equal, ends)
+    options = judging.options
+    share = 0.0 if options.weights_dtype == "float32" else _COARSE
+    asking = regions.Asking(
+        running,
+        model,
+        parts,
+        keys,
+        seed=judging.seed,
+        slack=Slack(share, options.atol or 0.0, options.rtol or 0.0),
+        left=cuts.left if cuts else {},
+        is_fresh=is_fresh,
+    )
+    asked = asking.ask(feeds, recorded)
+    if is_fresh and asked.difference is None:
+        model.write_cuts(Cuts(shared.equal, asking.left))
+    return _of_regions(running, parts, asked, asking.list_run_alone())
+
+
+def _read_starts(plan: Plan) -> dict[str, Array]:
+    """The states of variables that go in, as the source stores them: calls of a recording begin there."""
+    return {
         state.start: plan.model.variables[state.state.key].read()
         for state in plan.states
         if state.start is not None
     }
-    feeds = [{**begun, **feed} for feed in feeds]  # a recording's calls go on from the source's own states
-    options = judging.options
-    share = 0.0 if options.weights_dtype == "float32" else _COARSE
-    slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
-    reports = []
-    given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
-    with source.open_source(plan, named | given, trust=judging.trust) as running:
-        few = _choose_feeds(running, judging, feeds)
-        recorded = [running.record(feed) for feed in few]
-        for part, model in models:
-            keys = {tensor: key for key, tensor in part.signature.inputs.items()}
-            shared = shared_tensors.share_names(running, model, keys, few, recorded)
-            recorded_cuts = (None if is_fresh else model.read_cuts()) or Cuts({}, {})
-            if difference := shared_tensors.find_other_value(running, shared, recorded_cuts.names):
-                return OpsReport(asked=True, regions=len(shared.equal), difference=difference)
-            equal = shared.equal
-            ends = {
-                model.outputs[key]: running.root(name)
-                for key, name in part.signature.outputs.items()
-                if model.outputs.get(key) in model.tensors
-            }
-            parts = regions.cut(running, model, equal, ends)
-            asking = regions.Asking(
-                running,
-                model,
-                parts,
-                keys,
-                seed=judging.seed,
-                slack=slack,
-                left=recorded_cuts.left,
-                is_fresh=is_fresh,
-            )
-            asked = asking.ask(few, recorded)
-            reports.append(_of_regions(running, parts, asked, asking.list_run_alone()))
-            if is_fresh and asked.difference is None:
-                model.write_cuts(Cuts(equal, asking.left))
-    return _join(reports)
 
 
 def _choose_feeds(
@@ -193,19 +219,9 @@ def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str,
 
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
-    """The file of a part as tensors; `feed` is any."""
-    if _MODELS[artifact.form] == "keras":
-        from cudnn_convert.verification.ops import keras
-
-        nodes = [str(node.name) for node in artifact.plan.whole.node]
-        return keras.Model(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
-    if _MODELS[artifact.form] == "onnx":
-        from cudnn_convert.verification.ops import onnx
-
-        return onnx.Model(part_file(artifact.path, part.name))
-    from cudnn_convert.verification.ops import tflite
-
-    return tflite.Model(part_file(artifact.path, part.name, ".tflite"), part)
+    """The file of a part as tensors; `feed` is any by tensor."""
+    module = import_module(f"cudnn_convert.verification.ops.{FORMATS[artifact.form].ops}")
+    return cast("Model", module.open_model(artifact, part, feed))
 
 
 def _of_regions(running: Source, parts: Parts, asked: Asked, left: Sequence[str]) -> OpsReport:

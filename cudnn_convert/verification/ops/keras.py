@@ -10,18 +10,27 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.keras import Layers
 from cudnn_convert.artifacts.runners import Opened
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces.keras import calling, reset_states
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
+
+#: What the name of an output begins with that no layer gives.
+_OUTPUT: Final = "output:"
+
+
+def open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
+    """The model of a part."""
+    nodes = [str(node.name) for node in artifact.plan.whole.node]
+    return Model(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
 
 
 class Model:
@@ -39,7 +48,7 @@ class Model:
         self._nodes = nodes
         noted, answers = _Notes(self._runner, self._layers).note(feed, {})
         self.tensors = [*noted]
-        self.outputs = {key: _find_last(noted, value) for key, value in answers.items()}
+        self.outputs = {key: _find_last(noted, value) or _OUTPUT + key for key, value in answers.items()}
         self.tensors += [name for name in self.outputs.values() if name not in noted]
 
     def list_namesakes(self, name: str) -> list[str]:
@@ -48,14 +57,10 @@ class Model:
         scope = re.compile(rf"(^|/){re.escape(layer)}(_\d+)?(/|$)")
         return [f"{node}:0" for node in reversed(self._nodes) if scope.search(node)]
 
-    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[None, frozenset[str]]:
-        """Nothing: which layers a layer reads is not asked, but whether it gives the same."""
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[None, bool]:
+        """Nothing: which layers a layer reads is not known, and the source tells of recurrences."""
         del sink, cuts
-        return None, frozenset()
-
-    def has_fused(self, kinds: Collection[str]) -> bool:
-        """Whether a recurrence is among kinds of ops: the source tells."""
-        return bool(kinds)
+        return None, False
 
     def open(self, names: Sequence[str], cuts: Collection[str]) -> _Notes:
         """The model, which gives all that it has."""
@@ -70,9 +75,9 @@ class Model:
 
 
 def _find_last(noted: Mapping[str, Array], value: Array) -> str:
-    """The last tensor that has the value of an output, or a name of its own."""
+    """The last tensor that has the value of an output, or nothing."""
     same = [name for name, other in noted.items() if np.array_equal(other, value, equal_nan=True)]
-    return same[-1] if same else f"output:{len(noted)}"
+    return same[-1] if same else ""
 
 
 def _list_layers(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
@@ -96,7 +101,7 @@ class _Notes:
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
         """The values of tensors, where inputs by key and cuts have the values that are given."""
         noted, answers = self.note(feed, cuts)
-        values = noted | {f"output:{len(noted)}": value for value in answers.values()}
+        values = noted | {_OUTPUT + key: value for key, value in answers.items()}
         return [values[name] for name in names]
 
     def note(

@@ -56,11 +56,8 @@ class Model(Protocol):
     def list_namesakes(self, name: str) -> list[str]:
         """The source's tensors that may have the value of one, if they are there."""
 
-    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str] | None, frozenset[str]]:
-        """The tensors whose values a sink is computed from, if known, and the kinds of ops that do."""
-
-    def has_fused(self, kinds: Collection[str]) -> bool:
-        """Whether a recurrence is among kinds of ops."""
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str] | None, bool]:
+        """The tensors whose values a sink is computed from, if known, and whether a recurrence does it."""
 
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
         """The file with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""

@@ -13,15 +13,21 @@ import onnx
 from onnx import helper
 
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
-from cudnn_convert.formats import CUTS_KEY
-from cudnn_convert.model import Array
+from cudnn_convert.formats import CUTS_KEY, part_file
+from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
 from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces.onnx import FUSED
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 _SHAPES: Final = frozenset({"Shape", "Size"})
 #: What a tensor is called where it is fed.
 _FED: Final = "fed/"
+
+
+def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
+    """The file of a part."""
+    return Model(part_file(artifact.path, part.name))
 
 
 class Model:
@@ -50,9 +56,9 @@ class Model:
             id(node): [*filter(None, node.input), *sorted(_find_captured(node))] for node in self.graph.node
         }
 
-    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
-        kinds, leaves, seen, todo = set[str](), set[str](), set[str](), [sink]
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], bool]:
+        """The tensors whose values a sink is computed from, and whether a recurrence does it."""
+        is_recurrent, leaves, seen, todo = False, set[str](), set[str](), [sink]
         while todo:
             name = todo.pop()
             node = self._makers.get(name)
@@ -62,17 +68,13 @@ class Model:
             if node.output[0] in seen:
                 continue
             seen.add(node.output[0])
-            kinds.add(str(node.op_type))
+            is_recurrent |= node.op_type in FUSED
             for read in self._reads[id(node)]:
                 if read in cuts:
                     leaves.update([] if node.op_type in _SHAPES else [read])
                 else:
                     todo.append(read)
-        return frozenset(leaves), frozenset(kinds)
-
-    def has_fused(self, kinds: Collection[str]) -> bool:
-        """Whether a recurrence is among kinds of ops."""
-        return not FUSED.isdisjoint(kinds)
+        return frozenset(leaves), is_recurrent
 
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
         """The model with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""

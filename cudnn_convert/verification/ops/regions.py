@@ -82,13 +82,13 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
         roots = {*cuts.values()}
         for name, root in sinks.items():
             region = source.region(root, roots)
-            leaves, kinds = model.leaves(name, cuts)
+            leaves, is_recurrent = model.leaves(name, cuts)
             parts.is_whole |= leaves is None
             if leaves is not None:
                 read = {cuts[leaf] for leaf in leaves if leaf in cuts}
                 odd |= (region.leaves - {*source.graph.fed}) ^ read
             parts.regions[root] = region
-            parts.recurrent |= {root} if model.has_fused(kinds) or source.is_recurrent(region) else set()
+            parts.recurrent |= {root} if is_recurrent or source.is_recurrent(region) else set()
         if not odd:
             return parts
         last = max(odd, key=lambda root: (source.order.get(split(root)[0], 0), root))
@@ -128,8 +128,10 @@ class Asking:
         self._keys, self._seed, self._slack = keys, seed, slack
         self._left, self._is_fresh = dict(left), is_fresh
         self._leaves = self._describe_leaves()
-        inside = frozenset().union(*(region.nodes for region in parts.regions.values()))
-        self._gates = [gate for gate in source.list_gates() if split(gate)[0] in inside]
+        owners = {
+            f"{name}:0": root for root, region in reversed(parts.regions.items()) for name in region.nodes
+        }
+        self._gates = {gate: owners[gate] for gate in source.list_gates() if gate in owners}
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
         self._runners: dict[tuple[str, ...], Runner] = {}
         self._asked = Asked()
@@ -195,7 +197,7 @@ class Asking:
         Returns whether a difference was found.
         """
         for gate in [gate for gate, seen in self._seen.items() if len(seen) < 2]:
-            root = self._region_of(gate)
+            root = self._gates[gate]
             region = self._parts.regions[root]
             near = [*self._source.list_constants(region)][:_MOST_LIMITS]
             leaves = [name for name in region.leaves if not self._leaves.get(name, Leaf(counts=True)).counts]
@@ -231,7 +233,7 @@ class Asking:
 
     def _round(self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]) -> bool:
         """Ask all regions on one set of values; returns whether a difference was found."""
-        expected = self._answer_source(given, sinks)
+        expected = self._answer_source(style, given, sinks)
         left = {} if style == values.RUN else self._left
         wanted = [(name, root) for name, root in sinks if root in expected and root not in left]
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
@@ -291,7 +293,7 @@ class Asking:
         """
         if not sinks:
             return {}
-        names = [name for name, _ in sinks]
+        names = {name for name, _ in sinks}
         cuts = {name: given[root] for name, root in self._parts.cuts.items()}
         feed = {key: given[tensor] for tensor, key in self._keys.items() if tensor in given}
         try:
@@ -303,8 +305,9 @@ class Asking:
             self._runners.pop(opened, None)
             if style == values.RUN:  # the whole runs on these: it is the cutting that fails
                 raise
-            if len(sinks) == 1 == len(opened):
-                self._note_failure(style, sinks[0][1], first_line(cause))
+            if self._parts.is_whole or len(sinks) == 1 == len(opened):
+                for _, root in sinks:
+                    self._note_failure(style, root, first_line(cause))
                 return {}
             half = len(sinks) // 2 if len(opened) == len(sinks) else len(sinks)
             parts = [sinks[:half], sinks[half:]]
@@ -328,14 +331,15 @@ class Asking:
             self._asked.difference = OpDifference(root, ops, what, style)
 
     def _answer_source(
-        self, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
+        self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
     ) -> dict[str, Array]:
         """The source's values, without those of regions that refuse."""
         wanted = list(dict.fromkeys(root for _, root in sinks))
         for _ in range(_MOST_REFUSALS):
-            gates = [gate for gate in self._gates if self._region_of(gate) in wanted]
+            asked = {*wanted}
+            gates = [gate for gate, root in self._gates.items() if root in asked]
             try:
-                answers = self._run_source([*wanted, *gates], given)
+                answers = self._run_source([*wanted, *gates], given, is_run=style == values.RUN)
             except Exception as cause:  # noqa: BLE001 - TensorFlow's errors, and those of the reference
                 refused = self._find_refused(cause, wanted)
                 if not refused or not (wanted := [root for root in wanted if root not in refused]):
@@ -355,10 +359,13 @@ class Asking:
         except Exception:  # noqa: BLE001 - what a neighbour of an accepted value may raise
             return {}
 
-    def _run_source(self, wanted: Sequence[str], given: Mapping[str, Array]) -> list[Array]:
+    def _run_source(
+        self, wanted: Sequence[str], given: Mapping[str, Array], *, is_run: bool = False
+    ) -> list[Array]:
         roots = {*self._parts.cuts.values()}
         cuts = {root: value for root, value in given.items() if root in roots}
-        return self._source.run(wanted, {key: given[key] for key in self._keys if key in given}, cuts)
+        feed = {key: given[key] for key in self._keys if key in given}
+        return self._source.run(wanted, feed, cuts, limited=not is_run)
 
     def _find_refused(self, cause: Exception, wanted: Collection[str]) -> set[str]:
         """The sinks whose regions have the node that an error names."""
@@ -381,10 +388,6 @@ class Asking:
                 else:
                     leaf.counts |= not self._source.is_free(region, name)
         return leaves
-
-    def _region_of(self, gate: str) -> str:
-        name = split(gate)[0]
-        return next(root for root, region in self._parts.regions.items() if name in region.nodes)
 
     def _is_exact(self, region: Region) -> bool:
         """Whether a region gives the same bits on both sides."""

@@ -48,8 +48,7 @@ _REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Eucl
 _BLOCK_LSTMS: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
 #: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
 _HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
-#: How long one run may take: a loop may go round for ever on values that no run brings.
-_PATIENT: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
+_LIMITED: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
 _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 #: Ops between an index and the table that picks by it.
 _SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
@@ -86,12 +85,22 @@ class Source:
         self._calls: dict[Any, Callable[..., Any]] = {}
         self._read_by: dict[str, dict[str, list[str]]] = {}
 
-    def run(self, wanted: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of tensors, where inputs and cuts have the values that are given."""
+    def run(
+        self,
+        wanted: Sequence[str],
+        feed: Mapping[str, Array],
+        cuts: Mapping[str, Array],
+        *,
+        limited: bool = False,
+    ) -> list[Array]:
+        """The values of tensors, where inputs and cuts have the values that are given.
+
+        `limited`: for 20 seconds at most. Loops of functions may go round for ever on values of no run.
+        """
         variables = {name: self.graph.constant(name) for name in wanted if self._is_variable(name)}
         if variables:  # their tensors are handles
             names = [name for name in wanted if name not in variables]
-            values = variables | dict(zip(names, self.run(names, feed, cuts), strict=True))
+            values = variables | dict(zip(names, self.run(names, feed, cuts, limited=limited), strict=True))
             return [np.asarray(values[name]) for name in wanted]
         if not wanted:
             return []
@@ -104,7 +113,7 @@ class Source:
         key = (tuple(wanted), tuple(fed))
         if key not in self._calls:
             self._calls[key] = self._running.make_callable([*wanted], [*fed], accept_options=True)
-        answers = self._calls[key](*fed.values(), options=_PATIENT)
+        answers = self._calls[key](*fed.values(), options=_LIMITED if limited else None)
         return [np.asarray(value) for value in answers]
 
     def _is_variable(self, root: str) -> bool:

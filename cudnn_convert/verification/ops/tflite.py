@@ -18,18 +18,22 @@ import numpy as np
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.tflite import pack_model, schema
-from cudnn_convert.formats import CUTS_KEY
+from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
 from cudnn_convert.verification.ops.models import Cuts
 from cudnn_convert.verification.pieces import tflite
+from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.pieces.tflite import OPS
 from cudnn_convert.verification.pieces.tflite_glue import find_ends
 
 _SHAPES: Final = frozenset({OPS.SHAPE, OPS.RANK})
 _NUMBER: Final = re.compile(r"\d+$")
-#: The kind of a loop that is a recurrence's, among those of ops.
-_RECURRENCE: Final = "recurrence"
+
+
+def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
+    """The file of a part."""
+    return Model(part_file(artifact.path, part.name, ".tflite"), part)
 
 
 class Model:
@@ -86,11 +90,11 @@ class Model:
         names = {name for recorded in self._model.read_recorded().values() for name in recorded}
         return {id(loops[name][1]) for name in names if name in loops}
 
-    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """The tensors whose values a sink is computed from, and the kinds of ops that do."""
+    def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], bool]:
+        """The tensors whose values a sink is computed from, and whether a recurrence does it."""
         ends = {self._places[name] for name in cuts}
         makers = tflite.makers_of(self._graph)
-        kinds, leaves, seen, todo = set[str](), set[str](), set[int](), [self._places[sink]]
+        is_recurrent, leaves, seen, todo = False, set[str](), set[int](), [self._places[sink]]
         while todo:
             op = makers.get(index := todo.pop())
             if op is None:
@@ -101,17 +105,13 @@ class Model:
                 continue
             seen.add(id(op))
             code = self._model.code(op)
-            kinds.add(_RECURRENCE if id(op) in self._recurrences else str(code))
+            is_recurrent |= id(op) in self._recurrences
             for read in (int(each) for each in op.inputs if each >= 0):
                 if read in ends:
                     leaves.update([] if code in _SHAPES else [self._name(read)])
                 else:
                     todo.append(read)
-        return frozenset(leaves), frozenset(kinds)
-
-    def has_fused(self, kinds: Collection[str]) -> bool:
-        """Whether a recurrence is among kinds of ops."""
-        return _RECURRENCE in kinds
+        return frozenset(leaves), is_recurrent
 
     def open(self, names: Sequence[str], cuts: Collection[str]) -> Runner:
         """The file with `cuts` as further inputs and `names` as outputs."""

@@ -140,7 +140,6 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
         return value
     if leaf.rows:
         return rng.integers(0, leaf.rows, value.shape).astype(value.dtype) if style != RUN else value
-
     if style == NEGATED:
         return -value if limits.min < 0 else value
     near = [int(constant) for constant in leaf.near if abs(constant) < 2**31 and constant == int(constant)]
@@ -149,10 +148,8 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
     if style == EXTREMES:
         choices, share = [limits.max, limits.min, limits.max - 1], 0.6
     elif style == WIDE:
-        choices, share = (
-            (_WIDE if value.dtype.itemsize > 4 else _WIDE[:_SINGLE]),
-            min(0.8, _MOST_WIDE / value.size),
-        )
+        choices = _WIDE if value.dtype.itemsize > 4 else _WIDE[:_SINGLE]
+        share = min(0.8, _MOST_WIDE / value.size)
     elif style in (NEAR, FEW) and near:
         choices, share = [constant + step for constant in near for step in (-1, 0, 1)], 0.5
     fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
