@@ -22,7 +22,7 @@ from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, split, tenso
 from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_arrays, tensor_lists
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
-from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State, times
+from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
@@ -343,7 +343,7 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
     The axes are those of the cuDNN op.
     """
     cell, sizes = recurrence.cells[0][0], recurrence.sizes
-    each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else while_loop.cell_steps
+    each, steps_of = len(_of_cell(cell)), _peeping if cell.peepholes is not None else _cell_steps
 
     def compute(*given: Any) -> tuple[Any, Any, Any]:
         x, *states_and_lengths = given[:_ARRAYS]
@@ -428,6 +428,21 @@ def _write_rows(items: Any, rows: Any, at: Any) -> Any:
     return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 
 
+def _cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout) -> CellSteps:
+    return while_loop.cell_steps(mode, x, arrays, layout, times=_times)
+
+
+def _times(x: Any, matrix: Any, bias: Any = None) -> Any:
+    """`while_loop.times` without a RESHAPE: FULLY_CONNECTED takes an input of any rank.
+
+    After a RESHAPE, two FULLY_CONNECTED ops of one input (a GRU's gates and its candidate) did compute from
+    the input of an earlier call: in up to one of 50 interpreters, depending on where its memory lay. The
+    RESHAPE shares its buffer, and XNNPACK, which runs the two, kept an address of it that was no longer its
+    own. Seen with TensorFlow 2.21.0; the same file was right without XNNPACK, and this form always.
+    """
+    return while_loop.affine(x, matrix, bias, tf.matmul)
+
+
 def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> CellSteps:
     """The steps of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
     kernel, recurrent, bias, peepholes = arrays
@@ -438,7 +453,7 @@ def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Cell
         c = tf.sigmoid(f + peepholes[1] * c) * c + tf.sigmoid(i + peepholes[0] * c) * tf.tanh(memory)
         return tf.sigmoid(o + peepholes[2] * c) * tf.tanh(c), c
 
-    return [times(x, kernel, bias)], step
+    return [_times(x, kernel, bias)], step
 
 
 FORM: Final = lower.Form(_weights, _stack)

@@ -466,3 +466,21 @@ def test_graphs_know_the_shape_of_what_comes_out() -> None:
         ).get_concrete_function(*specs)
     assert traced.output_shapes[0].as_list() == [None, None, 2 * UNITS]
     assert [shape.as_list()[-1] for shape in traced.output_shapes[1:]] == [UNITS, UNITS]
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("mode", [Mode.GRU, Mode.LSTM])
+def test_no_product_of_all_steps_reads_a_reshape(mode: Mode) -> None:
+    """XNNPACK read an earlier call's input there."""
+    case = Case(mode, 2, 2)
+    recurrence = case.recurrence()
+    weights = [tf.constant(value) for value in FORM.weights(recurrence).values()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gen_xla_ops, "xla_dynamic_update_slice", GENUINE)
+        specs = [tf.TensorSpec(shape) for shape in ([None, None, 4], [4, None, UNITS], [4, None, UNITS])]
+        traced = tf.function(
+            lambda x, h, c: FORM.compute(recurrence)(x, h, c, None, *weights), autograph=False
+        ).get_concrete_function(*specs)
+    products = [op for op in traced.graph.get_operations() if "MatMul" in op.type]
+    assert len(products) == 4 * (2 if mode is Mode.GRU else 1)
+    assert not [op.name for op in products if op.inputs[0].op.type == "Reshape"]

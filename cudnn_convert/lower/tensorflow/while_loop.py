@@ -164,7 +164,6 @@ def at_end(first: Any, steps: Any, lengths: Any) -> Any:
 def times(x: Any, matrix: Any, bias: Any = None) -> Any:
     """`x [time, batch, inputs] @ matrix [inputs, outputs] + bias [outputs]`, in one product."""
     time, batch = tf.shape(x)[0], tf.shape(x)[1]
-    # TensorFlow Lite cannot resolve a size of -1 where there are no rows.
     rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
     return tf.reshape(affine(rows, matrix, bias), tf.stack([time, batch, matrix.shape[1]]))
 
@@ -267,16 +266,23 @@ def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
 
 
 def cell_steps(
-    mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layout, *, plain: bool = True
+    mode: Mode,
+    x: Any,
+    arrays: Sequence[Any],
+    layout: layouts.Layout,
+    *,
+    plain: bool = True,
+    times: Callable[..., Any] = times,
 ) -> CellSteps:
     """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
 
-    `plain`: for a plain loop, which differs in where biases are added (`_place_bias`).
+    `plain`: for a plain loop, which differs in where biases are added (`_place_bias`). `times` computes the
+    product of all inputs at once, with the arguments of the function of that name.
     """
     order = layout.gates[mode]
     if mode is Mode.GRU:
         make = _whole_gru if len(arrays) == _WHOLE else partial(_gru, plain=plain)
-        return make(x, order, *arrays)
+        return make(x, order, *arrays, times=times)
     kernel, recurrent, bias, *projection = arrays
     step = partial(_lstm, order) if mode is Mode.LSTM else partial(_rnn, _ACTIVATIONS[mode])
     bias, state_bias = _place_bias(bias, plain=plain)
@@ -306,7 +312,7 @@ def _lstm(
     return multiply(h, projection[0]) if projection else h, c
 
 
-def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
+def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool, times: Callable[..., Any]) -> CellSteps:
     kernel, recurrent, bias, *candidate = arrays
     candidate_kernel, candidate_recurrent, candidate_bias, candidate_recurrent_bias = candidate
     bias, state_bias = _place_bias(bias, plain=plain)
@@ -320,7 +326,7 @@ def _gru(x: Any, order: Sequence[Gate], *arrays: Any, plain: bool) -> CellSteps:
     return [times(x, kernel, bias), times(x, candidate_kernel, candidate_bias)], step
 
 
-def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any) -> CellSteps:
+def _whole_gru(x: Any, order: Sequence[Gate], *arrays: Any, times: Callable[..., Any]) -> CellSteps:
     kernel, recurrent, bias, recurrent_bias = arrays
     sizes = [2 * recurrent.shape[0], recurrent.shape[0]]
 
