@@ -139,6 +139,8 @@ def convert(
     top_k: int | None = None,
     temperature: float = 1.0,
     history: bool = False,
+    pad_mask: str | None = None,
+    initial_scores: bool = False,
     token: str | None = None,
     logits: str | None = None,
     data: Data | None = None,

@@ -240,7 +240,7 @@ class SearchRules:
 
     `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
     `scale` says whether the step's numbers for its `vocabulary` are `probabilities`, `log_probabilities` or
-    `logits`.
+    `logits`. `masked` are tokens that are never chosen, in order.
     """
 
     kind: str
@@ -254,6 +254,7 @@ class SearchRules:
     history: bool
     scale: str
     vocabulary: int
+    masked: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +286,11 @@ class Decoder(SearchRules):
 
     #: The name of its part of an artifact.
     NAME: ClassVar[str] = "decode"
+    #: The keys of what a call may give beside tokens and the model's own inputs: `noise [n, steps]` float32
+    #: of samples, `pad_mask [n, vocabulary]` bool, `initial_scores [n, width]` float32.
+    NOISE: ClassVar[str] = "noise"
+    PAD_MASK: ClassVar[str] = "pad_mask"
+    INITIAL_SCORES: ClassVar[str] = "initial_scores"
     #: What comes before the names of the step's constants, where a search has a file of its own.
     STEP: ClassVar[str] = "step/"
 

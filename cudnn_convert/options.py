@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -19,6 +20,8 @@ WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")
 MODES: Final = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 SEARCHES: Final = ("greedy", "beam", "sample")
+#: The value of `--pad-mask` with which a mask is an input of the search.
+MASK_OF_CALL: Final = "input"
 
 _SPEC: Final = "[KEY=]TENSOR[[shape]],..."
 _ALONE: Final = "sources without a graph"
@@ -125,6 +128,12 @@ class Options:
     top_k: int | None = _searching(None, "sample from the N most likely tokens", metavar="N")
     temperature: float = _searching(1.0, "of samples; default 1", metavar="X")
     history: bool = _searching(False, "beams: give tokens, parents and scores of each step too")
+    pad_mask: str | None = _searching(
+        None,
+        "tokens that are never chosen, as 0,3,30-33; or input: a mask that each call gives",
+        metavar="TOKENS",
+    )
+    initial_scores: bool = _searching(False, "beams: each call gives the scores that they begin with")
     token: str | None = _searching(None, "the input that takes tokens", metavar="TENSOR")
     logits: str | None = _searching(
         None,
@@ -176,6 +185,23 @@ class Options:
     def streams(self) -> bool:
         """Whether states become inputs and outputs; a search needs them."""
         return self.states or self.decode is not None
+
+    @property
+    def masked_tokens(self) -> tuple[int, ...]:
+        """The tokens that a search never chooses; none where each call gives its mask. Raises UsageError."""
+        if self.pad_mask in (None, MASK_OF_CALL):
+            return ()
+        tokens: set[int] = set()
+        for item in str(self.pad_mask).split(","):
+            matched = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", item.strip())
+            if matched is None:
+                expected = f"{MASK_OF_CALL}, or tokens such as 0,3,30-33"
+                raise UsageError(f"--pad-mask: expected {expected}, found {self.pad_mask!r}")
+            first, last = int(matched[1]), int(matched[2] or matched[1])
+            if last < first:
+                raise UsageError(f"--pad-mask: expected a range that rises, found {item.strip()}")
+            tokens.update(range(first, last + 1))
+        return tuple(sorted(tokens))
 
     @property
     def custom_class_names(self) -> frozenset[str]:
@@ -248,6 +274,8 @@ class Options:
             raise UsageError(f"--end: expected a token, a whole number of at least 0, found {self.end}")
         if not -(2**31) <= self.pad < 2**31:
             raise UsageError(f"--pad: expected a whole number of 32 bits, found {self.pad}")
+        if self.decode is not None and self.pad_mask is not None:
+            self.masked_tokens  # noqa: B018 - raises
         if not math.isfinite(self.length_penalty):
             raise UsageError(f"--length-penalty: expected a number, found {self.length_penalty}")
         if not 0 < self.temperature < math.inf:
@@ -268,8 +296,8 @@ _COUNTS: Final = frozenset(
 )
 #: The searches that each option belongs to.
 _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("steps", "end", "pad", "token", "logits"), SEARCHES),
-    **dict.fromkeys(("width", "length_penalty", "history"), ("beam",)),
+    **dict.fromkeys(("steps", "end", "pad", "pad_mask", "token", "logits"), SEARCHES),
+    **dict.fromkeys(("width", "length_penalty", "history", "initial_scores"), ("beam",)),
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
 }
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import decode
@@ -39,7 +40,9 @@ def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[st
     rows = step[decoder.token].shape[1 - decoder.token_axis]
     own = {
         "tokens": tf.TensorSpec([rows], tf.int32),
-        "noise": tf.TensorSpec([rows, decoder.steps], tf.float32),
+        Decoder.NOISE: tf.TensorSpec([rows, decoder.steps], tf.float32),
+        Decoder.PAD_MASK: tf.TensorSpec([rows, decoder.vocabulary], tf.bool),
+        Decoder.INITIAL_SCORES: tf.TensorSpec([rows, decoder.width], tf.float32),
     }
     return {key: own[key] if key in own else step[key] for key in decoder.signature.inputs}
 
@@ -115,13 +118,16 @@ def _search(
         return _log_probs(decoder, answers[decoder.logits]), after
 
     states = {state.key: tf.transpose(inputs[state.key], _ROWS_FIRST) for state in decoder.states}
-    usual: dict[str, Any] = {"end": decoder.end, "pad": decoder.pad}
+    mask = inputs.get(Decoder.PAD_MASK)
+    if decoder.masked:
+        mask = np.isin(np.arange(decoder.vocabulary), decoder.masked)
+    usual: dict[str, Any] = {"end": decoder.end, "pad": decoder.pad, "pad_mask": mask}
     if decoder.kind == "greedy":
         return tuple(decode.greedy(take_step, tokens, states, steps=decoder.steps, **usual))
     if decoder.kind == "sample":
         return tuple(
             decode.sample(
-                *(take_step, tokens, states, inputs["noise"]),
+                *(take_step, tokens, states, inputs[Decoder.NOISE]),
                 top_k=decoder.top_k,
                 temperature=decoder.temperature,
                 **usual,
@@ -133,6 +139,7 @@ def _search(
         steps=decoder.steps,
         length_penalty=decoder.length_penalty,
         keep_history=decoder.history,
+        initial_scores=inputs.get(Decoder.INITIAL_SCORES),
         **usual,
     )
     return (best.sequences, best.lengths, best.scores, *(best.history or ()))

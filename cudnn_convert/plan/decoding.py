@@ -16,7 +16,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.model import Decoder, Part, Signature
-from cudnn_convert.options import Options
+from cudnn_convert.options import MASK_OF_CALL, Options
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.plan.scales import CARRIERS, SCALES, find_scale
 
@@ -48,17 +48,17 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
     states = [state.key for state in plan.streaming.states]
     others = [key for key in plan.signature.inputs if key not in {token, *states}]
     beside = {key: plan.streaming.rows.get(key) for key in others if key not in plan.streaming.lengths}
-    noise = ["noise"] if options.decode == "sample" else []
+    given_at_calls = [key for key, is_given in _inputs_of_search(options).items() if is_given]
     before = plan.streaming.parts
     values = {} if plan.streaming.begin else plan.streaming.values
     begun = {key for part in before for key in part.signature.outputs} | {*values}
     first = [key for part in before for key in part.signature.inputs]
     own = [key for key in dict.fromkeys([*states, *beside, *first]) if key not in begun]
     own = [key for key in own if key not in {token, *plan.streaming.lengths}]
-    if taken := {"tokens", *noise} & {*own}:
+    if taken := {"tokens", *given_at_calls} & {*own}:
         what = f"expected no input {min(taken)} beside the token {token}, for a search has one of that key"
         raise UnsupportedModelError(plan.model.path, [f"{what}; give it another key with --inputs"])
-    input_keys = ["tokens", *own, *noise]
+    input_keys = ["tokens", *own, *given_at_calls]
     output_keys = ["sequences", "lengths", "scores"]
     output_keys += ["history_tokens", "history_parents", "history_scores"] if options.history else []
     scope = unique("decode", {name.partition("/")[0] for name in plan.graph.index.nodes})
@@ -78,6 +78,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         logits_axis=plan.streaming.outputs.get(logits),
         scale=scale,
         vocabulary=vocabulary,
+        masked=options.masked_tokens,
         lengths=tuple(sorted(plan.streaming.lengths)),
         beside=beside,
         states=plan.streaming.states,
@@ -97,6 +98,15 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
         notes=(*plan.notes, *_notes(plan, decoder, rows, options)),
         flags=(*plan.flags, *_flags(options, plan, decoder)),
     )
+
+
+def _inputs_of_search(options: Options) -> dict[str, bool]:
+    """Whether each call gives an input that is the search's own, by key."""
+    return {
+        Decoder.PAD_MASK: options.pad_mask == MASK_OF_CALL,
+        Decoder.INITIAL_SCORES: options.initial_scores,
+        Decoder.NOISE: options.decode == "sample",
+    }
 
 
 def _shape(plan: Plan, name: str) -> Any:
@@ -300,9 +310,19 @@ def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | No
         raise UsageError(
             f"--top-k: expected at most {vocabulary}, the size of the vocabulary, found {options.top_k}"
         )
+    masked = options.masked_tokens
+    if masked and masked[-1] >= vocabulary:
+        actual = f"the size of the vocabulary, found {masked[-1]}"
+        raise UsageError(f"--pad-mask: expected tokens below {vocabulary}, {actual}")
+    if len(masked) == vocabulary:
+        raise UsageError(f"--pad-mask: expected a token that may be chosen, found all {vocabulary} masked")
     assert options.steps is not None
     width = options.width or WIDTH
-    if options.decode == "beam" and width > (most := _count_sequences(options, vocabulary, width)):
+    if (
+        options.decode == "beam"
+        and not options.initial_scores
+        and width > (most := _count_sequences(options, vocabulary, width))
+    ):
         of = f"{options.steps} steps and {vocabulary} tokens"
         raise UsageError(f"--width: expected at most {most}, as many as sequences of {of}, found {width}")
     # An end that is never read needs no row.
@@ -352,9 +372,10 @@ def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
         if (value := getattr(options, name)) != usual[name]
     )
     yield from ["--history"] if decoder.history else []
+    yield from ["--initial-scores"] if options.initial_scores else []
     yield f"--token={plan.source.inputs[decoder.token]}"
     scale = f"={decoder.scale}" if decoder.is_scale_given else ""
     yield f"--logits={plan.source.outputs[decoder.logits]}{scale}"
 
 
-_OTHERS: Final = ("end", "pad", "length_penalty", "top_k", "temperature")
+_OTHERS: Final = ("end", "pad", "length_penalty", "top_k", "temperature", "pad_mask")

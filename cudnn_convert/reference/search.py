@@ -8,6 +8,8 @@ Sources: Wu et al. 2016, Google's Neural Machine Translation System, equation 14
 docs/tutorials/decoding.md for ties, ends and padding.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,11 @@ Step = Callable[[Array, Sequence[Array]], tuple[Array, list[Array]]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a search goes; `noise [n, steps]` of a sample, None for a search by score."""
+    """How a search goes; `noise [n, steps]` of a sample, None for a search by score.
+
+    `mask [n, vocabulary]` is true for tokens that are never chosen. `scores [n, width]` are those that beams
+    begin with, by default 0 for the first alone.
+    """
 
     width: int
     steps: int
@@ -33,6 +39,13 @@ class Rules:
     noise: Array | None = None
     top_k: int | None = None
     temperature: float = 1.0
+    mask: Array | None = None
+    scores: Array | None = None
+
+    def begin(self, row: int) -> list[Path]:
+        """The empty paths of an example."""
+        scores = [0.0] + [-np.inf] * (self.width - 1) if self.scores is None else self.scores[row]
+        return [Path(score=float(score), other=float(score)) for score in scores]
 
     def rank(self, score: Any, length: Any) -> Any:
         """What beams are sorted by."""
@@ -77,13 +90,15 @@ def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, 
     """Search from `tokens [n]` and `states`, `[n, ...]` each."""
     rng = np.random.default_rng(seed)
     n, width = len(tokens), rules.width
-    examples = [Example([Path(score=0.0, other=0.0), *[Path()] * (width - 1)]) for _ in range(n)]
+    examples = [Example(rules.begin(row)) for row in range(n)]
     rows = np.repeat(np.arange(n), width)
     fed, carried = tokens[rows], [state[rows] for state in states]
     moved, noise = [_move(rng, state) for state in carried], 0.0
     for number in range(rules.steps):
         log_probs, carried = step(fed, carried)
         others, moved = step(fed, moved)
+        if rules.mask is not None:
+            log_probs, others = (np.where(rules.mask[rows], -np.inf, each) for each in (log_probs, others))
         sources = []
         for row, example in enumerate(examples):
             span = slice(row * width, (row + 1) * width)
@@ -177,6 +192,7 @@ def _draw(example: Example, log_probs: Array, others: Array, rules: Rules, noise
     if rules.top_k is not None:
         tokens = np.argsort(-log_probs[0], kind="stable")
         ordered = log_probs[0][tokens[: rules.top_k + 1]]
+        ordered = ordered[ordered > -np.inf]  # masked tokens are last
         example.order = min(example.order, float(np.min(ordered[:-1] - ordered[1:], initial=np.inf)))
         tokens = tokens[: rules.top_k]
     with np.errstate(invalid="ignore"):

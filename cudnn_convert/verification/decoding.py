@@ -28,6 +28,8 @@ _ROUNDING: Final = 2.0**-24
 _TIMES: Final = 10
 #: How often other tokens and states are tried, until a choice is clear and an end is found.
 _ROUNDS: Final = 4
+#: The share of tokens that a random mask has.
+_MASKED: Final = 0.3
 _SEQUENCES: Final = ("sequences", "lengths", "scores")
 
 
@@ -35,13 +37,22 @@ _SEQUENCES: Final = ("sequences", "lengths", "scores")
 class Start:
     """Where a search begins: tokens `[n]`, and the other inputs of the step, and of what runs before, by key.
 
-    `dtypes` are those of the step's inputs, by key; `noise [n, steps]` is that of samples.
+    `dtypes` are those of the step's inputs, by key; `noise [n, steps]` is that of samples. `mask
+    [n, vocabulary]` is true for tokens that are never chosen; `scores [n, width]` are those that beams begin
+    with. Both are None where the search has none.
     """
 
     tokens: Array
     inputs: Mapping[str, Array]
     dtypes: Mapping[str, Any]
     noise: Array
+    mask: Array | None = None
+    scores: Array | None = None
+
+    def at_calls(self) -> dict[str, Array]:
+        """What a call may give that is the search's own, by key."""
+        own = {Decoder.NOISE: self.noise, Decoder.PAD_MASK: self.mask, Decoder.INITIAL_SCORES: self.scores}
+        return {key: value for key, value in own.items() if value is not None}
 
 
 def judge_decoder(
@@ -64,7 +75,7 @@ def judge_decoder(
     reports: list[DecodingReport] = []
     for turn in range(_ROUNDS):
         context.report_progress("verifying", turn, _ROUNDS)
-        start = _begin(decoder, step, largest[turn % len(largest)], rng)
+        start = _draw_rules(decoder, _begin(decoder, step, largest[turn % len(largest)], rng), rng)
         reports.append(_judge(decoder, step, decode, start, seed))
         total = _add(reports)
         if not total.passed or (total.judged and (total.ended or decoder.end is None)):
@@ -131,11 +142,25 @@ def _begin(
     return Start(np.asarray(rng.integers(0, readable, rows), np.int32), inputs, dtypes, noise)
 
 
+def _draw_rules(decoder: Decoder, start: Start, rng: np.random.Generator) -> Start:
+    """`start` with the mask and the first scores of a call, random where each call gives them."""
+    n, mask, scores = len(start.tokens), None, None
+    if decoder.masked:
+        mask = np.tile(np.isin(np.arange(decoder.vocabulary), decoder.masked), (n, 1))
+    elif Decoder.PAD_MASK in decoder.signature.inputs:
+        mask = rng.random((n, decoder.vocabulary)) < _MASKED
+        mask[np.arange(n), rng.integers(0, decoder.vocabulary, n)] = False
+    if Decoder.INITIAL_SCORES in decoder.signature.inputs:
+        scores = rng.normal(scale=2.0, size=(n, decoder.width)).astype(np.float32)
+        scores[1:2, -1:] = -np.inf if decoder.width > 1 else 0.0
+    return replace(start, mask=mask, scores=scores)
+
+
 def _judge(
     decoder: Decoder, step: runners.Runner, decode: runners.Runner, start: Start, seed: int
 ) -> DecodingReport:
     """Judge one call of a search."""
-    asked = {"noise": start.noise, **start.inputs, "tokens": start.tokens}
+    asked = {**start.at_calls(), **start.inputs, "tokens": start.tokens}
     answers = decode({key: asked[key] for key in decoder.signature.inputs})
     rules = search.Rules(
         width=decoder.width,
@@ -146,19 +171,25 @@ def _judge(
         noise=start.noise.astype(np.float64) if decoder.kind == "sample" else None,
         top_k=decoder.top_k,
         temperature=decoder.temperature,
+        mask=start.mask,
+        scores=None if start.scores is None else start.scores.astype(np.float64),
     )
     states = [np.moveaxis(start.inputs[state.key], 1, 0) for state in decoder.states]
     call = _as_step(decoder, step, start)
     expected = search.search(call, start.tokens, states, rules, seed=seed)
     if decoder.kind != "beam":  # one path for each row
         answers = {key: value[:, None] for key, value in answers.items()}
-    return compare_searches(decoder, expected, answers, lambda: _scores_of(call, start, states, answers))
+    return compare_searches(
+        decoder, expected, answers, lambda: _scores_of(call, start, states, answers), start=start
+    )
 
 
 def _scores_of(
     call: search.Step, start: Start, states: Sequence[Array], answers: Mapping[str, Array]
 ) -> Array:
-    return search.score_sequences(call, start.tokens, states, answers["sequences"], answers["lengths"])
+    """The scores that sequences may have `[n, width, ...]`: one for each score that a beam begins with."""
+    sums = search.score_sequences(call, start.tokens, states, answers["sequences"], answers["lengths"])
+    return sums[..., None] + (0.0 if start.scores is None else start.scores[:, None].astype(np.float64))
 
 
 def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Step:
@@ -201,12 +232,17 @@ def _log_probs(decoder: Decoder, values: Array) -> Array:
 
 
 def compare_searches(
-    decoder: Decoder, expected: search.Result, answers: Mapping[str, Array], rescore: Callable[[], Array]
+    decoder: Decoder,
+    expected: search.Result,
+    answers: Mapping[str, Array],
+    rescore: Callable[[], Array],
+    *,
+    start: Start | None = None,
 ) -> DecodingReport:
     """Compare what a search answers with what it should.
 
     `answers` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the
-    scores that its sequences have.
+    scores that its sequences may have, `[n, width, ...]`. `start` has the mask of its tokens.
     """
     width, steps = decoder.width, decoder.steps
     shape = (len(expected.examples), width)
@@ -232,7 +268,8 @@ def compare_searches(
         # What is next to each other may be turned by the rounding of both.
         is_close = min(example.kept, example.order, example.share) <= 2 * atol
         is_open = min(example.kept, example.share) <= 2 * atol or (decoder.kind == "sample" and is_close)
-        message = message or _differs_in_form(decoder, row, number)
+        mask = None if start is None or start.mask is None else start.mask[number]
+        message = message or _differs_in_form(decoder, row, number) or _find_masked(row, number, mask)
         difference = _differs(decoder, example, row, atol)
         if not difference:
             judged += not is_close
@@ -246,7 +283,7 @@ def compare_searches(
         ties += 1
         sums = rescore() if sums is None else sums
         exists = row["scores"] > -np.inf
-        gap = _gap(sums[number][exists], row["scores"][exists])
+        gap = _gap_to_nearest(sums[number][exists], row["scores"][exists])
         worst = max(worst, gap)
         if gap > atol:
             message = (
@@ -272,6 +309,22 @@ def _gap(expected: Any, answers: Any) -> float:
     with np.errstate(invalid="ignore"):
         gaps = np.where(expected == answers, 0.0, np.abs(expected - answers))
     return float(np.max(np.nan_to_num(gaps, nan=np.inf), initial=0.0))
+
+
+def _gap_to_nearest(expected: Array, answers: Array) -> float:
+    """The largest difference of scores `[m]` from the nearest of those that each may have `[m, ...]`."""
+    if not answers.size:
+        return 0.0
+    gaps = np.abs(expected - answers.astype(np.float64)[:, None])
+    return float(np.nanmin(np.where(np.isfinite(gaps), gaps, np.inf), axis=-1).max())
+
+
+def _find_masked(row: Mapping[str, Array], number: int, mask: Array | None) -> str:
+    """A line on the first beam with a masked token; else empty."""
+    for beam, (sequence, length) in enumerate(zip(row["sequences"], row["lengths"], strict=True)):
+        if mask is not None and mask[sequence[:length]].any():
+            return f"row {number}, beam {beam}: expected no masked token, found {[*sequence[:length]]}"
+    return ""
 
 
 def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], number: int) -> str:

@@ -18,7 +18,7 @@ from support.samples import ROOT
 from support.tiers import combinations
 
 import cudnn_convert
-from cudnn_convert.errors import UnsupportedModelError, VerificationError
+from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.lower import search
 
 FORMATS = ("savedmodel", "onnx")
@@ -69,6 +69,64 @@ def test_a_search_begins_by_itself(tmp_path: Path, kind: str, form: str) -> None
     np.testing.assert_array_equal(answers["lengths"], expected["lengths"])
     np.testing.assert_allclose(answers["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
     assert len({*answers["sequences"].ravel().tolist()}) > TOKENS // 3
+
+
+@combinations(
+    lambda mask, form: (mask, form) in {("1,5-6", "savedmodel"), ("input", "onnx")},
+    mask=("1,5-6", "input"),
+    form=FORMATS,
+)
+def test_a_search_never_chooses_masked_tokens(tmp_path: Path, mask: str, form: str) -> None:
+    """Tokens that are the same at each call; or a mask of each call, and the scores that beams begin with."""
+    model, out = Decoder("speaker"), tmp_path / "out"
+    is_of_calls = mask == "input"
+    flags: dict[str, Any] = {"pad_mask": mask, "initial_scores": is_of_calls}
+    report = cudnn_convert.convert(model.save(tmp_path), out, format=form, **FLAGS, **flags)
+    assert report.decoder is not None
+    own = ("pad_mask", "initial_scores") if is_of_calls else ()
+    assert report.decoder.inputs == ("tokens", *model.inputs, *own)
+    assert report.decoder.masked == (() if is_of_calls else (1, 5, 6))
+    first, rng = np.array([3, 7, 5], np.int32), np.random.default_rng(7)
+    masked = np.tile(np.isin(np.arange(TOKENS), (1, 5, 6)), (3, 1))
+    initial = None
+    feeds = {"tokens": first, **model.feeds()}
+    if is_of_calls:
+        masked = rng.random((3, TOKENS)) < 0.4
+        initial = rng.normal(size=(3, WIDTH)).astype(np.float32)
+        initial[1, 0] = -np.inf
+        feeds |= {"pad_mask": masked, "initial_scores": initial}
+    answers = searched(report, out, form, feeds, tmp_path)
+    rules = Rules(WIDTH, STEPS, END, 0, mask=masked, initial=initial, dtype=np.float64)
+    expected = judges.beam_search(model.log_probs(first, model.feeds()), 3, rules)
+    np.testing.assert_array_equal(answers["sequences"], expected["sequences"])
+    np.testing.assert_array_equal(answers["lengths"], expected["lengths"])
+    np.testing.assert_allclose(answers["scores"], expected["scores"], rtol=1e-5, atol=1e-5)
+    assert cudnn_convert.verify(tmp_path / "model.ckpt", out).decoding is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"pad_mask": "0,11"}, "--pad-mask: expected tokens below 11, the size of the vocabulary, found 11"),
+        ({"pad_mask": "0-10"}, "--pad-mask: expected a token that may be chosen, found all 11 masked"),
+        ({"pad_mask": "5-3"}, "--pad-mask: expected a range that rises, found 5-3"),
+        (
+            {"pad_mask": "mask.npy"},
+            "--pad-mask: expected input, or tokens such as 0,3,30-33, found 'mask.npy'",
+        ),
+        (
+            {"decode": "greedy", "width": None, "initial_scores": True},
+            "--initial-scores: expected --decode beam, found greedy; leave out --initial-scores",
+        ),
+    ],
+)
+def test_masks_and_scores_that_do_not_fit_are_refused(
+    tmp_path: Path, flags: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        cudnn_convert.convert(Decoder("state").save(tmp_path), tmp_path / "out", **FLAGS | flags)
+    assert str(refused.value) == expected
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_encoder_runs_once(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_flags_repeat_every_option() -> None:
     usual = Options()
     beam = Options(
         **{"decode": "beam", "steps": 9, "width": 3, "end": 2, "pad": 1, "length_penalty": 0.5},
-        **{"history": True, "token": "x:0", "logits": "y:0"},
+        **{"history": True, "token": "x:0", "logits": "y:0", "pad_mask": "0,3-5", "initial_scores": True},
     )
     sample = Options(decode="sample", steps=9, top_k=4, temperature=0.5)
     every = (said, beam, sample)
@@ -140,7 +140,7 @@ def test_flags_repeat_every_option() -> None:
     )  # fmt: skip
     assert alternatives.flags(beam) == (
         "--decode=beam", "--steps=9", "--width=3", "--end=2", "--pad=1", "--length-penalty=0.5", "--history",
-        "--token=x:0", "--logits=y:0",
+        "--pad-mask=0,3-5", "--initial-scores", "--token=x:0", "--logits=y:0",
     )  # fmt: skip
     assert alternatives.flags(sample) == ("--decode=sample", "--steps=9", "--top-k=4", "--temperature=0.5")
     assert alternatives.flags(usual) == ()

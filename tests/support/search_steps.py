@@ -42,8 +42,8 @@ def decoder(kind: str, scale: str, logits_axis: int | None) -> Decoder:
         outputs += ["history_tokens", "history_parents", "history_scores"]
     return Decoder(
         kind=kind, steps=STEPS, width=WIDTH if kind == "beam" else 1, end=END, pad=PAD, length_penalty=0.7,
-        top_k=6, temperature=1.7, history=kind == "beam", scale=scale, vocabulary=VOCABULARY, token="token",
-        token_axis=1, logits="logits", logits_axis=logits_axis, lengths=("lengths",),
+        top_k=6, temperature=1.7, history=kind == "beam", scale=scale, vocabulary=VOCABULARY, masked=(),
+        token="token", token_axis=1, logits="logits", logits_axis=logits_axis, lengths=("lengths",),
         beside={"context": 1, "scale": None},
         states=(
             StreamState("rnn", "h", True, "state", "next", "state:0", "next:0", 1, VOCABULARY),

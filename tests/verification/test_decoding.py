@@ -33,10 +33,22 @@ STATE = StreamState("rnn", "h", True, "h", "h_next", "h:0", "h_next:0", 1, UNITS
 BEAM = Decoder(
     kind="beam", steps=7, width=3, end=4, pad=9, length_penalty=0.9, top_k=None, temperature=1.0,
     history=True, token="ids", token_axis=1, logits="scores", logits_axis=1, scale="logits",
-    vocabulary=VOCABULARY,
+    vocabulary=VOCABULARY, masked=(),
     lengths=(), beside={}, states=(STATE,), signature=Signature({"tokens": "", "h": "", "noise": ""}, {}),
 )  # fmt: skip
 SAMPLE = replace(BEAM, kind="sample", width=1, length_penalty=0.0, history=False, temperature=0.6, top_k=4)
+#: Searches whose calls give a mask, and scores to begin with.
+KEYS = dict.fromkeys(("tokens", "h", "pad_mask", "noise"), "")
+BEAM_OF_CALLS = replace(BEAM, signature=Signature(KEYS | {"initial_scores": ""}, {}))
+SAMPLE_OF_CALLS = replace(SAMPLE, signature=Signature(KEYS, {}))
+ALL = {
+    "beam": BEAM,
+    "sample": SAMPLE,
+    "beam, masked": replace(BEAM, masked=(1, 3)),
+    "sample, masked": replace(SAMPLE, masked=(1, 3)),
+    "beam of calls": BEAM_OF_CALLS,
+    "sample of calls": SAMPLE_OF_CALLS,
+}
 H = RNG.normal(size=(1, ROWS, UNITS)).astype(np.float32)
 FEEDS = [{"ids": RNG.integers(0, VOCABULARY, (ROWS, 5)), "h": H}]
 
@@ -58,8 +70,10 @@ def searching(decoder: Decoder, by_beams: Any = beams, by_choices: Any = choices
         return tf.nn.log_softmax(h @ W["out"]), h
 
     @tf.function(autograph=False)
-    def decode(tokens: Any, h: Any, noise: Any) -> Any:
-        usual = {"end": decoder.end, "pad": decoder.pad}
+    def decode(tokens: Any, h: Any, noise: Any, pad_mask: Any = None, initial_scores: Any = None) -> Any:
+        if decoder.masked:
+            pad_mask = np.isin(np.arange(VOCABULARY), decoder.masked)
+        usual = {"end": decoder.end, "pad": decoder.pad, "pad_mask": pad_mask}
         if decoder.kind == "sample":
             found = by_choices.sample(
                 call, tokens, h, noise, top_k=decoder.top_k, temperature=decoder.temperature, **usual
@@ -67,13 +81,13 @@ def searching(decoder: Decoder, by_beams: Any = beams, by_choices: Any = choices
             return found._asdict()
         found = by_beams.beam_search(
             *(call, tokens, h), width=decoder.width, steps=decoder.steps, keep_history=True,
-            length_penalty=decoder.length_penalty, **usual,
+            length_penalty=decoder.length_penalty, initial_scores=initial_scores, **usual,
         )  # fmt: skip
         kept = {f"history_{name}": value for name, value in found.history._asdict().items()}
         return {"sequences": found.sequences, "lengths": found.lengths, "scores": found.scores, **kept}
 
     def run(feed: Any) -> dict[str, Any]:
-        found = decode(*map(tf.constant, (feed["tokens"], feed["h"][0], feed["noise"])))
+        found = decode(**{key: tf.constant(value[0] if key == "h" else value) for key, value in feed.items()})
         return {key: value.numpy() for key, value in found.items()}
 
     return run
@@ -84,8 +98,9 @@ def judged(decoder: Decoder, decode: Any) -> DecodingReport:
     return decoding.judge_decoder(plan, step, decode, FEEDS, seed=3)
 
 
-@pytest.mark.parametrize("decoder", [BEAM, SAMPLE], ids=["beam", "sample"])
-def test_the_librarys_search_is_proven(decoder: Decoder) -> None:
+@pytest.mark.parametrize("name", ALL)
+def test_the_librarys_search_is_proven(name: str) -> None:
+    decoder = ALL[name]
     report = judged(decoder, searching(decoder))
     assert report.passed, report.message
     assert report.judged
@@ -139,10 +154,23 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
                               "after = _Loop(rows.tokens, states"),
     "the first noise again": (choices, "_draw(values / temperature, tf.gather(noise, number, axis=1))",
                               "_draw(values / temperature, noise[:, 0])"),
+    "a mask that is ignored": (beams, "if bias is not None:", "if False:"),
+    "a sample's mask that is ignored": (choices, "if rows.bias is not None:", "if False:"),
+    "a mask of another row": (beams, "bias[:, None]", "bias[::-1, None]"),
+    "first scores that are ignored": (beams, "scores = self.initial_scores\n", "scores = None\n"),
     "no temperature": (choices, "_draw(values / temperature, ", "_draw(values, "),
     "the end of samples ignored": (choices, "goes_on & (tokens == rows.end)", "goes_on & (tokens == -7)"),
 }  # fmt: skip
-FIRST = ("state not gathered", "wrong parent", "wrong penalty", "end ignored", "the first noise again")
+FIRST = (
+    "state not gathered",
+    "wrong parent",
+    "wrong penalty",
+    "end ignored",
+    "the first noise again",
+    "a mask that is ignored",
+    "a sample's mask that is ignored",
+    "first scores that are ignored",
+)
 
 
 def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> ModuleType:
@@ -160,10 +188,13 @@ def mutated(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: 
 def test_a_wrong_search_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module, old, new = MUTANTS[name]
     made = mutated(monkeypatch, module, old, new)
+    beam, sample = (BEAM, SAMPLE)
+    if "mask" in name or "first scores" in name:
+        beam, sample = BEAM_OF_CALLS, SAMPLE_OF_CALLS
     if module is choices:
-        report = judged(SAMPLE, searching(SAMPLE, by_choices=made))
+        report = judged(sample, searching(sample, by_choices=made))
     else:
-        report = judged(BEAM, searching(BEAM, by_beams=made))
+        report = judged(beam, searching(beam, by_beams=made))
     assert not report.passed
     assert report.message.startswith("row "), report.message
 
@@ -189,7 +220,7 @@ def compared(tokens: list[int], scores: list[float] | None = None) -> DecodingRe
     }
     return decoding.compare_searches(
         *(PLAIN, expected, found),
-        lambda: search.score_sequences(call, start, states, found["sequences"], found["lengths"]),
+        lambda: search.score_sequences(call, start, states, found["sequences"], found["lengths"])[..., None],
     )
 
 
