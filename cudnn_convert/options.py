@@ -359,21 +359,25 @@ def choose_format(out: Path, given: str | None) -> str:
 
 
 def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The options of `READING` in a provenance. Raises UsageError where one is invalid."""
-    for name in READING:
-        value = recorded.get(name, ...)
+    """The options of `READING` in a provenance. Raises UsageError where one is invalid.
+
+    One that is not there has its default: the artifact is older than the option.
+    """
+    defaults = {name: Options.__dataclass_fields__[name].default for name in READING}
+    known = {name: value for name, value in recorded.items() if name in defaults}
+    for name, value in known.items():
         texts = value if isinstance(value, list) else ()
         is_huge = isinstance(value, int) and value.bit_length() > _BITS
-        default = Options.__dataclass_fields__[name].default
+        default = defaults[name]
         is_kind = type(value) in (KINDS[name], int if KINDS[name] is float else None)
         if (
             not (is_kind or (value is None and default is None))
             or is_huge
             or not all(isinstance(text, str) for text in texts)
         ):
-            actual = "none" if value is ... else repr(value)
-            raise UsageError(f"{where}: {flag_of(name)}: expected what this tool writes, found {actual}")
-    return {name: recorded[name] for name in READING}
+            expected = "expected what this tool writes"
+            raise UsageError(f"{where}: {flag_of(name)}: {expected}, found {value!r}")
+    return defaults | known
 
 
 _Given = ParamSpec("_Given")
