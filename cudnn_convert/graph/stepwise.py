@@ -13,6 +13,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import NodeDef
 
 _ELEMENTWISE: Final = (
     ops.COPIES
@@ -216,22 +217,31 @@ def _bounds_of_strided_slice(op: Any, axis: int) -> _Range:
     begins, ends, strides = (tf.get_static_value(value) for value in op.inputs[1:4])
     if begins is None or ends is None or strides is None:
         return _SOME
-    masks = {name: op.get_attr(f"{name}_mask") for name in "begin end ellipsis new_axis shrink_axis".split()}
-    named = len(begins) - bin(masks["new_axis"] | masks["ellipsis"]).count("1")
+    k = find_range(op.node_def, axis, op.inputs[0].shape.rank, len(begins))
+    if k is None:
+        return None, None, None
+    bit = 1 << k
+    is_one = bool(op.get_attr("shrink_axis_mask") & bit)
+    end = None if op.get_attr("end_mask") & bit or (is_one and begins[k] == -1) else int(ends[k])
+    return None if op.get_attr("begin_mask") & bit else int(begins[k]), end, int(strides[k])
+
+
+def find_range(node: NodeDef, axis: int, rank: int, count: int) -> int | None:
+    """Which of `count` ranges of a StridedSlice is that of an axis of its input; None where all is taken."""
+    ellipsis, new = node.attr["ellipsis_mask"].i, node.attr["new_axis_mask"].i
+    named = count - bin(new | ellipsis).count("1")
     position = 0
-    for k, begin in enumerate(begins.tolist()):
+    for k in range(count):
         bit = 1 << k
-        if masks["ellipsis"] & bit:
-            position += op.inputs[0].shape.rank - named
-        elif not masks["new_axis"] & bit:
+        if ellipsis & bit:
+            position += rank - named
+        elif not new & bit:
             if position == axis:
-                is_one = bool(masks["shrink_axis"] & bit)
-                end = None if masks["end"] & bit or (is_one and begin == -1) else int(ends[k])
-                return None if masks["begin"] & bit else begin, end, int(strides[k])
+                return k
             position += 1
         if position > axis:
             break
-    return None, None, None
+    return None
 
 
 def _bounds_of_slice(op: Any, axis: int) -> _Range:

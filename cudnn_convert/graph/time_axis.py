@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice, permutations, product
+from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ Roles = Mapping[str, tuple[int, ...]]
 #: Most ways to call the unknown sizes of all inputs that are sorted, and that are tried.
 _SORTED: Final = 4096
 _TRIES: Final = 64
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,13 @@ def find_time_axis(
     recurrences: Mapping[str, bool],
     *,
     still: Collection[str] = (),
+    steps: Mapping[str, int] = _NONE,
 ) -> TimeAxis | None:
     """Find the axis of the steps of a graph with the tensors `inputs` and `outputs`; None if unknown.
 
     `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
-    to whether it is time-major. `still` are inputs that are the same at all steps.
+    to whether it is time-major. `still` are inputs that are the same at all steps; `steps` has the axis of
+    others where it is known.
     """
     known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
     sizes = {TIME: choose_prime(graph.shapes), **SIZES}
@@ -83,7 +87,7 @@ def find_time_axis(
 
     shapes = {name: value.shape for name, value in known.items()}
     called = Called(frozenset([sizes[TIME]]), sizes[BATCH])
-    fitted = fit_roles(shapes, inputs, recurrences, infer, called, still=still)
+    fitted = fit_roles(shapes, inputs, recurrences, infer, called, still=still, steps=steps)
     if fitted is None:
         return None
     walk = _Walk(graph, fitted.seen, Steps(sizes[TIME]), fitted.roles, recurrences, still=still)
@@ -119,6 +123,7 @@ def fit_roles(
     *,
     tries: int = _TRIES,
     still: Collection[str] = (),
+    steps: Mapping[str, int] = _NONE,
 ) -> Fitted | None:
     """Find which unknown sizes of inputs are time and batch; None where they are of unknown rank.
 
@@ -129,7 +134,7 @@ def fit_roles(
         return None
     best: tuple[int, tf.Graph, Roles] | None = None
     wanted = 2 * len(recurrences)
-    for roles in islice(_assignments(shapes, batches, still), tries):
+    for roles in islice(_assignments(shapes, batches, still, steps), tries):
         seen = infer(roles)
         if seen is None:
             continue
@@ -167,13 +172,16 @@ def choose_prime(seen: tf.Graph) -> int:
 
 
 def _assignments(
-    shapes: Mapping[str, tf.TensorShape], batches: Mapping[str, Sequence[int]], still: Collection[str]
+    shapes: Mapping[str, tf.TensorShape],
+    batches: Mapping[str, Sequence[int]],
+    still: Collection[str],
+    steps: Mapping[str, int],
 ) -> Iterator[Roles]:
     """Yield the ways to call the axes of all inputs, those first in which most inputs are as usual."""
-    choices = [
-        [*(_roles_without_time(shape) if name in still else _roles(shape, batches[name]))]
-        for name, shape in shapes.items()
-    ]
+    choices = []
+    for name, shape in shapes.items():
+        ways_of_one = _roles_without_time(shape) if name in still else _roles(shape, batches[name])
+        choices.append([way for way in ways_of_one if name not in steps or way[steps[name]] == TIME])
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)

@@ -7,6 +7,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
+* fixed_steps   : Opens the number of steps of a plan whose source fixed it.
 * beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
 * scales        : Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.

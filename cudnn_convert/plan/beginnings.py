@@ -45,16 +45,16 @@ def find_streamed(plan: Plan, still: frozenset[str]) -> tuple[Recurrence, ...]:
     `still` are keys of inputs that are the same at all steps; recurrences of those alone do not count.
     """
     index = plan.graph.index
-    needed = {*_walk_up(index, [split(name)[0] for name in plan.signature.outputs.values()])}
+    needed = {*walk_up(index, [split(name)[0] for name in plan.signature.outputs.values()])}
     moving = {split(name)[0] for key, name in plan.signature.inputs.items() if key not in still}
     return tuple(
         recurrence
         for recurrence in plan.recurrences
-        if recurrence.node in needed and (not still or moving & {*_walk_up(index, [recurrence.node])})
+        if recurrence.node in needed and (not still or moving & {*walk_up(index, [recurrence.node])})
     )
 
 
-def _walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
+def walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
     """The ops that others depend on by data, but for those of initial states alone."""
     skipped = {position for position, _ in PLACES.values()}
 

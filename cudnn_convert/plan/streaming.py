@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from types import MappingProxyType
 from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
@@ -20,7 +21,7 @@ from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState
-from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, name_states
+from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, name_states
 from cudnn_convert.plan.beginnings import Beginning
 from cudnn_convert.plan.requests import NEXT
 
@@ -34,6 +35,7 @@ _SHOWN: Final = 5
 BEGUN: Final = "_begin"
 #: Inputs of a model of which every set may be the same at all steps.
 _MOST_INPUTS: Final = 5
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 #: What to do where nothing else helps, by the flag that asked for states.
@@ -73,13 +75,56 @@ def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states
         raise UsageError(
             f"{plan.model.path}: {flag}: expected a cuDNN recurrence, found none; {_WITHOUT[flag]}"
         )
-    drafts = (_draft(plan, still, flag) for still in _list_still(plan))
+    draft = _choose_draft(plan, flag)
+    if isinstance(draft, _Draft):
+        return _with_states(plan, draft, form, stateless=stateless)
+    steps = _find_fixed_steps(plan, flag)
+    if steps is None:
+        raise UnsupportedModelError(plan.model.path, draft)
+    opened, draft = _open(plan, steps, flag)
+    streamed = _with_states(opened, draft, form, stateless=stateless)
+    assert streamed.streaming is not None
+    return replace(streamed, streaming=replace(streamed.streaming, whole=plan))
+
+
+def _choose_draft(plan: Plan, flag: str, steps: Mapping[str, int] = _NONE) -> _Draft | list[Reason]:
+    """The plan's graph in chunks, or why it is none where no input is the same at all steps.
+
+    `steps` has the axis of the steps of inputs by tensor, where it is known.
+    """
+    known = {key for key, name in plan.signature.inputs.items() if name in steps}
+    drafts = (_draft(plan, still, flag, steps) for still in _list_still(plan) if not still & known)
     first = next(drafts)
-    draft = first if isinstance(first, _Draft) else next((d for d in drafts if isinstance(d, _Draft)), None)
-    if draft is None:
-        assert not isinstance(first, _Draft)
-        raise UnsupportedModelError(plan.model.path, first)
-    return _with_states(plan, draft, form, stateless=stateless)
+    if isinstance(first, _Draft):
+        return first
+    return next((draft for draft in drafts if isinstance(draft, _Draft)), first)
+
+
+def _find_fixed_steps(plan: Plan, flag: str) -> int | None:
+    """The number of steps that the source fixes for recurrences that can go on; None where it fixes none."""
+    groups = (beginnings.find_streamed(plan, still) for still in _list_still(plan))
+    able = (group for group in groups if group and not find_obstacles(plan, group, flag=flag))
+    found = (fixed_steps.find_fixed_steps(plan, group) for group in able)
+    return next((steps for steps in found if steps is not None), None)
+
+
+def _open(plan: Plan, steps: int, flag: str) -> tuple[Plan, _Draft]:
+    """The plan with an open number of steps, and its graph in chunks.
+
+    Raises UnsupportedModelError where there is none, or more than one.
+    """
+    opened, reasons = fixed_steps.open_plan(plan, steps, flag=flag, cure=_WITHOUT[flag])
+    tried = [(each, _choose_draft(each.plan, flag, each.inputs)) for each in opened]
+    found = [(each, draft) for each, draft in tried if isinstance(draft, _Draft)]
+    if len(found) == 1:
+        return found[0][0].plan, found[0][1]
+    if found:
+        name = fixed_steps.find_difference(found[0][0], found[1][0])
+        what = f"expected sizes with one meaning, found {steps}, which may be the number of steps or not"
+        reasons = [Reason(f"{name}: {flag}: {what}; {_WITHOUT[flag]}")]
+    elif tried and not isinstance(tried[0][1], _Draft):
+        reasons = tried[0][1]
+    raise UnsupportedModelError(plan.model.path, reasons)
 
 
 def _list_still(plan: Plan) -> Iterator[frozenset[str]]:
@@ -98,7 +143,7 @@ def _list_still(plan: Plan) -> Iterator[frozenset[str]]:
         yield from (frozenset(chosen) for chosen in combinations(keys, count) if wide & {*chosen})
 
 
-def _draft(plan: Plan, still: frozenset[str], flag: str) -> _Draft | list[Reason]:
+def _draft(plan: Plan, still: frozenset[str], flag: str, steps: Mapping[str, int]) -> _Draft | list[Reason]:
     """The plan's graph in chunks, where inputs of these keys are the same at all steps, or why it is none."""
     recurrences = beginnings.find_streamed(plan, still)
     if not recurrences:
@@ -127,7 +172,8 @@ def _draft(plan: Plan, still: frozenset[str], flag: str) -> _Draft | list[Reason
     fixed = {name for key, name in inputs.items() if key in still} | {each.start for each in encoded}
     axes = dict.fromkeys([*inputs.values(), *fixed], ()) | dict.fromkeys(starts, (1,))
     time_major = {recurrence.node: recurrence.time_major for recurrence in recurrences}
-    time = find_time_axis(graph, axes, ends, time_major, still=fixed)
+    known = {name: axis for name, axis in steps.items() if name in axes}
+    time = find_time_axis(graph, axes, ends, time_major, still=fixed, steps=known)
     if reasons := [*_refuse(plan, graph, time, flag)]:
         return reasons
     assert time is not None

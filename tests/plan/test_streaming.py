@@ -44,7 +44,6 @@ REASONS = {
     "lengths_mask": "found a sum over time",
     "printed_scatter": "ScatterNd: --states: expected ops that take each step by itself",
     "towers_split": "expected a recurrence over the steps and rows of an input, found one over others",
-    "dataset_input": "expected a recurrence over the steps and rows of an input, found one over others",
     "dropout_in_loop": "found a loop over the steps",
     "statistics_layers": "found a convolution over 3 steps",
     "statistics_slim": "found the number of steps, read as a number",

@@ -50,7 +50,7 @@ ASKED: Final = (
         ["plan/streaming.py: convert without --states"],
         asking_graphs.fixed_steps,
         ["--states"],
-        r"an open number of steps, found none; convert without (?P<gone>--states)",
+        r"ops that take any number of steps, found AddV2 for 7 alone; convert without (?P<gone>--states)",
     ),
     Advice(
         ["plan/streaming.py: convert without --states"],

@@ -469,7 +469,9 @@ def convolved(folder: Path) -> Path:
 
 
 def fixed_steps(folder: Path) -> Path:
-    return before(folder, tf.identity, (7, None, INPUTS))
+    """A row of a table is added to each of seven steps."""
+    table = drawn(7, 1, INPUTS)
+    return before(folder, lambda x: x + table, (7, None, INPUTS))
 
 
 def fixed_input(folder: Path) -> Path:

@@ -7,6 +7,7 @@
 * batch_statistics: Finds statistics of the batch, and takes their moving averages in their place.
 * tf1_ops      : Replaces ops of TensorFlow 1: reference variables and GatherTree.
 * state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
+* open_steps   : Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
 * stream_states: Makes the initial states of cuDNN nodes inputs, and their final states outputs.
 
 May import: errors, private, model, graph.

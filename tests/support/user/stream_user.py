@@ -2,7 +2,8 @@
 
 `job.json` has `format`, `artifact`, `steps` (the axis of steps by input), `states` (each with its key, the
 next one, and perhaps the output or the value to begin with), `outputs`, and `chunks`. `feeds.npz` has the
-inputs of the source by key; the outputs, joined along their steps, go to `answers.npz`.
+inputs of the source by key; the outputs, joined along their steps, go to `answers.npz`: of those without
+steps what the last chunk gave.
 """
 
 import json
@@ -106,7 +107,8 @@ def run():
         answers.append(step(chunk | states))
         states = {each["key"]: answers[-1][each["next_key"]] for each in job["states"]}
         begin = end
-    joined = {
+    joined = dict(answers[-1])  # what has no steps holds after the last one
+    joined |= {
         key: np.concatenate([answer[key] for answer in answers], axis) for key, axis in job["outputs"].items()
     }
     np.savez("answers.npz", **joined)
