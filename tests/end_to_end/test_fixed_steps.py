@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.chunks import chunked, planned
 from support.fixed_steps import FixedCase
 from support.recorded import assert_close
-from support.tiers import combinations
+from support.samples import ROOT
+from support.tiers import some
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
@@ -25,11 +27,9 @@ CASES = {
 }
 
 
-@combinations(
-    lambda kind, form: (kind, form) == ("reshape", "onnx"),
-    kind=CASES,
-    form=("savedmodel", "frozen", "onnx", "tflite"),
-)
+@pytest.mark.every
+@pytest.mark.parametrize("form", ["savedmodel", "frozen", "onnx", "tflite"])
+@pytest.mark.parametrize("kind", CASES)
 def test_chunks_of_a_graph_of_fixed_steps_are_the_whole(tmp_path: Path, kind: str, form: str) -> None:
     case, out = CASES[kind], tmp_path / "out"
     source = case.save(tmp_path)
@@ -39,6 +39,20 @@ def test_chunks_of_a_graph_of_fixed_steps_are_the_whole(tmp_path: Path, kind: st
     plan = planned(source, form, outputs=["scores:0"])
     found = chunked(plan, out, form, feeds, tmp_path / "user", rows=3)
     assert_close(found["scores"], case.answer(feeds), 1e-5, name=(kind, form))
+
+
+#: A frozen graph of TensorFlow 1.15, and what the same graph answered with its recurrence step by step.
+RECORDED = ROOT / "tests" / "data" / "streams" / "fixed_graph"
+
+
+@pytest.mark.parametrize("form", some(["onnx"], "savedmodel", "frozen", "tflite"))
+def test_chunks_of_a_frozen_graph_are_what_tensorflow_answered(tmp_path: Path, form: str) -> None:
+    source, out = RECORDED / "frozen.pb", tmp_path / "out"
+    cudnn_convert.convert(source, out, format=form, states=True)
+    with np.load(RECORDED / "golden.npz") as golden:
+        feeds, answer = {"features": golden["in/features"]}, golden["out/0"]
+    found = chunked(planned(source, form), out, form, feeds, tmp_path / "user", rows=3)
+    assert_close(found["gains"], answer, 1e-5, name=form)
 
 
 @pytest.mark.parametrize(

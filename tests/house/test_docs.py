@@ -68,6 +68,7 @@ FILES: dict[str, dict[str, str]] = {
         "characters.h5": "models/char_lm/model.h5",
         "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
         "learned/model.ckpt": "tests/data/streams/learned_start/model.ckpt",
+        "fixed.pb": "tests/data/streams/fixed_graph/frozen.pb",
     },
     "docs/library.md": {
         "tagger/model.ckpt": TAGGER,
@@ -117,6 +118,7 @@ SLOW = {
     "docs/tutorials/streaming.md": (
         "cudnn_convert/plan/streaming.py",
         "cudnn_convert/plan/beginnings.py",
+        "cudnn_convert/plan/fixed_steps.py",
         "cudnn_convert/verification/streaming.py",
     ),
     "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/named_weights.py"),
