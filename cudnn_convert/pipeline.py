@@ -413,8 +413,8 @@ def load(source: Path, options: Options) -> Loaded:
         states = len(model.inputs) > 1
         given = replace(options, format="keras", recurrences_only=True, states=states)
         single = singles[name]
-        full = replace(single, recurrence=replace(single.recurrence, lengths=False))  # it takes no mask
-        alone = prepare.join_plans(plan.model, [full], notes=(), flags=(), graph=plan.graph)
+        own = replace(single, recurrence=replace(single.recurrence, lengths=states))  # it takes a mask
+        alone = prepare.join_plans(plan.model, [own], notes=(), flags=(), graph=plan.graph)
         layers = prepare.plan_layers(alone, given)
         verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
 

@@ -180,8 +180,8 @@ def _assignments(
     """Yield the ways to call the axes of all inputs, those first in which most inputs are as usual."""
     choices = []
     for name, shape in shapes.items():
-        ways_of_one = _roles_without_time(shape) if name in still else _roles(shape, batches[name])
-        choices.append([way for way in ways_of_one if name not in steps or way[steps[name]] == TIME])
+        listed = _roles_without_time(shape) if name in still else _roles(shape, batches[name])
+        choices.append([roles for roles in listed if name not in steps or roles[steps[name]] == TIME])
     ways: Iterable[tuple[int, ...]] = product(*(range(len(each)) for each in choices))
     if math.prod(map(len, choices)) <= _SORTED:
         ways = sorted(ways, key=sum)

@@ -1,17 +1,20 @@
-"""Opens the number of steps of a plan whose source fixed it, as a model does that saw pieces of one length.
+"""Opens the number of steps of a plan whose source fixed it.
 
-The source then runs on that number alone. What is opened is proven in chunks of other sizes against the
-whole sequence: `verification/streaming.py` runs the source as it is.
+A model that was trained on pieces of one length is such a source: it runs on that number alone. What is
+opened is proven in chunks of other sizes against the whole sequence: `verification/streaming.py` runs the
+source as it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, product
 from typing import Any, Final
 
 from cudnn_convert.errors import Reason
 from cudnn_convert.graph import time_axis
 from cudnn_convert.graph.index import INPUT, split
+from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes.open_steps import open_steps
 from cudnn_convert.graph.time_axis import Mixing
 from cudnn_convert.model import Recurrence
@@ -34,9 +37,7 @@ def find_fixed_steps(plan: Plan, recurrences: Sequence[Recurrence]) -> int | Non
 
 def _find_maker(plan: Plan, steps: int) -> Mixing:
     """The op that makes so many steps of inputs which have no axis of that size."""
-    index, seen = plan.graph.index, plan.graph.shapes
-    ends = [split(name)[0] for name in plan.signature.outputs.values()]
-    needed = {*beginnings.walk_up(index, ends)}
+    seen, needed = plan.graph.shapes, _list_needed(plan, plan.graph)
     op = next(
         op
         for op in time_axis.in_order(seen, needed)
@@ -57,36 +58,35 @@ class OpenedPlan:
 def open_plan(plan: Plan, steps: int, *, flag: str, cure: str) -> tuple[list[OpenedPlan], list[Reason]]:
     """The plan with an open number of steps, once for each way to read its sizes, or why there is none."""
     count = time_axis.choose_prime(plan.whole.shapes)
-    held: Mixing | None = None
-    plans = []
-    ends = [split(name)[0] for name in plan.signature.outputs.values()]
+    plans, obstacles = [], list[Mixing | None]()
     for inputs in islice(_list_axes(plan, steps), _MOST_AXES):
-
-        def open_graph(graph: Any, known: Any, inputs: Mapping[str, int] = inputs) -> Any:
-            needed = {*beginnings.walk_up(graph.index, ends)}
-            return open_steps(graph, inputs, steps, count=count, needed=needed, known=known)
-
-        opened, refused = open_graph(plan.graph, {})
-        held = held or refused
+        opener = partial(open_steps, inputs=inputs, steps=steps, count=count)
+        opened, obstacle = opener(plan.graph, needed=_list_needed(plan, plan.graph), known={})
+        obstacles.append(obstacle)
         for each in opened:
-            wholes, refused = open_graph(plan.whole, each.shapes)
-            held = held or refused
+            wholes, obstacle = opener(plan.whole, needed=_list_needed(plan, plan.whole), known=each.shapes)
+            obstacles.append(obstacle)
             if wholes:
                 changed = replace(plan, graph=each.graph, whole=wholes[0].graph, notes=(*plan.notes, NOTE))
                 plans.append(OpenedPlan(changed, inputs, each.shapes))
     if plans:
         return plans, []
+    first = next(filter(None, obstacles), None) or _find_maker(plan, steps)
     expected = f"{flag}: expected ops that take any number of steps"
-    if held is None:
-        held = _find_maker(plan, steps)
-    return [], [Reason(f"{held.node}: {expected}, found {held.what} for {steps} alone; {cure}")]
+    return [], [Reason(f"{first.node}: {expected}, found {first.what} for {steps} alone; {cure}")]
 
 
-def find_difference(one: OpenedPlan, other: OpenedPlan) -> str:
+def _list_needed(plan: Plan, graph: Graph) -> set[str]:
+    """The ops of a graph that the outputs need, without those of initial states alone."""
+    ends = [split(name)[0] for name in plan.signature.outputs.values()]
+    return {*beginnings.walk_up(graph.index, ends)}
+
+
+def find_difference(first: OpenedPlan, other: OpenedPlan) -> str:
     """The name of an op, or of an input, whose sizes two plans read differently."""
-    names = (name for name, sizes in one.shapes.items() if other.shapes.get(name) != sizes)
-    axes = (split(name)[0] for name, axis in one.inputs.items() if other.inputs.get(name) != axis)
-    return [*names, *axes, split(next(iter(one.inputs)))[0]][0]
+    names = (name for name, sizes in first.shapes.items() if other.shapes.get(name) != sizes)
+    axes = (split(name)[0] for name, axis in first.inputs.items() if other.inputs.get(name) != axis)
+    return [*names, *axes, split(next(iter(first.inputs)))[0]][0]
 
 
 def _list_axes(plan: Plan, steps: int) -> Iterator[Mapping[str, int]]:
@@ -95,9 +95,9 @@ def _list_axes(plan: Plan, steps: int) -> Iterator[Mapping[str, int]]:
     for name in plan.signature.inputs.values():
         sizes = _sizes(plan.graph.shapes.get_tensor_by_name(name))
         axes[name] = [*(axis for axis, size in enumerate(sizes) if size == steps), None]
-    ways = sorted(product(*axes.values()), key=lambda way: way.count(None))
-    for way in ways:
-        chosen = {name: axis for name, axis in zip(axes, way, strict=True) if axis is not None}
+    sets = sorted(product(*axes.values()), key=lambda places: places.count(None))
+    for places in sets:
+        chosen = {name: axis for name, axis in zip(axes, places, strict=True) if axis is not None}
         if chosen:
             yield chosen
 

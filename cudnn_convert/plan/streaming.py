@@ -104,8 +104,8 @@ def _find_fixed_steps(plan: Plan, flag: str) -> int | None:
     """The number of steps that the source fixes for recurrences that can go on; None where it fixes none."""
     groups = (beginnings.find_streamed(plan, still) for still in _list_still(plan))
     able = (group for group in groups if group and not find_obstacles(plan, group, flag=flag))
-    found = (fixed_steps.find_fixed_steps(plan, group) for group in able)
-    return next((steps for steps in found if steps is not None), None)
+    counts = (fixed_steps.find_fixed_steps(plan, group) for group in able)
+    return next((steps for steps in counts if steps is not None), None)
 
 
 def _open(plan: Plan, steps: int, flag: str) -> tuple[Plan, _Draft]:
@@ -115,11 +115,11 @@ def _open(plan: Plan, steps: int, flag: str) -> tuple[Plan, _Draft]:
     """
     opened, reasons = fixed_steps.open_plan(plan, steps, flag=flag, cure=_WITHOUT[flag])
     tried = [(each, _choose_draft(each.plan, flag, each.inputs)) for each in opened]
-    found = [(each, draft) for each, draft in tried if isinstance(draft, _Draft)]
-    if len(found) == 1:
-        return found[0][0].plan, found[0][1]
-    if found:
-        name = fixed_steps.find_difference(found[0][0], found[1][0])
+    fitting = [(each, draft) for each, draft in tried if isinstance(draft, _Draft)]
+    if len(fitting) == 1:
+        return fitting[0][0].plan, fitting[0][1]
+    if fitting:
+        name = fixed_steps.find_difference(fitting[0][0], fitting[1][0])
         what = f"expected sizes with one meaning, found {steps}, which may be the number of steps or not"
         reasons = [Reason(f"{name}: {flag}: {what}; {_WITHOUT[flag]}")]
     elif tried and not isinstance(tried[0][1], _Draft):

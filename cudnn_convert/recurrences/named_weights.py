@@ -64,7 +64,7 @@ def build_keras_model(
 ) -> Any:
     """The functional model of a recurrence; `cells` are `[layer][direction]`.
 
-    `masked`: it has an input `mask` `[batch, time]`, false past the end of each row.
+    `masked`: it has an input `mask` `[batch, time]`, false past the end of each row; None where all are full.
     """
     import keras
 
@@ -78,7 +78,7 @@ def build_keras_model(
             for key in kinds
         }
     if masked:
-        inputs["mask"] = keras.Input([None], name="mask", dtype="bool")
+        inputs["mask"] = keras.Input([None], name="mask", dtype="bool", optional=True)
     ends: list[list[Any]] = []
     for number in range(sizes.layers):
         rows = range(number * sizes.directions, (number + 1) * sizes.directions)
@@ -181,9 +181,10 @@ class Weights:
         """A functional `keras.Model` (Keras 3) of `LSTM`, `GRU` or `SimpleRNN` layers with these weights.
 
         `inputs` `[batch, time, input_size]` -> `outputs` `[batch, time, directions*units]`, `state_h` and an
-        LSTM's `state_c` `[batch, layers*directions, units]`; with `states` it takes `initial_h` and
-        `initial_c` too. Unlike `Loaded.to_keras` it compares nothing. Raises UnsupportedModelError for a
-        projection, which Keras has no layer of.
+        LSTM's `state_c` `[batch, layers*directions, units]`; with `states` it takes `initial_h`,
+        `initial_c` and `mask` too, bool `[batch, time]`, false past the end of each row, None for full rows:
+        a `mask=` of the call reaches no layer that is called with states. Unlike `Loaded.to_keras` it
+        compares nothing. Raises UnsupportedModelError for a projection, which Keras has no layer of.
         """
         sizes = Sizes(
             Mode(self.mode),
@@ -197,7 +198,9 @@ class Weights:
         if reason := explain_keras_refusal(self.name, sizes):
             raise UnsupportedModelError(self.name, [reason])
         dtype = next(iter(self.weights.values())).dtype
-        return build_keras_model(self.name, sizes, list(self._cells(sizes)), dtype, states=states)
+        return build_keras_model(
+            self.name, sizes, list(self._cells(sizes)), dtype, states=states, masked=states
+        )
 
     def _cells(self, sizes: Sizes) -> Iterator[list[Cell]]:
         for number in range(self.layers):

@@ -178,7 +178,7 @@ def test_loaded_weights_become_a_model() -> None:
     ):
         loaded.to_keras()
     model = loaded.to_keras("outer/inner/encoder_1/CudnnRNN", states=True)
-    assert [tensor.name for tensor in model.inputs] == ["inputs", "initial_h"]
+    assert [tensor.name for tensor in model.inputs] == ["inputs", "initial_h", "mask"]
     assert model.output_names == ["outputs", "state_h"]
     assert [tuple(tensor.shape) for tensor in model.outputs] == [(None, None, 6), (None, 1, 6)]
 
@@ -218,3 +218,28 @@ def test_lengths_are_a_mask_beside_states(tmp_path: Path) -> None:
     again, _ = model.predict([x, h, mask], verbose=0)
     np.testing.assert_array_equal(y, again)
     assert not y[1, 2:].any()
+
+
+@pytest.mark.parametrize("name", some(["first"], "second", "third"))
+def test_loaded_layers_take_states_and_a_mask(name: str) -> None:
+    """As tf_keras answers for the layer, with the weights that its own rule converts for a CPU."""
+    import tensorflow as tf
+    import tf_keras
+
+    source = ROOT / "tests" / "data" / "keras" / "tf_keras-2.21.0" / "stacked" / "model.h5"
+    options = {"return_sequences": True, "return_state": True, "zero_output_for_mask": True, "name": name}
+    kind, units, inputs = {"first": ("LSTM", 5, 4), "second": ("LSTM", 3, 5), "third": ("GRU", 6, 3)}[name]
+    layer = getattr(tf_keras.layers, kind)(units, **options)
+    given = tf_keras.Input([None, inputs])
+    tf_keras.Model(given, layer(given)).load_weights(source, by_name=True)
+    model = cudnn_convert.load(source).to_keras(f"{name}/CudnnRNNV3", states=True)
+    assert [each.name for each in model.inputs][-1] == "mask"
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(3, 6, inputs)).astype(np.float32)
+    states = [rng.normal(size=(3, units)).astype(np.float32) for _ in range(2 if kind == "LSTM" else 1)]
+    ragged = np.arange(6) < np.array([[6], [2], [5]])
+    for mask in (ragged, None):
+        expected = layer(tf.constant(x), initial_state=[*map(tf.constant, states)], mask=mask)
+        found = model([x, *(state[:, None] for state in states), mask])
+        for have, want in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.reshape(have, np.shape(want)), want, atol=1e-6)

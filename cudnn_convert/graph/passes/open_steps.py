@@ -1,4 +1,4 @@
-"""Opens the number of steps that a graph fixes: in the shapes of inputs, and as numbers in the shapes of ops.
+"""Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
 
     before:  x = Placeholder[100, ?, 22]; z = Reshape(y, [-1, 100, 9])
     after:   x = Placeholder[?, ?, 22];   z = Reshape(y, [-1, Shape(x)[0], 9])
@@ -95,8 +95,8 @@ def open_steps(
     numbered = [name for name in order if not frames.get(name) and _holds_numbers(graph, name, steps)]
     opener = _Opener(graph, inputs, steps, count)
     todo: list[tuple[_Reading, int]] = [(opener.begin(graph), 0)]
-    found: list[Opened] = []
-    held: Mixing | None = None
+    graphs: list[Opened] = []
+    obstacle: Mixing | None = None
     for _ in range(_MOST_READINGS):
         if not todo:
             break
@@ -109,10 +109,10 @@ def open_steps(
             refused = "" if readings else _find_refused(reading.sized, before) or name
         else:
             refused = _find_refused(reading.sized, order)
-            found += [] if refused else [Opened(reading.opened, reading.shapes)]
-        if refused and held is None:
-            held = Mixing(refused, graph.index.nodes[refused].op)
-    return found, None if found else held
+            graphs += [] if refused else [Opened(reading.opened, reading.shapes)]
+        if refused and obstacle is None:
+            obstacle = Mixing(refused, graph.index.nodes[refused].op)
+    return graphs, None if graphs else obstacle
 
 
 class _Opener:
@@ -219,8 +219,8 @@ class _Opener:
                     return reference
             if source.name not in added:
                 added[source.name] = unique(f"{name}/open_steps/{source.name}", graph.index.nodes)
-                made = node_defs.copy_node(source, name=added[source.name], inputs=inputs)
-                nodes.extend(write(added[source.name], source, chosen) if chosen else [made])
+                kept = node_defs.copy_node(source, name=added[source.name], inputs=inputs)
+                nodes.extend(write(added[source.name], source, chosen) if chosen else [kept])
             return added[source.name]
 
         node.input[_SHAPED[node.op]] = copy(node.input[_SHAPED[node.op]])
@@ -283,13 +283,13 @@ def _open_range(graph: Graph, node: NodeDef, seen: tf.Graph, count: int, steps: 
             sizes[axis] = -1
         return _with_operands(graph, changed, values)
     begins, ends, strides = values
-    place = stepwise.find_range(node, axis, x.shape.rank, len(begins))
-    if place is not None and strides[place] == 1:
-        is_one = bool(node.attr["shrink_axis_mask"].i >> place & 1)
-        if ends[place] == steps and not is_one:
-            changed.attr["end_mask"].i |= 1 << place
-        if begins[place] == steps - 1 > 0:
-            begins[place], ends[place] = -1, 0
+    k = stepwise.find_range(node, axis, x.shape.rank, len(begins))
+    if k is not None and strides[k] == 1:
+        is_one = bool(node.attr["shrink_axis_mask"].i >> k & 1)
+        if ends[k] == steps and not is_one:
+            changed.attr["end_mask"].i |= 1 << k
+        if begins[k] == steps - 1 > 0:
+            begins[k], ends[k] = -1, 0
     return _with_operands(graph, changed, values)
 
 
