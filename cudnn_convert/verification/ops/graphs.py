@@ -147,7 +147,8 @@ class TensorGraph:
     def _is_constant(self, name: str) -> bool:
         """Whether a tensor is a constant or a variable, behind ops that hand on a value."""
         maker = self.index.maker(name, _COPIES | ops.ENTERS)
-        return tensor(name) not in self.fed and (maker.op == "Const" or maker.op in ops.VARIABLES)
+        is_input = tensor(name) in self.fed or f"{maker.name}:0" in self.fed
+        return not is_input and (maker.op == "Const" or maker.op in ops.VARIABLES)
 
     def _invariant(self, merge: NodeDef) -> str | None:
         """What a loop variable begins with, where the body gives it back as it was."""
