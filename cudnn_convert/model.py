@@ -222,6 +222,23 @@ class StreamState:
 
 
 @dataclass(frozen=True, slots=True)
+class VariableState:
+    """A state that the source holds in a variable from call to call, as an input and an output.
+
+    `variable` is its op. `kind` is `h` or `c` where the variable is that of a layer of Keras, else empty.
+    `key` and `next_key` are the signature's. `value` is what a sequence begins with, of the variable's shape;
+    `begin_key` is the output that has it, empty where it is zeros.
+    """
+
+    variable: str
+    kind: str
+    key: str
+    next_key: str
+    value: Array
+    begin_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class EncodedTensor:
     """A tensor `op:k` that is the same at all steps and becomes an input, such as what an encoder made.
 

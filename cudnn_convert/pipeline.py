@@ -286,7 +286,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         notes=plan.notes,
         flags=plan.flags,
         verification=None,
-        states=report.of_states(plan.streaming),
+        states=report.of_states(plan.streaming, plan.variable_states),
         axes=dict(plan.axes),
         network=network.draw_network(plan),
         decoder=_search(plan),

@@ -283,7 +283,7 @@ def describe_ops(asked: OpsReport) -> str:
 
 def _in_chunks(streamed: StreamReport) -> str:
     """A line on the answers to feeds that came in chunks."""
-    verdict = "equal to the whole" if streamed.passed else "different from the whole"
+    verdict = f"{'equal to' if streamed.passed else 'different from'} {streamed.beside}"
     worst = f"worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
     return f"in chunks {', '.join(streamed.chunks)}: {verdict} ({streamed.compared} values, {worst}){hidden}"

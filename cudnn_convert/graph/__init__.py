@@ -9,6 +9,7 @@ It knows neither plans nor cuDNN's weights.
 * control_flow   : Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 * session        : Gives a graph its values: runs it, freezes variables, and finds what fills lookup tables.
 * recurrent_state: Recurrent state in variables: which they are, what writes them, and in which order.
+* separable      : Tells whether a variable's value before a call and that after it can be told apart.
 * moving_averages: Finds the variables that are moving averages, by the assignments of a graph.
 * crf            : Finds the scores and transitions that the likelihood of a linear-chain CRF reads.
 * stepwise       : Which ops take each step of a sequence by itself, judged by the axes of their operands.

@@ -9,6 +9,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * fixed_steps   : Opens the number of steps of a plan whose source fixed it.
 * beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
+* variable_states: Names what a model holds in variables from call to call, once it goes in and comes out.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
 * scales        : Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
 * network       : The network around the recurrences of a plan: what leads to each, and to what.
@@ -40,6 +41,7 @@ from cudnn_convert.model import (
     Recurrence,
     Signature,
     StreamState,
+    VariableState,
 )
 from cudnn_convert.recurrences.graphless import Single
 
@@ -133,6 +135,7 @@ class Plan:
     one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
     `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
     the plan of the signatures without states that the artifact has too, if the format knows several.
+    `variable_states` are those of plain layers in variables, where they became inputs and outputs.
     `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
     of inputs and outputs by key, where they are known.
     """
@@ -150,6 +153,7 @@ class Plan:
     initializers: tuple[str, ...] = ()
     singles: tuple[Single, ...] = ()
     streaming: Streaming | None = None
+    variable_states: tuple[VariableState, ...] = ()
     serving: Plan | None = None
     axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     decoder: Decoder | None = None

@@ -62,10 +62,11 @@ def section(
     keeps_variables: bool,
     keeps_examples: bool,
     forgets: bool = False,
+    promotes: bool = False,
 ) -> Section:
     """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError.
 
-    `forgets`: recurrent state begins anew with each call.
+    `forgets`: recurrent state begins anew with each call. `promotes`: other state becomes inputs and outputs.
     """
     index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
@@ -98,6 +99,7 @@ def section(
         kept,
         keep=keeps_variables,
         forget=forgets,
+        promote=promotes,
         shapes={spec.tensor: spec.shape for spec in request.inputs if spec.tensor in request.states},
         asked={
             new: request.writes[old] for new, old in zip(kept, names, strict=True) if old in request.writes
@@ -190,12 +192,14 @@ def plan_graph(
     keeps_variables: bool = True,
     keeps_examples: bool = True,
     forgets: bool = False,
+    promotes: bool = False,
 ) -> Plan:
     """Plan a model with a graph, by the flags of the same names.
 
     `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs; if it
-    `forgets`, each call begins with the state that the source holds. Where tf.Examples cannot stay inputs,
-    the features parsed out of them become inputs.
+    `forgets`, each call begins with the state that the source holds. If it `promotes`, what a graph without
+    recurrences reads and writes in variables becomes inputs and outputs. Where tf.Examples cannot stay
+    inputs, the features parsed out of them become inputs.
     """
     model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
@@ -213,6 +217,7 @@ def plan_graph(
         keeps_variables=keeps_variables,
         keeps_examples=keeps_examples or model.together,
         forgets=forgets,
+        promotes=promotes,
     )
     model, graph = cut_out.settled.model, cut_out.settled.graph
     left = _without_training(model, index, wanted, graph)
@@ -245,7 +250,8 @@ def plan_graph(
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
-    flags = notes.flags(cut_out.source, shapes, constants) if model.saved is None else ()
+    repeated = requests.without_promoted(cut_out.source, cut_out.settled)
+    flags = notes.flags(repeated, shapes, constants) if model.saved is None else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
     parts = _parts(model, wanted.given, cut_out.signature)
     words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())

@@ -107,6 +107,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         keeps_variables=form.keeps_variables,
         keeps_examples=form.keeps_strings and not drawn,
         forgets=options.streams and not is_graphless,
+        promotes=options.states,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -118,18 +119,25 @@ def make_plan(model: Model, options: Options) -> Plan:
         plan = _separate_keys(plan)
     if form.keys_are_parameters:
         plan = _avoid_keywords(plan)
-    if options.streams and is_graphless:
-        plan = streaming.stream_assembled(plan)
-    elif options.streams:
-        flag = "--states" if options.decode is None else "--decode"
-        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, form=options.format, flag=flag)
-        if options.states:
-            plan = replace(plan, flags=(*plan.flags, "--states"))
+    if options.streams:
+        plan = streaming.stream_assembled(plan) if is_graphless else _stream(plan, options)
     if options.decode is not None:
         plan = decoding.plan_decoder(plan, options)
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
+
+
+def _stream(plan: Plan, options: Options) -> Plan:
+    """Plan the states of a graph as inputs and outputs, those of its recurrences or those in variables."""
+    from cudnn_convert.plan import streaming, variable_states
+
+    form, flag = options.form, "--states" if options.decode is None else "--decode"
+    if any(state.promoted for state in plan.states):
+        plan = variable_states.plan_variable_states(plan, options.format)
+    else:
+        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, form=options.format, flag=flag)
+    return replace(plan, flags=(*plan.flags, "--states")) if options.states else plan
 
 
 def _separate_keys(plan: Plan) -> Plan:
@@ -326,9 +334,11 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
         cpu_layers.require_cudnn(model.path, architecture)
     if options.form.layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
-    if not options.streams:
-        return trace.trace_model(model, user_code(options))
     stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch
+    is_plain = model.keras is not KerasFile.ARCHIVE and not cpu_layers.has_cudnn(architecture)
+    keeps_states = options.states and is_plain and stateless is not architecture.config
+    if not options.streams or keeps_states:  # in variables, which become inputs and outputs later
+        return trace.trace_model(model, user_code(options))
     opened = layer_tree.with_open_steps(stateless)
     notes = () if opened is stateless else ("the number of steps is open; the source fixed it",)
     architecture = replace(architecture, config=opened)

@@ -17,7 +17,7 @@ from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageErro
 from cudnn_convert.graph import node_defs, ops, recurrent_state
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
-from cudnn_convert.model import SERVING, Array, Model, Part
+from cudnn_convert.model import SERVING, Array, Model, Part, Signature
 from cudnn_convert.plan import choose_outputs, notes
 from cudnn_convert.plan.notes import Spec
 
@@ -80,11 +80,22 @@ def next_outputs(
     ]
 
 
+def without_promoted(source: Signature, settled: state_io.Settled) -> Signature:
+    """A signature of the source's tensors without the state that `--states` alone asks for."""
+    promoted = [state.state for state in settled.carried if state.promoted]
+    starts = {state.tensor for state in promoted}
+    ends = {f"{write.op}:0" for state in promoted for write in state.writes}
+    return Signature(
+        {key: name for key, name in source.inputs.items() if name not in starts},
+        {key: name for key, name in source.outputs.items() if name not in ends},
+    )
+
+
 def state_notes(
     settled: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
 ) -> Iterator[str]:
     """Notes on what became of the state, and on updates left out."""
-    leaving = [state.state for state in settled.leaving]
+    leaving = [state.state for state in settled.leaving if not state.promoted]
     staying = [state.state for state in settled.carried if state.stays]
     dropped = [state.state for state in settled.carried if state.dropped]
     if leaving:

@@ -12,13 +12,21 @@ Entry: `Report` and `Verification`, the values; `files.write_reports` writes the
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any
 
-from cudnn_convert.model import Axis, CanonicalEvidence, Decoder, Network, Recurrence, SearchRules
+from cudnn_convert.model import (
+    Axis,
+    CanonicalEvidence,
+    Decoder,
+    Network,
+    Recurrence,
+    SearchRules,
+    VariableState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +298,8 @@ class StreamReport:
 
     `chunks` are the kinds of chunks: `of 1`, `of 7`, `of ragged sizes`. `compared` counts values of judged
     outputs over all of them, `worst` and `needed` are as in `OutputReport`; `unjudged` are the outputs whose
-    bound is too wide to judge by. `message` describes the first difference.
+    bound is too wide to judge by. `message` describes the first difference. `beside` is what judged them:
+    `the whole`, or `the source's own calls` where it holds states in variables.
     """
 
     passed: bool
@@ -300,6 +309,7 @@ class StreamReport:
     needed: float
     unjudged: tuple[str, ...] = ()
     message: str = ""
+    beside: str = "the whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +348,11 @@ class DecoderReport(SearchRules):
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """A state that goes in and comes out: its recurrence, `h` or `c`, and its keys.
+    """A state that goes in and comes out: its recurrence or variable, `h`, `c` or nothing, and its keys.
 
     `begin_key` is the output that has the state to begin with, None where another signature gives it or it is
-    zeros. `begin_value` is that state `[layers*directions, 1, units]` where it depends on no input.
+    zeros. `begin_value` is that state where it depends on no input: `[layers*directions, 1, units]`, or of
+    the shape of the variable.
     """
 
     recurrence: str
@@ -505,10 +516,17 @@ def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
     )
 
 
-def of_states(streaming: Any) -> tuple[StateReport, ...]:
-    """The report's lines for the states of a `plan.Streaming`; none for None."""
+def of_states(streaming: Any, variables: Iterable[VariableState]) -> tuple[StateReport, ...]:
+    """The report's lines for the states of a `plan.Streaming` or None, and for those held in variables."""
     if streaming is None:
-        return ()
+        return tuple(
+            StateReport(
+                *(state.variable, state.kind, state.key, state.next_key),
+                begin_key=state.begin_key or None,
+                begin_value=state.value.tolist() if state.begin_key else None,
+            )
+            for state in variables
+        )
     outputs, values = streaming.begin_outputs, streaming.values
     return tuple(
         StateReport(

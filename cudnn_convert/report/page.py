@@ -131,7 +131,7 @@ def _describe_chunks(streamed: report.StreamReport) -> str:
         return f"Given in chunks, not equal: {streamed.message}."
     share = f"{streamed.needed:.1%} of the tolerance at most"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
-    return f"Sequences in chunks {kinds} are equal to the whole ({share}){hidden}."
+    return f"Sequences in chunks {kinds} are equal to {streamed.beside} ({share}){hidden}."
 
 
 def _describe_search(searched: report.DecodingReport) -> str:

@@ -10,6 +10,7 @@
 * neighbours : Asks the source whether the answer to a row depends on the other rows of its batch.
 * shards     : Compares shards of a user's feeds in several processes, and joins what they found.
 * streaming  : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
+* calls_in_a_row: Calls an artifact in a row, its states carried, and judges that by the source's calls.
 * scales     : Tells by its numbers whether an output has probabilities, their logarithms or logits.
 * decoding   : Judges a search in an artifact by one in NumPy, on the numbers of its own step.
 * recordings : Feeds of the user, and recordings of the original that judge for the reference.

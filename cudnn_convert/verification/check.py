@@ -24,6 +24,7 @@ from cudnn_convert.report import (
     Verification,
 )
 from cudnn_convert.verification import compare, end_to_end, judges, neighbours, recordings, shards, streaming
+from cudnn_convert.verification.calls_in_a_row import call_in_a_row
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
 
@@ -68,7 +69,8 @@ def verify_artifact(
     usual = comparison.reports(noise)
     begun, served = judge_whole(beside, plan, artifact, runner) if beside else ((), ())
     beginnings = streaming.list_beginnings(plan, begun[0][0].comparison) if begun else []
-    in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun])
+    called = [(kind, measure_noise(kind.comparison)) for kind in call_in_a_row(comparison, runner)]
+    in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun, *called])
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     ops = ask_ops(judging, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)

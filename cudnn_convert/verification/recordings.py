@@ -53,7 +53,8 @@ def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> 
     """
     where, plan = calls.where, judge.plan
     keys, streaming = {*plan.signature.inputs}, plan.streaming
-    free = {state.key for state in streaming.states} if streaming else set()
+    free = {state.key for state in plan.variable_states}
+    free |= {state.key for state in streaming.states} if streaming else set()
     left_out = {*without, *(streaming.begins if streaming else ())}
     for call in calls.feeds:
         if not keys - free <= call.keys() - left_out <= keys:

@@ -35,12 +35,13 @@ _FROM_THE_START: Final = "that begins as the source does, "
 class Chunked:
     """The answers of an artifact that got each feed in chunks; `chunks` says of which sizes.
 
-    `what` describes the sequence where it does not begin with random states.
+    `what` describes the sequence where it does not begin with random states, `beside` what judges it.
     """
 
     chunks: str
     comparison: Comparison
     what: str = ""
+    beside: str = "the whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,14 @@ def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
     if streaming is None:
         return ()
     chunked = []
-    for what, sizes in _kinds(comparison.judging.seed).items():
+    for what, sizes in list_kinds(comparison.judging.seed).items():
         feeds = _by_key(plan, comparison.trial)
         answers = [answer_in_chunks(streaming, runner, feed, sizes) for feed in feeds]
         chunked.append(Chunked(what, replace(comparison, answers=answers)))
     return tuple(chunked)
 
 
-def _kinds(seed: int) -> dict[str, list[int]]:
+def list_kinds(seed: int) -> dict[str, list[int]]:
     """The sizes of chunks of each kind, which repeat."""
     rng = np.random.default_rng(seed)
     ragged = [int(size) for size in rng.integers(1, _MOST + 1, _RAGGED)]
@@ -141,7 +142,7 @@ def run_from_the_start(
     whole = comparison.judging.plan
     positions = {key: position for position, key in enumerate(whole.signature.outputs)}
     chunked = []
-    for what, sizes in _kinds(comparison.judging.seed).items():
+    for what, sizes in list_kinds(comparison.judging.seed).items():
         answers = []
         for number, feed in enumerate(_by_key(whole, comparison.trial)):
             exact = comparison.trial.exact[number]
@@ -188,7 +189,7 @@ def answer_in_chunks(
     carried = {state.key: feed[state.key] for state in streaming.states}
     answers: list[dict[str, Array]] = []
     steps = max(feed[key].shape[axis] for key, axis in streaming.inputs.items())
-    for begin, end in _spans(steps, sizes):
+    for begin, end in spans(steps, sizes):
         answers.append(runner({**_chunk(streaming, feed, begin, end), **carried}))
         carried |= {
             state.key: answers[-1][state.next_key]
@@ -212,7 +213,8 @@ def _chunk(streaming: Streaming, feed: Mapping[str, Array], begin: int, end: int
     return given
 
 
-def _spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first step of each chunk and the one behind its last; `sizes` repeat."""
     begin, number = 0, 0
     while begin < steps:
         end = min(steps, begin + sizes[number % len(sizes)])
@@ -245,4 +247,5 @@ def judge_chunks(kinds: Sequence[tuple[Chunked, Sequence[float]]]) -> StreamRepo
         needed=worst.needed,
         unjudged=tuple(dict.fromkeys(report.output for report in every if not report.judged)),
         message="; ".join(failed[:1]),
+        beside=kinds[0][0].beside,
     )

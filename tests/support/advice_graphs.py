@@ -209,6 +209,29 @@ ASKED: Final = (
         {"--outputs": "rnn:0"},
     ),
     Advice(
+        ["graph/passes/state_io.py: make it an input and an output with"],
+        asking_graphs.plain_states,
+        ["--format", "frozen", "--outputs", "scores"],
+        r"make it an input and an output with (--states), choose",
+    ),
+    Advice(
+        [
+            "graph/passes/state_io.py: choose other --outputs, or convert with --format savedmodel, "
+            "without --states"
+        ],
+        asking_graphs.plain_states,
+        ["--format", "frozen", "--outputs", "others", "--states"],
+        r"choose other (--outputs)|convert with (--format savedmodel), without (?P<gone>--states)$",
+        {"--outputs": "scores"},
+    ),
+    Advice(
+        ["graph/passes/state_io.py: choose other --outputs, or convert with --format savedmodel"],
+        asking_graphs.plain_states,
+        ["--format", "frozen", "--outputs", "parts"],
+        r"choose other (--outputs)|convert with (--format savedmodel)$",
+        {"--outputs": "x"},
+    ),
+    Advice(
         ["graph/passes/state_io.py: give a file that holds it"],
         asking_graphs.state_that_nothing_holds,
         [],

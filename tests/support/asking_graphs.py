@@ -13,7 +13,19 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import lazy
-from support.graphs import BLOB, INPUTS, UNITS, drawing, floor_dropout, lstm, placeholder, saved, v1, variable
+from support.graphs import (
+    BLOB,
+    INPUTS,
+    UNITS,
+    drawing,
+    floor_dropout,
+    lstm,
+    placeholder,
+    resource,
+    saved,
+    v1,
+    variable,
+)
 
 Change = Callable[[Any], Any]
 
@@ -162,6 +174,29 @@ def projected(folder: Path, mode: str = "gru") -> Path:
 
 def projected_too_wide(folder: Path) -> Path:
     return projected(folder, "lstm")
+
+
+def plain_states(folder: Path) -> Path:
+    """States in variables without a recurrence: of one written once, of one twice, and of one in part."""
+    shape = [2, INPUTS]
+    with drawing() as graph:
+        x = placeholder("x", [None, 2, INPUTS])
+        for name, output in (("once", "scores"), ("twice", "others"), ("in_part", "parts")):
+            handle = resource(name, shape)
+            y = tf.tanh(x[-1] + tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32))
+            if name == "in_part":
+                write = tf.raw_ops.ResourceScatterNdUpdate(
+                    ref=handle, indices=[[0]], updates=y[:1], name="in_part/first"
+                )
+            else:
+                write = tf.raw_ops.AssignVariableOp(resource=handle, value=y, name=f"{name}/first")
+            if name == "twice":
+                with tf.control_dependencies([write]):
+                    write = tf.raw_ops.AssignVariableOp(resource=handle, value=2 * y, name="twice/second")
+            with tf.control_dependencies([write]):
+                tf.identity(y, output)
+    start = np.random.default_rng(7).normal(size=shape).astype(np.float32)
+    return saved(folder, graph, {"once": start, "twice": 2 * start, "in_part": 3 * start})
 
 
 def counted(folder: Path) -> Path:

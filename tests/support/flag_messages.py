@@ -76,11 +76,17 @@ def _remedy(options: ast.AST, lead: ast.AST | None = None) -> str:
     if not isinstance(options, ast.Dict):
         return " ".join([*begin, "{}"])
     flags = [
-        f"--{key.value.replace('_', '-')} {_text(item)}" if isinstance(key, ast.Constant) else "{}"
+        f"--{key.value.replace('_', '-')}{_value(item)}" if isinstance(key, ast.Constant) else "{}"
         for key, value in zip(options.keys, options.values, strict=True)
         for item in (value.elts if isinstance(value, ast.Tuple) else [value])
     ]
     return " ".join([*begin, *flags])
+
+
+def _value(item: ast.AST) -> str:
+    """A flag's value behind it; that of a switch is none."""
+    is_switch = isinstance(item, ast.Constant) and item.value is True
+    return "" if is_switch else f" {_text(item)}"
 
 
 def _left(tree: ast.AST) -> Iterator[ast.AST]:

@@ -12,12 +12,11 @@ place in the order of assignments. A read whose place is uncertain is refused.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
+from cudnn_convert.graph import node_defs, ops, recurrent_state, separable
 from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
@@ -32,6 +31,7 @@ class Carried:
 
     `start` and `end`: the input and output tensors that replace it. `dropped`: no output reads it.
     `forgotten`: each call begins with the value that the source holds.
+    `promoted`: no recurrence writes it, and the user asked for states as inputs and outputs.
     `from_scalar`: the file holds a scalar, and only the assigned value has the shape of `start`.
     """
 
@@ -41,6 +41,7 @@ class Carried:
     dropped: bool = False
     from_scalar: bool = False
     forgotten: bool = False
+    promoted: bool = False
 
     @property
     def stays(self) -> bool:
@@ -73,25 +74,31 @@ def place_state(
     *,
     keep: bool,
     forget: bool = False,
+    promote: bool = False,
     shapes: Mapping[str, Shape | None],
     asked: Mapping[str, str],
 ) -> Settled:
     """Keep the state of `graph` in variables, make it inputs and outputs, or `forget` it after each call.
 
-    State that `shapes` names always becomes inputs and outputs. `asked` maps those of `outputs` that read an
-    assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
+    State that `shapes` names always becomes inputs and outputs. With `promote` each variable that a graph
+    without recurrences reads and writes does, such as the state of a plain layer. `asked` maps those of
+    `outputs` that read an assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
     recurring = [state for state in assigned if state.read and state.recurs]
-    others = [] if keep else [state for state in assigned if state not in recurring]
-    _refuse_read(model, others)
+    is_plain = not any(node.op in ops.RECURRENCES for node in graph.node)
+    promoted = [state for state in assigned if state.read] if promote and is_plain else []
+    others = [] if keep else [state for state in assigned if state not in [*recurring, *promoted]]
+    if promote or not keep:
+        _refuse_inseparable(model, graph, promoted, asked=promote)
+    _refuse_read(model, others, graph.index if is_plain else None)
     forgotten = recurring if forget else []
     others, recurring = [*others, *forgotten], [] if forget else recurring
-    leaving = [state for state in recurring if not keep or state.tensor in shapes]
+    leaving = [*(state for state in recurring if not keep or state.tensor in shapes), *promoted]
     for state in recurring:
         if state not in leaving:
             _refuse_branches(state, asked)
-    model = _with_initial_values(model, source.index, [*recurring, *others])
+    model = _with_initial_values(model, source.index, [*recurring, *promoted, *others])
     index = graph.index
     written = _find_written_shapes(graph, [state for state in leaving if _is_scalar(model, index, state)])
     starts = {
@@ -109,7 +116,11 @@ def place_state(
     kept = [*outputs, *by_variable.values(), *(state.tensor for state in leaving)]
     settled = node_defs.prune(detached, kept)
     carried = [
-        Carried(state, state.tensor, by_variable[state.variable], from_scalar=state.variable in written)
+        Carried(
+            *(state, state.tensor, by_variable[state.variable]),
+            from_scalar=state.variable in written,
+            promoted=state in promoted,
+        )
         for state in leaving
     ]
     carried += [Carried(state) for state in recurring if state not in leaving]
@@ -119,14 +130,36 @@ def place_state(
     return Settled(model, settled, tuple(outputs), tuple(carried))
 
 
-def _refuse_read(model: Model, others: Iterable[recurrent_state.State]) -> None:
-    """Raise UnsupportedModelError for variables that change between calls without a recurrence."""
-    cure = "choose other --outputs, or --format savedmodel"
+def _refuse_read(model: Model, others: Iterable[recurrent_state.State], plain: Index | None) -> None:
+    """Raise UnsupportedModelError for variables that change between calls without a recurrence.
+
+    `plain` is the index of a graph without recurrences: states of that may be asked for.
+    """
+    cure, reasons = "choose other --outputs, or --format savedmodel", []
+    for state in (state for state in others if state.read):
+        can_leave = plain is not None and not separable.find_obstacle(plain, state)
+        remedy = Remedy({"states": True}, "make it an input and an output with") if can_leave else None
+        expected = "expected one that is only read, or a recurrence's state"
+        actual = f"found that {state.writes[0].op} changes it"
+        advice = f"{remedy}, {cure}" if remedy else cure
+        reasons.append(Reason(f"variable {state.variable}: {expected}, {actual}; {advice}", remedy))
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+
+
+def _refuse_inseparable(
+    model: Model, graph: node_defs.Graph, promoted: Iterable[recurrent_state.State], *, asked: bool
+) -> None:
+    """Raise UnsupportedModelError for variables of which a call has no one value to take and to give."""
+    obstacles = {state.variable: separable.find_obstacle(graph.index, state) for state in promoted}
+    obstacles |= separable.find_hidden_writes(graph)
+    flag, cure = "", "choose other --outputs, or convert with --format savedmodel"
+    if asked:
+        flag = "--states: "
+        cure = "choose other --outputs, or convert with --format savedmodel, without --states"
+    expected = f"{flag}expected one that a call reads and then writes once, outside of branches and loops"
     reasons = [
-        f"variable {state.variable}: expected one that is only read, or a recurrence's state, found that "
-        f"{state.writes[0].op} changes it; {cure}"
-        for state in others
-        if state.read
+        f"variable {name}: {expected}, found that {what}; {cure}" for name, what in obstacles.items() if what
     ]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
@@ -208,9 +241,6 @@ def _start(
     return node_defs.placeholder(state.variable, dtype, declared.merge_with(shape))
 
 
-_HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})
-
-
 def promote_state_to_io(
     path: Path, graph: node_defs.Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
 ) -> tuple[node_defs.Graph, list[str]]:
@@ -286,7 +316,7 @@ class _Detachment:
         takes_reference &= node.op != "RefMerge"  # of two branches, each with the variable
         is_handle = self.nodes[self.state.variable].op == "VarHandleOp"
         is_write = node.op in ops.WRITES and use.position == 0
-        if not is_write and (node.op not in _HANDLE_READS if is_handle else takes_reference):
+        if not is_write and (node.op not in ops.HANDLE_READS if is_handle else takes_reference):
             self.order.refuse(f"reads and plain assignments, found {use.op}, a {node.op}")
         if source != self.state.variable:
             passage = use.passage[len(within.passage) :] if within else use.passage

@@ -1,0 +1,94 @@
+"""Calls an artifact in a row, its states carried, and judges that by the source's calls.
+
+The source holds the states in its own variables, the artifact gets those that it gave before. Where inputs
+have an open number of steps, a sequence is given in calls of 1, of 7 and of ragged numbers of steps, as far
+as the source takes them; else each input is a call. The first sequence begins with what the source holds,
+and the others with random states.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import tensorflow as tf
+
+from cudnn_convert.artifacts import runners
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
+from cudnn_convert.verification import end_to_end, streaming
+from cudnn_convert.verification.end_to_end import Comparison, Judging, Trial
+from cudnn_convert.verification.streaming import Chunked
+
+_WHOLE: Final = "of whole inputs"
+_BESIDE: Final = "the source's own calls"
+_Feed = Mapping[str, Array]
+
+
+def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
+    """Call source and artifact in a row, from the same states on; empty for a plan without such states.
+
+    `comparison` has the feeds to make calls of. A number of steps that the source refuses is left out.
+    """
+    judging = replace(comparison.judging, golden=None)  # whose calls are others
+    plan = judging.plan
+    if not plan.variable_states:
+        return ()
+    feeds = comparison.trial.feeds if len(comparison.trial.feeds) > 1 else [*comparison.trial.feeds] * 2
+    axes = _find_open_axes(plan)
+    kinds = streaming.list_kinds(judging.seed) if axes else {}
+    calls = {what: _list_calls(plan, feeds, axes, sizes) for what, sizes in kinds.items()}
+    tried = (_call(judging, runner, what, own) for what, own in calls.items())
+    if chunked := tuple(kind for kind in tried if kind is not None):
+        return chunked
+    whole = _call(judging, runner, _WHOLE, _list_calls(plan, feeds, {}, [1]))
+    return () if whole is None else (whole,)
+
+
+def _find_open_axes(plan: Plan) -> dict[str, int]:
+    """The axis of each input that may be the steps: an open one, and not the first where another is."""
+    starts = {state.start for state in plan.states}
+    axes = {}
+    for name in plan.signature.inputs.values():
+        shape = plan.graph.shapes.get_tensor_by_name(name).shape
+        unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None] if shape.rank else []
+        if name not in starts and unknown:
+            axes[name] = next((axis for axis in unknown if axis), 0)
+    return axes
+
+
+def _list_calls(
+    plan: Plan, feeds: Sequence[_Feed], axes: Mapping[str, int], sizes: Sequence[int]
+) -> list[dict[str, Array]]:
+    """The feeds as calls in a row, of so many steps each; only the first of a feed has states."""
+    starts = {state.start for state in plan.states}
+    calls: list[dict[str, Array]] = []
+    for feed in feeds:
+        given = {name: value for name, value in feed.items() if name in starts and calls}
+        steps = {name: axis for name, axis in axes.items() if name in feed}
+        longest = max((feed[name].shape[axis] for name, axis in steps.items()), default=1)
+        for begin, end in streaming.spans(longest, sizes):
+            own = {name: value for name, value in feed.items() if name not in starts}
+            for name, axis in steps.items():
+                if feed[name].shape[axis] == longest:
+                    own[name] = feed[name][(slice(None),) * axis + (slice(begin, end),)]
+            calls.append(own | given)
+            given = {}
+    return calls
+
+
+def _call(
+    judging: Judging, runner: runners.Runner, what: str, calls: Sequence[dict[str, Array]]
+) -> Chunked | None:
+    """The answers to calls in a row, and the source's; None where the source refuses one."""
+    exact, sizes = [], []
+    with judging.judge.open(trust=judging.trust) as source:
+        source.restart()
+        try:
+            for call in calls:
+                exact.append(end_to_end.run_judge(judging, source, call))
+                sizes.append([*source.sizes])
+        except (tf.errors.OpError, ValueError):
+            return None
+    answers = end_to_end.run_artifact(judging.plan, runner, calls)
+    comparison = Comparison(judging, Trial([*calls], exact, sizes), answers)
+    return Chunked(what, comparison, "of calls in a row, ", _BESIDE)
