@@ -106,7 +106,8 @@ def saved(folder: Path, layers: Callable[[Any], Any], *, whole: bool) -> tuple[P
     model(np.ones([2, x.shape[1] or 2, 3], np.float32))
     for layer in [layer for layer in model.submodules if getattr(layer, "stateful", False)]:
         for state in tf.nest.flatten(getattr(layer, "states", ())):
-            state.assign(rng.normal(size=state.shape))
+            if state is not None:  # a wrapper's own
+                state.assign(rng.normal(size=state.shape))
     model.save(folder / "model", save_format="tf")
     return folder / "model", model
 
@@ -138,7 +139,7 @@ def call_as_user(report: Any, out: Path, form: str, calls: list[dict[str, Any]],
 
 
 @combinations(
-    lambda layers, whole, form: (layers, whole, form) == (two_layers, True, "onnx"),
+    lambda layers, whole, form: (layers, whole, form) == (gru, False, "onnx"),
     ids=lambda value: getattr(value, "__name__", None),
     layers=MODELS,
     whole=(False, True),
@@ -169,14 +170,10 @@ def test_calls_in_a_row_answer_as_the_source_does(
     }
     for number, (answer, value) in enumerate(zip(found, expected, strict=True)):
         assert_close(answer[key], value, 1e-5, name=(layers, form, number))
-    held = {
-        name: layer.states
-        for layer in model.layers
-        if (name := layer.name) and getattr(layer, "states", None)
-    }
-    for name, values in held.items() if layers in (two_layers, frames, one_of_two) else ():
-        for kind, value in zip("hc", values, strict=False):
-            assert_close(found[-1][f"{name}_{kind}_next"], np.asarray(value), 1e-5, name=(name, kind))
+    for layer in model.layers if layers in (two_layers, frames, one_of_two) else ():
+        for kind, value in zip("hc", layer.states if getattr(layer, "stateful", False) else (), strict=False):
+            name = f"{layer.name}_{kind}_next"
+            assert_close(found[-1][name], np.asarray(value), 1e-5, name=(name, form))
 
 
 def test_a_state_that_is_not_carried_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
