@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import tensorflow as tf
-
 from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
@@ -80,6 +78,8 @@ def _call(
     judging: Judging, runner: runners.Runner, what: str, calls: Sequence[dict[str, Array]]
 ) -> Chunked | None:
     """The answers to calls in a row, and the source's; None where the source refuses one."""
+    import tensorflow as tf
+
     exact, sizes = [], []
     with judging.judge.open(trust=judging.trust) as source:
         source.restart()
