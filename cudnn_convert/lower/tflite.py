@@ -435,10 +435,9 @@ def _cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layou
 def _times(x: Any, matrix: Any, bias: Any = None) -> Any:
     """`while_loop.times` without a RESHAPE: FULLY_CONNECTED takes an input of any rank.
 
-    After a RESHAPE, two FULLY_CONNECTED ops of one input (a GRU's gates and its candidate) did compute from
-    the input of an earlier call: in up to one of 50 interpreters, depending on where its memory lay. The
-    RESHAPE shares its buffer, and XNNPACK, which runs the two, kept an address of it that was no longer its
-    own. Seen with TensorFlow 2.21.0; the same file was right without XNNPACK, and this form always.
+    Behind a RESHAPE, the products of a GRU's gates and of its candidate used the input of an earlier call in
+    some interpreters of TensorFlow 2.21.0 with XNNPACK, none without it
+    (`tests/end_to_end/test_tflite.py`).
     """
     return while_loop.affine(x, matrix, bias, tf.matmul)
 

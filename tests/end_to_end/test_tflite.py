@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import artifacts
+from support import artifacts, user_processes
 from support.graphs import drawing, placeholder, saved, variable
 from support.keras_samples import KerasFixture, keras_fixture
 from support.recorded import assert_close
 from support.samples import fixture
+from support.starts import Case
 from support.tiers import tier
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
@@ -256,3 +260,19 @@ def test_an_older_artifact_is_replaced(tmp_path: Path) -> None:
     assert alone is not None
     assert [one["layer"] for one in alone.pop("pieces")] == [0]  # which the file alone says
     assert alone == runners.identify(out)[2]
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("seed", [3, 5, 7])
+def test_no_interpreter_answers_with_an_earlier_call(tmp_path: Path, seed: int) -> None:
+    """Stacked GRUs with a RESHAPE before their products do, for most seeds."""
+    out = tmp_path / "out.tflite"
+    cudnn_convert.convert(Case("zeros", "stacked").save(tmp_path), out, outputs=["scores:0"], verify=False)
+    # Blocks that are freed go back at once, so that the next interpreter may lie in them.
+    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+    program = str(user_processes.FOLDER / "many_interpreters.py")
+    done = subprocess.run(
+        [sys.executable, "-I", program, str(out), str(seed), "400"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert float(done.stdout) <= 1e-5
