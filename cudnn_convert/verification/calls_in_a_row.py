@@ -35,11 +35,11 @@ def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
     axes = _find_open_axes(plan)
     kinds = streaming.list_kinds(judging.seed) if axes else {}
     calls = {what: _list_calls(plan, feeds, axes, sizes) for what, sizes in kinds.items()}
-    tried = (_call(judging, runner, what, own) for what, own in calls.items())
-    if chunked := tuple(kind for kind in tried if kind is not None):
-        return chunked
-    whole = _call(judging, runner, _WHOLE, _list_calls(plan, feeds, {}, [1]))
-    return () if whole is None else (whole,)
+    tried = {what: _call_source_if_taken(judging, own) for what, own in calls.items()}
+    trials = {what: trial for what, trial in tried.items() if trial is not None}
+    if not trials:
+        trials = {_WHOLE: _call_source(judging, _list_calls(plan, feeds, {}, [1]))}
+    return tuple(_call_artifact(judging, runner, what, trial) for what, trial in trials.items())
 
 
 def _find_open_axes(plan: Plan) -> dict[str, int]:
@@ -74,21 +74,28 @@ def _list_calls(
     return calls
 
 
-def _call(
-    judging: Judging, runner: runners.Runner, what: str, calls: Sequence[dict[str, Array]]
-) -> Chunked | None:
-    """The answers to calls in a row, and the source's; None where the source refuses one."""
+def _call_source_if_taken(judging: Judging, calls: Sequence[dict[str, Array]]) -> Trial | None:
+    """The source's answers to calls in a row; None where it refuses one, for its number of steps."""
     import tensorflow as tf
 
+    try:
+        return _call_source(judging, calls)
+    except (tf.errors.OpError, ValueError):
+        return None
+
+
+def _call_source(judging: Judging, calls: Sequence[dict[str, Array]]) -> Trial:
+    """The source's answers to calls in a row."""
     exact, sizes = [], []
     with judging.judge.open(trust=judging.trust) as source:
         source.restart()
-        try:
-            for call in calls:
-                exact.append(end_to_end.run_judge(judging, source, call))
-                sizes.append([*source.sizes])
-        except (tf.errors.OpError, ValueError):
-            return None
-    answers = end_to_end.run_artifact(judging.plan, runner, calls)
-    comparison = Comparison(judging, Trial([*calls], exact, sizes), answers)
-    return Chunked(what, comparison, "of calls in a row, ", _BESIDE)
+        for call in calls:
+            exact.append(end_to_end.run_judge(judging, source, call))
+            sizes.append([*source.sizes])
+    return Trial([*calls], exact, sizes)
+
+
+def _call_artifact(judging: Judging, runner: runners.Runner, what: str, trial: Trial) -> Chunked:
+    """The artifact's answers to the calls of a trial."""
+    answers = end_to_end.run_artifact(judging.plan, runner, trial.feeds)
+    return Chunked(what, Comparison(judging, trial, answers), "of calls in a row, ", _BESIDE)
