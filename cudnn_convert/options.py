@@ -188,20 +188,8 @@ class Options:
 
     @property
     def masked_tokens(self) -> tuple[int, ...]:
-        """The tokens that a search never chooses; none where each call gives its mask. Raises UsageError."""
-        if self.pad_mask in (None, MASK_OF_CALL):
-            return ()
-        tokens: set[int] = set()
-        for item in str(self.pad_mask).split(","):
-            matched = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", item.strip())
-            if matched is None:
-                expected = f"{MASK_OF_CALL}, or tokens such as 0,3,30-33"
-                raise UsageError(f"--pad-mask: expected {expected}, found {self.pad_mask!r}")
-            first, last = int(matched[1]), int(matched[2] or matched[1])
-            if last < first:
-                raise UsageError(f"--pad-mask: expected a range that rises, found {item.strip()}")
-            tokens.update(range(first, last + 1))
-        return tuple(sorted(tokens))
+        """The tokens that a search never chooses, in order; none where each call gives its mask."""
+        return () if self.pad_mask in (None, MASK_OF_CALL) else _parse_tokens(str(self.pad_mask))
 
     @property
     def custom_class_names(self) -> frozenset[str]:
@@ -274,8 +262,8 @@ class Options:
             raise UsageError(f"--end: expected a token, a whole number of at least 0, found {self.end}")
         if not -(2**31) <= self.pad < 2**31:
             raise UsageError(f"--pad: expected a whole number of 32 bits, found {self.pad}")
-        if self.decode is not None and self.pad_mask is not None:
-            self.masked_tokens  # noqa: B018 - raises
+        if self.pad_mask not in (None, MASK_OF_CALL):
+            _parse_tokens(str(self.pad_mask))
         if not math.isfinite(self.length_penalty):
             raise UsageError(f"--length-penalty: expected a number, found {self.length_penalty}")
         if not 0 < self.temperature < math.inf:
@@ -300,6 +288,21 @@ _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("width", "length_penalty", "history", "initial_scores"), ("beam",)),
     **dict.fromkeys(("top_k", "temperature"), ("sample",)),
 }
+
+
+def _parse_tokens(text: str) -> tuple[int, ...]:
+    """Parse tokens and ranges of them, such as `0,3,30-33`. Raises UsageError."""
+    tokens: set[int] = set()
+    for item in text.split(","):
+        matched = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", item.strip())
+        if matched is None:
+            expected = f"expected {MASK_OF_CALL}, or tokens such as 0,3,30-33"
+            raise UsageError(f"--pad-mask: {expected}, found {text!r}")
+        first, last = int(matched[1]), int(matched[2] or matched[1])
+        if last < first:
+            raise UsageError(f"--pad-mask: expected a range that rises, found {item.strip()}")
+        tokens.update(range(first, last + 1))
+    return tuple(sorted(tokens))
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -49,8 +49,8 @@ class Start:
     mask: Array | None = None
     scores: Array | None = None
 
-    def at_calls(self) -> dict[str, Array]:
-        """What a call may give that is the search's own, by key."""
+    def list_own(self) -> dict[str, Array]:
+        """The inputs of a call that are the search's own and not the model's, by key."""
         own = {Decoder.NOISE: self.noise, Decoder.PAD_MASK: self.mask, Decoder.INITIAL_SCORES: self.scores}
         return {key: value for key, value in own.items() if value is not None}
 
@@ -160,7 +160,7 @@ def _judge(
     decoder: Decoder, step: runners.Runner, decode: runners.Runner, start: Start, seed: int
 ) -> DecodingReport:
     """Judge one call of a search."""
-    asked = {**start.at_calls(), **start.inputs, "tokens": start.tokens}
+    asked = {**start.list_own(), **start.inputs, "tokens": start.tokens}
     answers = decode({key: asked[key] for key in decoder.signature.inputs})
     rules = search.Rules(
         width=decoder.width,
@@ -180,7 +180,7 @@ def _judge(
     if decoder.kind != "beam":  # one path for each row
         answers = {key: value[:, None] for key, value in answers.items()}
     return compare_searches(
-        decoder, expected, answers, lambda: _scores_of(call, start, states, answers), start=start
+        decoder, expected, answers, lambda: _scores_of(call, start, states, answers), mask=start.mask
     )
 
 
@@ -237,12 +237,13 @@ def compare_searches(
     answers: Mapping[str, Array],
     rescore: Callable[[], Array],
     *,
-    start: Start | None = None,
+    mask: Array | None = None,
 ) -> DecodingReport:
     """Compare what a search answers with what it should.
 
     `answers` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the
-    scores that its sequences may have, `[n, width, ...]`. `start` has the mask of its tokens.
+    scores that its sequences may have, `[n, width, ...]`. `mask [n, vocabulary]` is true for tokens that are
+    never chosen.
     """
     width, steps = decoder.width, decoder.steps
     shape = (len(expected.examples), width)
@@ -268,8 +269,9 @@ def compare_searches(
         # What is next to each other may be turned by the rounding of both.
         is_close = min(example.kept, example.order, example.share) <= 2 * atol
         is_open = min(example.kept, example.share) <= 2 * atol or (decoder.kind == "sample" and is_close)
-        mask = None if start is None or start.mask is None else start.mask[number]
-        message = message or _differs_in_form(decoder, row, number) or _find_masked(row, number, mask)
+        message = message or _differs_in_form(decoder, row, number)
+        if mask is not None:
+            message = message or _find_masked(row, number, mask[number])
         difference = _differs(decoder, example, row, atol)
         if not difference:
             judged += not is_close
@@ -319,10 +321,10 @@ def _gap_to_nearest(expected: Array, answers: Array) -> float:
     return float(np.nanmin(np.where(np.isfinite(gaps), gaps, np.inf), axis=-1).max())
 
 
-def _find_masked(row: Mapping[str, Array], number: int, mask: Array | None) -> str:
+def _find_masked(row: Mapping[str, Array], number: int, mask: Array) -> str:
     """A line on the first beam with a masked token; else empty."""
     for beam, (sequence, length) in enumerate(zip(row["sequences"], row["lengths"], strict=True)):
-        if mask is not None and mask[sequence[:length]].any():
+        if mask[sequence[:length]].any():
             return f"row {number}, beam {beam}: expected no masked token, found {[*sequence[:length]]}"
     return ""
 

@@ -99,7 +99,7 @@ def _list_layers(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
 class _Notes:
     """A model whose layers note what they give, and hand on what is fed.
 
-    `layers` have each layer's name and its `call`.
+    `layers` are each layer's name, the layer, and its `call`, perhaps compiled.
     """
 
     def __init__(self, runner: Layers, layers: Sequence[tuple[str, Any, Any]]) -> None:
