@@ -72,9 +72,10 @@ def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], s
             away = np.abs(other.astype(np.float64) - reference)
             noise = np.maximum(noise, np.where(np.isnan(away), np.inf, away))
         # A draw may leave a sum where it was by chance, and a sum be small by chance: what moves half of all
-        # elements counts, and a quarter of a unit of what half of them are.
-        sizes = np.abs(reference[np.isfinite(reference)])
-        noise = np.maximum(noise, 2 * np.median(noise) if noise.size else 0.0)
+        # elements counts, and a quarter of a unit of what half of them are. Zeros of a Relu are neither.
+        some = np.isfinite(reference) & (reference != 0)
+        sizes = np.abs(reference[some])
+        noise = np.maximum(noise, 2 * np.median(noise[some]) if sizes.size else 0.0)
         unit = epsilon * np.maximum(np.abs(reference), 0.25 * np.median(sizes) if sizes.size else 0.0)
         allowed = _UNITS * (unit + noise) + slack.share * float(sizes.max(initial=0.0)) + _TINY
         allowed += slack.atol + slack.rtol * np.abs(reference)

@@ -183,5 +183,8 @@ def test_what_rounding_allows() -> None:
     flag = np.array([True, False])
     assert find_difference(~flag, flag, []) == "at [0] expected True, found False"
     assert find_difference(~flag, flag, [~flag]) == ""
+    halves = np.float32([0, 0, 0, 8e-4, 1.0, 2.0])  # a Relu: what is small is a sum that cancelled by chance
+    assert find_difference(halves + np.float32([0, 0, 0, 3e-7, 0, 0]), halves, []) == ""
+    assert find_difference(halves + np.float32([0, 0, 0, 9e-6, 0, 0]), halves, []).startswith("at [3]")
     assert not are_close(value.astype(np.float64), value)
     assert are_close(value, value + np.float32(1e-5))
