@@ -29,6 +29,7 @@ from tf1_fixtures import (
     cases_modes,
     cases_objects,
     cases_op_level,
+    cases_projects,
     cases_scopes,
     cases_state,
     cases_training,
@@ -61,6 +62,7 @@ ONLY_1_15 = (
     + cases_block.CASES_1_15
     + cases_objects.CASES_1_15
     + cases_op_level.CASES_1_15
+    + cases_projects.CASES_1_15
     + cases_containers.CASES_1_15
     + cases_choosing.CASES_1_15
 )

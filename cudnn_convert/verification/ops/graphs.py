@@ -9,6 +9,7 @@ Source: tensorflow v2.21.0 core/ops/control_flow_ops.cc, array_ops.cc, resource_
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -89,6 +90,24 @@ class TensorGraph:
     def is_end(self, name: str) -> bool:
         """Whether a tensor is an input, or what a recurrence gives."""
         return name in self.fed or split(name)[0] in self.given
+
+    @cached_property
+    def _stored(self) -> dict[str, float]:
+        """The values of scalar variables that nothing writes, by op: flags of training."""
+        passed = _COPIES | ops.ENTERS
+        written = {
+            self.index.maker(node.input[0], passed).name for node in self.graph.node if node.op in ops.WRITES
+        }
+        stored = {}
+        for node in self.graph.node:
+            if (
+                node.op in ops.VARIABLES
+                and node.name not in written
+                and tf.TensorShape(node.attr["shape"].shape).rank == 0
+            ):
+                with suppress(LookupError):  # no file has its value
+                    stored[node.name] = self.variable(node).item()
+        return stored
 
     @cached_property
     def _with_defaults(self) -> Index:
@@ -178,7 +197,7 @@ class TensorGraph:
         sides = self.index.data_inputs(node)
         for drawn, fixed in ((sides[0], sides[1]), (sides[1], sides[0])):
             if self._is_uniform(drawn) and (node.op != "GreaterEqual" or drawn == sides[0]):
-                return bool(node_defs.fold_scalar(self._with_defaults, fixed) == neutral)
+                return bool(self._fold(fixed) == neutral)
         return False
 
     def _is_uniform(self, name: str) -> bool:
@@ -189,20 +208,24 @@ class TensorGraph:
             return str(node.op) == "RandomUniform"
         left, right = self.index.data_inputs(node)
         return any(
-            self._is_uniform(drawn) and node_defs.fold_scalar(self._with_defaults, fixed) == neutral
+            self._is_uniform(drawn) and self._fold(fixed) == neutral
             for drawn, fixed in ((left, right), (right, left))
         )
 
     def decision(self, predicate: str) -> bool | None:
-        """The value of a predicate that is a constant, else None."""
+        """The value of a predicate that follows from constants and stored flags, else None."""
         predicate = tensor(predicate)
         if predicate not in self._decided:
             self._decided[predicate] = None  # of a loop that asks for itself
             needed = self.index.ancestors([split(predicate)[0]], control=False)
             if not any(f"{name}:0" in self.fed or name in self.given for name in needed):
-                value = node_defs.fold_scalar(self._with_defaults, predicate)
+                value = self._fold(predicate)
                 self._decided[predicate] = None if value is None else bool(value)
         return self._decided[predicate]
+
+    def _fold(self, name: str) -> Any:
+        """The value of a scalar that constants, defaults and stored flags decide, else None."""
+        return node_defs.fold_scalar(self._with_defaults, name, self._stored)
 
     def live(self, merge: NodeDef) -> list[str]:
         """The inputs of a Merge that may be computed."""
