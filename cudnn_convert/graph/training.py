@@ -23,6 +23,8 @@ _BLOCKED: Final = re.compile(
     r"CudnnRNNBackprop.*|CudnnRNNParamsToCanonical.*|.*Enqueue.*|BroadcastGradientArgs|NoOp"
 )
 _GRADIENTS: Final = re.compile(r"(.*/)?gradients(_\d+)?/.*")
+#: Where the gradients of an op lie (python/ops/gradients_util.py).
+_GRADIENT: Final = re.compile(r"(.*/)?gradients(_\d+)?/(?P<op>.+)_grad/.*")
 _SUMMARY: Final = re.compile(r".*Summary(V2)?")
 _METRICS: Final = re.compile(r"InTopK(V2)?|EditDistance")
 #: The names that TensorFlow's functions give to ops, where they differ from the op's own.
@@ -84,7 +86,7 @@ class Walk:
     """The nodes behind recurrences, without those of training, metrics and records."""
 
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
-        self.index, self.starts = index, starts
+        self.index = index
         self._averages = moving_averages.list_averages(index)
         self._closed = {*forbidden, *_inside_losses(index)}
         self._closed |= moving_averages.find_update_ops(index)
@@ -97,7 +99,11 @@ class Walk:
             self._metrics.update(_metrics(index, walked.keys(), self.below([split(name)]).keys(), name))
         self._closed |= self._metrics
         self.reached = self.below((start, None) for start in starts)
-        for start in starts:
+        targets = self._find_targets(starts)
+        self._closed |= targets
+        self.starts = [start for start in starts if start not in targets]
+        self.reached = {name: None for name in self.reached if name not in targets}
+        for start in self.starts:
             self.reached.setdefault(start)
         self._given = [(name, self.below([split(name)])) for name in given]
         scopes = (_scope(node)[1] for node in index.nodes.values() if _is_loss(node))
@@ -117,6 +123,29 @@ class Walk:
                         todo.append((reader.name, None))
         return readers
 
+    def _find_targets(self, starts: Collection[str]) -> set[str]:
+        """What leads to the targets of losses alone, which no gradient enters: a target network's values."""
+        index = self.index
+        targets = {
+            name
+            for name in self.reached
+            if index.nodes[name].op == "StopGradient" and self._ends_in_a_loss(name)
+        }
+        for name in reversed([*starts, *self.reached] if targets else ()):
+            readers = [reader.name for reader in index.consumers(name) if reader.name in self.reached]
+            if readers and targets.issuperset(readers):
+                targets.add(name)
+        return targets
+
+    def _ends_in_a_loss(self, name: str) -> bool:
+        """Whether a loss or gradients read all that a node reaches, and no layer does."""
+        matches = (_GRADIENT.fullmatch(op) for op in self.index.nodes)
+        differentiated = {match["op"] for match in matches if match}
+        return not any(
+            self.weights(self.index.nodes[op]) or (self.is_unread(op) and op not in differentiated)
+            for op in [name, *self.below([(name, None)])]
+        )
+
     def _is_cudnn(self, name: str) -> bool:
         return self.index.nodes[name].op in ops.CUDNN
 
@@ -133,12 +162,17 @@ class Walk:
     def is_unread(self, name: str) -> bool:
         """Whether only summaries read a node, or also metrics if its author named it."""
         readers, node = [*self.index.consumers(name)], self.index.nodes[name]
-        if all(_SUMMARY.fullmatch(reader.op) for reader in readers):
+        if all(map(self.is_summary, readers)):
             return True
         return node.op not in _FORMS and is_named(node) and all(map(self._is_record, readers))
 
+    @staticmethod
+    def is_summary(node: NodeDef) -> bool:
+        """Whether a node only records what it reads."""
+        return bool(_SUMMARY.fullmatch(node.op))
+
     def _is_record(self, reader: NodeDef) -> bool:
-        if _SUMMARY.fullmatch(reader.op) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
+        if self.is_summary(reader) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
             return True
         readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []
         return bool(readers) and all(map(self._is_record, readers))

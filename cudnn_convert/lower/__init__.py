@@ -1,6 +1,6 @@
 """Lowerings: cuDNN recurrences become ops that run on a CPU.
 
-* block_lstm   : Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
+* block_lstm   : Prepares BlockLSTM and LSTMBlockCell nodes for ONNX and TensorFlow Lite.
 * tensor_lists : Replaces TensorLists of loops by TensorArrays, which the next step converts.
 * tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.

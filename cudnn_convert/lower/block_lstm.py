@@ -1,14 +1,16 @@
-"""Prepares BlockLSTM nodes for ONNX and TensorFlow Lite: fused nodes, or a loop.
+"""Prepares BlockLSTM and LSTMBlockCell nodes for ONNX and TensorFlow Lite.
 
 A node that does not clip, and of which only hidden states and the last cell state are read, equals the LSTM
 of a cuDNN node: it becomes one, with a `Recurrence`. Any other becomes a `while` loop of plain ops with all
-outputs of the node, and tf2onnx converts it to a Loop.
+outputs of the node, and tf2onnx converts it to a Loop. An LSTMBlockCell is one such step, which TensorFlow
+Lite alone lacks.
 
 Equations: tensorflow v2.21.0 core/kernels/rnn/lstm_ops.cc LSTMBlockCellFprop, BlockLSTMOp (steps behind
 seq_len_max are zero).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +24,7 @@ from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
+from cudnn_convert.weights import layouts
 
 #: The name of a cuDNN node inside what stands for a block.
 _NODE: Final = "cudnn"
@@ -123,6 +126,8 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
     Unread outputs are replaced by the hidden states.
     """
     kept = sorted(block.read | {resolve.HIDDEN_STATES})
+    gates = block.layout.gates[Mode.LSTM]
+    cell = _Cell(gates, block.forget_bias, block.clip, use_peephole=block.use_peephole)
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
         x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
@@ -135,7 +140,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
         empty = tf.raw_ops.TensorListReserve(element_shape=shape, num_elements=time, element_dtype=x.dtype)
 
         def step(t: Any, c: Any, h: Any, items: Any) -> tuple[Any, ...]:
-            results = _step(block, sums[t] + h @ recurrent, c, peepholes)
+            results = _step(cell, sums[t] + h @ recurrent, c, peepholes)
             item = tf.stack([results[k] for k in kept])
             items = tf.raw_ops.TensorListSetItem(input_handle=items, index=t, item=item)
             return t + 1, results[resolve.CELL_STATES], results[resolve.HIDDEN_STATES], items
@@ -154,16 +159,57 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
     return compute
 
 
-def _step(block: Block, sums: Any, c: Any, peepholes: list[Any]) -> tuple[Any, ...]:
-    """One step's results, in the order of the block's outputs."""
-    gates = dict(zip(block.layout.gates[Mode.LSTM], tf.split(sums, 4, 1), strict=True))
-    wci, wcf, wco = peepholes if block.use_peephole else (0.0, 0.0, 0.0)
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """How a cell computes: the order of its gates, what is added to one, and where its state is clipped."""
+
+    gates: tuple[Gate, ...]
+    forget_bias: float
+    clip: float
+    use_peephole: bool
+
+
+def _step(cell: _Cell, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any, ...]:
+    """One step's results, in the order of the op's outputs; `clip` is 0 where it is off."""
+    gates = dict(zip(cell.gates, tf.split(sums, 4, 1), strict=True))
+    wci, wcf, wco = peepholes if cell.use_peephole else (0.0, 0.0, 0.0)
     i = tf.sigmoid(gates[Gate.INPUT] + wci * c)
-    f = tf.sigmoid(gates[Gate.FORGET] + block.forget_bias + wcf * c)
+    f = tf.sigmoid(gates[Gate.FORGET] + cell.forget_bias + wcf * c)
     memory = tf.tanh(gates[Gate.CELL])
     new = f * c + i * memory
-    if block.clip:
-        new = tf.clip_by_value(new, -block.clip, block.clip)
+    if cell.clip:
+        new = tf.clip_by_value(new, -cell.clip, cell.clip)
     o = tf.sigmoid(gates[Gate.OUTPUT] + wco * new)
     seen = tf.tanh(new)
     return i, new, f, o, memory, seen, o * seen
+
+
+def replace_cells(graph: Graph) -> Graph:
+    """Replace each LSTMBlockCell by plain ops; its outputs keep their names."""
+    calls: dict[str, list[NodeDef]] = {}
+    for node in graph.node:
+        if node.op == "LSTMBlockCell":
+            kind = tf.as_dtype(node.attr["T"].type)
+            specs = [tf.TensorSpec([None] * rank, kind) for rank in (2, 2, 2, 2, 1, 1, 1, 1)]
+            body = inlining.trace_function(_cell(node), *specs)
+            calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
+    if not calls:
+        return graph
+    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+
+
+def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:
+    """A function that computes an LSTMBlockCell's outputs."""
+    # core/ops/rnn_ops.cc: the defaults of what an older file leaves out.
+    cell = _Cell(
+        layouts.BLOCK_LSTM_V1.gates[Mode.LSTM],
+        node.attr["forget_bias"].f if "forget_bias" in node.attr else 1.0,
+        max(0.0, node.attr["cell_clip"].f if "cell_clip" in node.attr else 3.0),
+        use_peephole=node.attr["use_peephole"].b if "use_peephole" in node.attr else False,
+    )
+
+    def compute(x: Any, c: Any, h: Any, kernel: Any, *rest: Any) -> tuple[Any, ...]:
+        *peepholes, bias = rest
+        return _step(cell, tf.concat([x, h], 1) @ kernel + bias, c, peepholes)
+
+    return compute

@@ -54,7 +54,8 @@ def lower_tflite(
     UnsupportedModelError where one of those lies inside a loop, or where the constants do not fit a GraphDef.
     """
     lowered = _lower(graph, recurrences, values, ends)
-    lowered, blocks = block_lstm.lower_block_lstm(missing_ops.replace_gru_cells(lowered), ends)
+    lowered = block_lstm.replace_cells(missing_ops.replace_gru_cells(lowered))
+    lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     # The converter knows lists of static shapes alone.
     lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends))

@@ -17,6 +17,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * statistics    : Decides what stands for statistics of the batch in a graph that is cut for inference.
 * knobs         : Finds the values that a model's author sets for inference: flags, keep probabilities.
 * choose_outputs: Chooses the outputs where neither the user nor a signature names them.
+* candidates    : Orders the tensors that may be outputs, the likeliest first.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
 May import: errors, private, formats, context, model, options, weights, graph, graph.passes, recurrences,

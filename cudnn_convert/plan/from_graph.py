@@ -240,7 +240,8 @@ def plan_graph(
         *model.notes,
         *notes.notes(cut_out.asked, recurrences, cut_out.streams, chosen_here=chosen),
         *notes.note_examples(cut_out.features),
-        *notes.note_other_outputs(wanted.left, wanted.names),
+        *notes.note_other_outputs(wanted.choice.left, wanted.names),
+        *notes.note_read_by_training(wanted.choice.beside, wanted.names),
         *notes.note_unread(cut_out.unread),
         *notes.untaken(left),
         *cut_out.statistics.notes,
@@ -272,7 +273,7 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Graph)
     kept = {node.name for node in graph.node}
     bound = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
     cures: dict[str, tuple[Remedy, list[str]]] = {}
-    for name in wanted.training:
+    for name in wanted.choice.training:
         predicates = control_flow.leaving(index, name)
         if name in kept and not (predicates and f"{predicates[0]}:0" in bound):
             outputs = ",".join(wanted.names)
@@ -285,7 +286,7 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Graph)
             for cure, names in cures.values()
         ]
         raise AmbiguousSourceError(model.path, reasons)
-    return [name for name in wanted.training if name not in kept]
+    return [name for name in wanted.choice.training if name not in kept]
 
 
 def _list_dropped_updates(index: Index, graph: Graph) -> list[tuple[str, str]]:

@@ -131,6 +131,13 @@ def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> It
         yield f"left out because they are not numbers: {listed}; include them with {flag}"
 
 
+def note_read_by_training(tensors: Sequence[str], outputs: Sequence[str]) -> Iterator[str]:
+    """A note on tensors that their author named and only training reads, with the flag that adds them."""
+    if tensors:
+        flag = f"--outputs {','.join([*outputs, *tensors])}"
+        yield f"left out because only training reads them: {', '.join(tensors)}; include them with {flag}"
+
+
 def note_unread(inputs: Sequence[Spec]) -> Iterator[str]:
     """A note on inputs of a signature that are left out."""
     if inputs:

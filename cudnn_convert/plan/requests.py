@@ -123,17 +123,15 @@ def _variables(states: Sequence[recurrent_state.State]) -> str:
 class Request:
     """What to convert: signatures, inputs, outputs, constants, states.
 
-    `given` are the signatures taken from the file; `complete`: the user named all inputs. `left` are outputs
-    left out, with their type; `training` are recurrences in training mode that outputs chosen from the graph
-    need only in untaken branches. `constants` are the values of `--set` by tensor. `writes` are the outputs
-    that are assignments, with their ops; `states` the inputs that are variables.
+    `given` are the signatures taken from the file; `choice` is what the graph tells where nobody names
+    outputs; `complete`: the user named all inputs. `constants` are the values of `--set` by tensor. `writes`
+    are the outputs that are assignments, with their ops; `states` the inputs that are variables.
     """
 
     given: tuple[Part, ...]
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
-    left: Mapping[str, str]
-    training: tuple[str, ...]
+    choice: choose_outputs.Choice
     complete: bool
     constants: Mapping[str, Array]
     writes: Mapping[str, str]
@@ -166,9 +164,7 @@ def request(
     _refuse_bound(wanted, bound)
     refuse_bound(graph, names, bound)
     asked = frozenset(find_requested_states(graph, names, wanted))
-    return Request(
-        given, tuple(wanted), tuple(ends), choice.left, choice.training, bool(inputs), bound, writes, asked
-    )
+    return Request(given, tuple(wanted), tuple(ends), choice, bool(inputs), bound, writes, asked)
 
 
 def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:

@@ -57,7 +57,6 @@ def project_speech(rnn):
     return Case(
         [text.name, "scores:0"],
         [{"spectrogram:0": (3, 14, 12), "lengths:0": [14, 9, 11]}, {"spectrogram:0": (2, 7, 12), "lengths:0": [4, 7]}],
-        flags=["--outputs", "text:0,scores:0"],
     )
 
 
@@ -117,7 +116,8 @@ def project_handwriting(rnn):
         ended = tf.where(targets[:, 2:] > 0.5, tf.log(named[6] + 1e-8), tf.log(1 - named[6] + 1e-8))
         train(rnn, tf.reduce_mean(loss - ended))
     fed = lambda batch, steps: {"strokes:0": (batch, steps, 3), "state_in_h:0": (2, batch, 9), "state_in_c:0": (2, batch, 9)}
-    return Case([each.name for each in named] + ["state_out_h:0", "state_out_c:0"], [fed(3, 6), fed(1, 1)])
+    outputs = ["state_out_h:0", "state_out_c:0"] + [each.name for each in named]
+    return Case(outputs, [fed(3, 6), fed(1, 1)], flags=["--outputs", ",".join(outputs)])
 
 
 def project_pointer(rnn):
@@ -196,7 +196,7 @@ def project_forecast(rnn):
         total = tf.maximum(tf.abs(truth) + tf.abs(forecast) + epsilon, 0.5 + epsilon)
         train(rnn, tf.reduce_mean(2 * tf.abs(forecast - truth) / total, name="smape"))
     fed = lambda batch: {"past:0": (batch, 12), "features:0": (batch, 12, 3), "coming:0": (batch, 5, 3)}
-    return Case(["forecast:0"], [fed(3), fed(4)])
+    return Case(["forecast:0"], [fed(3), fed(4)], flags=["--outputs", "forecast:0"])
 
 
 def project_characters(rnn):
@@ -264,18 +264,19 @@ def project_translation(rnn):
             decoder = tf.contrib.seq2seq.BasicDecoder(cell, helper, start, output)
             with tf.variable_scope("loop", reuse=tf.AUTO_REUSE):
                 found[name], _, _ = tf.contrib.seq2seq.dynamic_decode(decoder, maximum_iterations=6)
+    tf.identity(found["greedy"].rnn_output, name="scores")
     tf.identity(found["greedy"].sample_id, name="translation")
     if rnn.trains:
         logits = found["taught"].rnn_output
         weights = tf.sequence_mask(many, tf.shape(logits)[1], tf.float32)
         train(rnn, tf.contrib.seq2seq.sequence_loss(logits, target[:, :tf.shape(logits)[1]], weights))
     return Case(
-        ["translation:0"],
+        ["scores:0", "translation:0"],
         [
             {"source:0": integers("s", 10, (3, 7)), "source_lengths:0": [7, 4, 5]},
             {"source:0": integers("t", 10, (2, 4)), "source_lengths:0": [2, 4]},
         ],
-        flags=["--outputs", "translation:0"],
+        flags=["--outputs", "scores:0,translation:0"],
     )
 
 
@@ -307,11 +308,9 @@ def project_agent(rnn):
         chosen = tf.placeholder(tf.int32, [None, None], name="chosen")
         reward = tf.placeholder(tf.float32, [None, None], name="reward")
         goal = tf.stop_gradient(reward + 0.9 * tf.reduce_max(later, -1))
-        error = tf.reduce_sum(values * tf.one_hot(chosen, 4), -1) - goal
-        train(rnn, tf.losses.huber_loss(goal, goal + error))
+        train(rnn, tf.losses.huber_loss(goal, tf.reduce_sum(values * tf.one_hot(chosen, 4), -1)))
     fed = lambda batch, steps: {"observations:0": (batch, steps, 7), "state_h:0": (batch, 6), "state_c:0": (batch, 6)}
-    return Case(["q_values:0", "actions:0", "next_h:0", "next_c:0"], [fed(3, 5), fed(2, 1)],
-                flags=["--outputs", "q_values:0,actions:0,next_h:0,next_c:0"])
+    return Case(["q_values:0", "actions:0", "next_h:0", "next_c:0"], [fed(3, 5), fed(2, 1)])
 
 
 def project_reader(rnn):
@@ -337,8 +336,8 @@ def project_reader(rnn):
         labels = tf.sparse_placeholder(tf.int32, name="labels")
         train(rnn, tf.reduce_mean(tf.nn.ctc_loss(labels, logits, lengths)))
     return Case(
-        ["logits/BiasAdd:0"], [{"image:0": (3, 8, 14, 1)}, {"image:0": (2, 8, 9, 1)}],
-        flags=["--outputs", "logits/BiasAdd:0", "--set", "training:0=false"], bound={"training:0": False},
+        ["letters:0", "chances:0"], [{"image:0": (3, 8, 14, 1)}, {"image:0": (2, 8, 9, 1)}],
+        flags=["--set", "training:0=false"], bound={"training:0": False},
     )
 
 
@@ -375,7 +374,8 @@ def project_tasks(rnn):
         found = integers("i%d" % batch, 14, (batch, steps))
         found[0, -2:] = 0
         return {"ids:0": found}
-    return Case([each.name for each in named], [fed(3, 7), fed(2, 4)])
+    outputs = ["grade:0", "topics:0", "tags:0"]
+    return Case(outputs, [fed(3, 7), fed(2, 4)], flags=["--outputs", ",".join(outputs)])
 
 
 CASES_1_15 = (

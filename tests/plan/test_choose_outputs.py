@@ -556,6 +556,41 @@ def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: st
     )
 
 
+PROJECTS = {
+    "agent": ["q_values:0", "actions:0", "next_h:0", "next_c:0"],
+    "handwriting": ["state_out_h:0", "state_out_c:0", "x:0", "y:0"],
+    "pointer": ["from:0", "to:0"],
+}
+
+
+@pytest.mark.parametrize("name", PROJECTS)
+def test_outputs_of_projects(name: str) -> None:
+    """A target network is none, nor the value of a chosen action, nor what the loss of a mixture reads."""
+    model = read(fixture(f"1.15.5-project_{name}").prefix)
+    choice = choose_outputs.infer_outputs(model.path, Graph(model.graph))
+    assert choice.outputs == PROJECTS[name]
+    left = ["weights:0", "wide:0", "high:0", "correlation:0", "end_of_stroke:0"]
+    assert [*choice.beside] == (left if name == "handwriting" else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("forecast", "forecast:0 | --outputs Abs_1:0 | --outputs decoder/while/Exit_3:0"),
+        ("music", "mean/BiasAdd:0,deviation/Softplus:0 | --outputs deviation/BiasAdd:0"),
+        ("tasks", "grade:0,topics:0,tags:0 | --outputs topics:0,tags:0"),
+    ],
+)
+def test_candidates_of_projects(name: str, first: str) -> None:
+    """Losses and loops come last; a mean and a deviation together; what is behind a draw not at all."""
+    model = read(fixture(f"1.15.5-project_{name}").prefix)
+    with pytest.raises(AmbiguousSourceError) as caught:
+        choose_outputs.infer_outputs(model.path, Graph(model.graph))
+    (reason,) = caught.value.reasons
+    assert f"; choose with --outputs {first}" in reason
+    assert "decoder/logits" not in reason
+
+
 def has_a_choice(sample: Fixture) -> bool:
     return sample.folder.name in CHOOSING or "--outputs" in sample.case["flags"]
 
@@ -580,7 +615,8 @@ def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
         assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}
         return
     try:
-        assert wanted <= set(choose_outputs.infer_outputs(model.path, Graph(model.graph)).outputs)
+        choice = choose_outputs.infer_outputs(model.path, Graph(model.graph))
+        assert wanted <= {*choice.outputs, *choice.beside}
     except (AmbiguousSourceError, UnsupportedModelError) as error:
         (reason,) = error.reasons
         ways = [way.removeprefix("--outputs ") for way in reason.partition("choose with ")[2].split(" | ")]

@@ -25,7 +25,9 @@ REASONS = {
     **dict.fromkeys(
         "averages_saver bilstm_tagger build_prefix checkpoint_v1 cond_training_default final_state_only "
         "frozen_binary gru_bi gru_bi_2l_float64 horovod lstm_bi_2l_states op_auto_linear "
-        "op_cond_gru op_proj_lstm op_skip_lstm params_gru_bi_2l params_lstm_bi raw_only rnn_relu_bi "
+        "op_cond_gru op_proj_lstm op_skip_lstm params_gru_bi_2l params_lstm_bi project_characters "
+        "project_music project_pointer project_reader project_speech project_tasks project_translation "
+        "raw_only rnn_relu_bi "
         "rnn_tanh_bi_2l saved_model_tags state_gru_resource statistics_by_hand twins_backprop two_layers "
         "unknown_rank v2_gru v3_batch_major v3_gru_lengths v3_lengths_batch_major "
         "v3_lengths_time_major".split(),
@@ -42,6 +44,8 @@ REASONS = {
     "attention_memory": "found a softmax over time; cut before it with --outputs Select:0",
     "decode_attention": "found a loop over the steps",
     "lengths_mask": "found a sum over time",
+    "project_forecast": "found a mean over time",
+    "project_handwriting": "found steps and rows in one axis of an output",
     "printed_scatter": "ScatterNd: --states: expected ops that take each step by itself",
     "towers_split": "expected a recurrence over the steps and rows of an input, found one over others",
     "dropout_in_loop": "found a loop over the steps",

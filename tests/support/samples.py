@@ -21,19 +21,14 @@ ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
 GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alone}
 
 
-#: They have cells of fused ops, or rows in several variables, or they print: ops TensorFlow Lite lacks.
-FLEXIBLE = (
-    "block_cell_bidirectional",
-    "block_cell_clip",
-    "block_cell_loop",
-    "partitioned",
-    "printed_scatter",
-)
+#: They have a CTC decoder, or rows in several variables, or they print: ops TensorFlow Lite lacks.
+FLEXIBLE = ("partitioned", "printed_scatter", "project_reader", "project_speech")
 #: The format that a case of every kind goes to: what stands right of `Model` never asks which reader ran.
 WITH_ALL = "onnx"
 #: What ONNX has no table or Print for, and loops that tf2onnx takes seconds for: as SavedModels.
 AS_SAVED_MODEL = frozenset(
-    "saved_model_words printed_scatter decode_attention decode_beam while_nested cond_in_while".split()
+    "saved_model_words printed_scatter decode_attention decode_beam while_nested cond_in_while "
+    "project_reader".split()
 )
 #: Cases of TensorFlow 1.15 that the first tier converts to the other formats: what a lowering or a writer
 #: asks of a plan. Modes, directions, layers, states, lengths, either layout, dtypes, projection, skipped
@@ -66,7 +61,9 @@ ALIKE = frozenset(
     "dataset_input decode_beam dropout_placeholder frozen_layer_norm frozen_text gru_bi horovod "
     "keras_gru_bi keras_lstm keras_siamese keras_tagger lstm_uni_3l mirrored multi_worker op_auto_gru "
     "op_auto_linear op_proj_plain "
-    "op_skip_relu partitioned queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes statistics_flag "
+    "op_skip_relu partitioned project_agent project_characters project_handwriting project_music "
+    "project_pointer project_reader project_speech project_tasks project_translation "
+    "queue_input rnn_relu_bi rnn_tanh_bi_2l same_sizes statistics_flag "
     "statistics_layers statistics_slim twins_backprop "
     "v3_lengths_batch_major while_nested while_refine".split()
 )
@@ -115,7 +112,7 @@ class Fixture:
         if self.folder.name in ("saved_model_words", "two_lookups"):
             return form == "savedmodel"
         if form == "onnx":
-            return self.folder.name != "printed_scatter"
+            return self.folder.name not in ("printed_scatter", "project_reader")
         if form == "tflite":
             return self.folder.name not in FLEXIBLE
         return form != "checkpoint" or self.folder.name not in ("op_proj_double", "op_proj_lstm")

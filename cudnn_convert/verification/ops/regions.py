@@ -47,8 +47,8 @@ _ROUNDING: Final = frozenset(
     "ResizeBilinear LRN L2Loss RealDiv Div Reciprocal Log1p Expm1 Cosh Sinh Asinh Acosh Atanh Asin Acos Atan "
     "Lgamma Digamma BlockLSTM LSTMBlockCell GRUBlockCell Merge If StatelessIf While StatelessWhile".split()
 )
-#: Functions between -1 and 1: what is much smaller may be 0.
-_BOUNDED: Final = frozenset("Sigmoid Tanh Softmax Erf".split())
+#: Functions between -1 and 1, and those that are computed as a sum with 1: what is much smaller may be 0.
+_AROUND_ONE: Final = frozenset("Sigmoid Tanh Softmax Erf Elu Selu Expm1 Log1p Softplus".split())
 #: Four times the distance of numbers just below 1.
 _NEAR_ONE: Final = 2.0**-22
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
@@ -246,7 +246,8 @@ class Asking:
             value = actual[name]
             region = self._parts.regions[root]
             slack = self._allow(root, region)
-            what = differences.find_difference(value, expected[root], [], slack)
+            noisy: list[Array] = []
+            what = differences.find_difference(value, expected[root], noisy, slack)
             if not what:
                 continue
             if not (style in values.SHARP and self._is_exact(region)):
@@ -255,7 +256,11 @@ class Asking:
                 what = differences.find_difference(value, expected[root], noisy, slack)
             if not what:
                 continue
-            if style in _NOTED and not self._source.tests_finiteness(region):
+            at_poles = differences.take_poles(value, expected[root])
+            is_pole = style != values.RUN and not differences.find_difference(
+                at_poles, expected[root], noisy, slack
+            )
+            if (style in _NOTED or is_pole) and not self._source.tests_finiteness(region):
                 self._asked.odd.setdefault(root, f"{what} ({style})")
             elif self._leaves_out(style, root):
                 self._left[root] = f"differs on {style}: {what}"
@@ -404,7 +409,7 @@ class Asking:
         if root in self._parts.recurrent:
             share, atol = differences.RECURRENT
             slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
-        if any(self._source.graph.index.nodes[name].op in _BOUNDED for name in region.nodes):
+        if any(self._source.graph.index.nodes[name].op in _AROUND_ONE for name in region.nodes):
             slack = replace(slack, atol=max(slack.atol, _NEAR_ONE))
         return slack
 

@@ -22,7 +22,7 @@ from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask, values
-from cudnn_convert.verification.ops.differences import are_close, find_difference
+from cudnn_convert.verification.ops.differences import are_close, find_difference, take_poles
 from cudnn_convert.verification.ops.values import Leaf
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -186,5 +186,10 @@ def test_what_rounding_allows() -> None:
     halves = np.float32([0, 0, 0, 8e-4, 1.0, 2.0])  # a Relu: what is small is a sum that cancelled by chance
     assert find_difference(halves + np.float32([0, 0, 0, 3e-7, 0, 0]), halves, []) == ""
     assert find_difference(halves + np.float32([0, 0, 0, 9e-6, 0, 0]), halves, []).startswith("at [3]")
+    assert find_difference(np.float32([np.inf]), np.float32([2.5e38]), []) == ""
+    assert find_difference(np.float32([-np.inf]), np.float32([2.5e38]), []) != ""
+    poles = np.float32([np.inf, np.nan, 1, np.nan])
+    found = take_poles(np.float32([np.nan, -np.inf, np.nan, 2]), poles)
+    np.testing.assert_array_equal(found, np.float32([np.inf, np.nan, np.nan, 2]))
     assert not are_close(value.astype(np.float64), value)
     assert are_close(value, value + np.float32(1e-5))

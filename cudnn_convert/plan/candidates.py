@@ -1,0 +1,229 @@
+"""Orders the tensors that may be outputs, the likeliest first.
+
+First come tensors with the name of an output (logits, probs, predictions), or that leave a scope with such a
+name; then choosing ops (an argmax, a softmax, a decoder), predictions that a loss reads, unread tensors, the
+last layer with weights, arithmetic of losses, and what loops hold. Of two equal ones the later in the graph
+comes first.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, split
+from cudnn_convert.graph.training import Source, Walk, is_named
+
+#: The kind of a tensor of numbers that is no scalar; others are called by their type.
+NUMBERS: Final = "numbers"
+_SCALAR: Final = "scalar"
+_OTHERS: Final = ("bool", "string", "resource", "variant")
+MOST: Final = 8
+_CALLED: Final = re.compile(
+    r"(.*_)?(logits?|prob(s|abilit(y|ies))?|predict(ions?|ed)?|preds?|scores?|softmax|sigmoid|outputs?|classes|"
+    r"class_ids|ids|decoded|tags|values|estimates?|actions?|policy)(_\d+)?(_.*)?",
+    re.IGNORECASE,
+)
+CHOOSING: Final = frozenset(
+    "ArgMax Softmax LogSoftmax TopKV2 CTCGreedyDecoder CTCBeamSearchDecoder Multinomial".split()
+)
+#: The last layer with weights, then those before it.
+_LAST: Final = 7
+#: Arithmetic of losses, then what loops hold.
+_OF_A_LOSS: Final = 9
+_OF_A_LOOP: Final = 10
+_REDUCTIONS: Final = frozenset("Sum Mean Prod Max Min All Any".split())
+_ELEMENTWISE: Final = frozenset(
+    "Identity Neg Sqrt Square Exp Log Cast Div RealDiv DivNoNan Mul Add AddV2 AddN Sub Maximum Minimum "
+    "Select".split()
+)
+#: What a loss computes of one tensor.
+_ARITHMETIC: Final = _ELEMENTWISE - {"Identity", "Cast"} | {"Abs", "Log1p", "Pow", "SquaredDifference"}
+_NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "StatelessRandomNormal"})
+
+
+def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
+    """The kind of each output tensor of the ops `names`, in graph order."""
+    seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
+    wanted, listed = frozenset(names), {}
+    for node in graph.node:
+        if node.name in wanted:
+            count = OUTPUTS if node.op in ops.CUDNN else None
+            for tensor in seen.get_operation_by_name(node.name).outputs[:count]:
+                listed[tensor.name] = _kind(tensor)
+    return listed
+
+
+def _kind(tensor: tf.Tensor) -> str:
+    name = tensor.dtype.base_dtype.name
+    if tensor.shape.rank == 0 or _is_total(tensor):
+        return _SCALAR
+    return name if name in _OTHERS else NUMBERS
+
+
+def _is_total(tensor: tf.Tensor) -> bool:
+    """Whether a tensor of unknown rank is a scalar, computed from full reductions alone."""
+    todo, seen = [tensor], set()
+    while todo:
+        name = todo.pop()
+        op = name.op
+        if op.name in seen or name.shape.rank == 0:
+            continue
+        seen.add(op.name)
+        if name.shape.rank is not None:
+            return False
+        if op.type in _REDUCTIONS and not op.get_attr("keep_dims"):
+            axes = op.inputs[1].op
+            # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
+            if axes.type != "Range" or axes.inputs[1].op.type != "Rank":
+                return False
+        elif op.type in _ELEMENTWISE and op.inputs:
+            todo += op.inputs
+        else:
+            return False
+    return True
+
+
+def order_candidates(
+    graph: AnyGraph, walk: Walk, leaves: Collection[str], sources: Collection[Source]
+) -> list[str]:
+    """The tensors of a walk that may be outputs, the likeliest first."""
+    index = walk.index
+    closed = {name for source in sources if source.is_label for name in source.below}
+    closed |= index.descendants(node.name for node in node_defs.unknown(graph))
+    closed.update(_list_latents(walk)[1])
+    reached = [name for name in walk.reached if name not in closed]
+    open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]
+    places = {name: position for position, name in enumerate(index.nodes)}
+    ends = {split(leaf)[0] for leaf in leaves}
+    ranks: dict[str, int] = {}
+    for name, rank in _rank(walk, open_, ends):
+        ranks[name] = min(rank, ranks.get(name, rank))
+    inside = control_flow.inside(index)
+    likely = [name for name in ranks if name not in inside]
+    known: dict[str, list[str]] = {}
+    for name, kind in describe_candidates(graph, index, likely).items():
+        if kind == NUMBERS:
+            known.setdefault(split(name)[0], []).append(name)
+    # An output of a recurrence is a candidate only if it is a leaf, or if there are no other candidates.
+    behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
+    order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
+    return [tensor for name in order for tensor in known[name]][:MOST]
+
+
+def everywhere(graph: AnyGraph, index: Index) -> list[str]:
+    """Candidates in a graph without recurrences: what placeholders reach.
+
+    All unread tensors together come first, then each candidate.
+    """
+    starts = [node.name for node in index.nodes.values() if node.op in ops.PLACEHOLDERS]
+    walk = Walk(index, starts, ())
+    reached = [name for name in walk.reached if name not in starts]
+    ends = [name for name in reached if walk.is_unread(name)]
+    listed = order_candidates(graph, walk, ends, ()) if ends else []
+    unread = [name for name in listed if split(name)[0] in ends and index.nodes[split(name)[0]].op != "Exit"]
+    return [",".join(unread), *listed] if unread else listed
+
+
+def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
+    index, known = walk.index, frozenset(names)
+    lossy = _list_lossy(walk, names)
+    predictions = {split(name)[0] for name in walk.predictions()}
+    heavy = {name for name in names if walk.weights(index.nodes[name])}
+    for name in names:
+        readers = [
+            reader.name
+            for reader in index.consumers(name)
+            if reader.name in known and reader.name not in lossy
+        ]
+        *scopes, own = name.split("/")
+        is_end = name in leaves or name in predictions or not readers
+        if _CALLED.fullmatch(own) or _leaves_scope(name, scopes, readers):
+            yield name, 0 if is_end else 1
+        elif index.nodes[name].op in CHOOSING:
+            yield name, 2
+        if name in predictions:
+            yield name, 3
+        if index.nodes[name].op == "Exit":
+            yield name, _OF_A_LOOP
+        elif name in leaves:
+            yield name, 4
+        elif name in lossy:
+            yield name, _OF_A_LOSS
+        elif not readers and not walk.is_for_a_loss(name):
+            yield name, 5
+        if "/" not in name and is_named(index.nodes[name]):
+            yield name, 6
+        if name in heavy:
+            is_last = heavy.isdisjoint(walk.below([(name, None)]))
+            inside = "/".join([*scopes, ""])
+            if is_last or not (inside and any(reader.startswith(inside) for reader in readers)):
+                yield name, _LAST if is_last else _LAST + 1
+
+
+def _list_lossy(walk: Walk, names: list[str]) -> set[str]:
+    """The arithmetic of one tensor that only training reads: the first steps of losses without a scope."""
+    index, known = walk.index, frozenset(names)
+    lossy: set[str] = set()
+    for name in reversed(names):
+        node = index.nodes[name]
+        readers = [reader.name for reader in index.consumers(name)]
+        if node.op not in _ARITHMETIC or is_named(node) or not readers:
+            continue
+        reads = [split(source)[0] for source in index.data_inputs(node)]
+        if sum(source in known for source in reads) == 1 and all(
+            reader not in known or reader in lossy for reader in readers
+        ):
+            lossy.add(name)
+    return lossy
+
+
+def list_named(
+    graph: AnyGraph, walk: Walk, outputs: Collection[str], sources: Collection[Source]
+) -> list[str]:
+    """The tensors that the author named, that only training reads, and that no output needs."""
+    index = walk.index
+    closed = {name for source in sources if source.is_label for name in source.below}
+    names = [name for name in walk.reached if name not in closed]
+    needed, inside = index.ancestors(split(name)[0] for name in outputs), control_flow.inside(index)
+    own = {name for name in names if is_named(index.nodes[name]) and not walk.is_for_a_loss(name)}
+    weighty = {name for name in names if walk.weights(index.nodes[name])}
+    unread = [
+        name
+        for name in names
+        if name in own - needed - inside
+        and (own | weighty | needed).isdisjoint(walk.below([(name, None)]).keys() - closed)
+        and any(not walk.is_summary(reader) for reader in index.consumers(name))
+    ]
+    kinds = describe_candidates(graph, index, unread) if unread else {}
+    return [name for name, kind in kinds.items() if kind == NUMBERS and name not in outputs]
+
+
+def list_before_draws(graph: AnyGraph, walk: Walk) -> list[str]:
+    """The tensors of which a latent vector is drawn, a mean and a deviation; none where one alone is."""
+    names = _list_latents(walk)[0]
+    kinds = describe_candidates(graph, walk.index, names) if names else {}
+    return [name for name, kind in kinds.items() if kind == NUMBERS]
+
+
+def _list_latents(walk: Walk) -> tuple[list[str], Collection[str]]:
+    """The nodes that a draw of normal numbers is scaled by and added to, and the nodes behind the draw."""
+    index = walk.index
+    drawn = walk.below((node.name, None) for node in index.nodes.values() if node.op in _NORMAL)
+    weighty = {name for name in drawn if walk.weights(index.nodes[name])}
+    latent = {name for name in drawn if not weighty.isdisjoint({name, *walk.below([(name, None)])})}
+    names = [
+        name
+        for name in walk.reached
+        if name not in drawn and any(reader.name in latent for reader in index.consumers(name))
+    ]
+    return (names, drawn) if len(names) > 1 else ([], ())
+
+
+def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
+    """Whether a node's innermost scope named as an output contains none of its readers."""
+    depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
+    innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
+    return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)
