@@ -82,7 +82,7 @@ class Case:
             y = x
             for number, sizes in enumerate(self.sizes):
                 states = {
-                    kind: self._initial(f"rnn_{number}/{kind}", sizes, x, given, values)
+                    kind: self._initial(f"rnn_{number}/{kind}", sizes, y, given, values)
                     for kind in _kinds(sizes)
                 }
                 y = tf.raw_ops.CudnnRNN(
@@ -112,6 +112,7 @@ class Case:
         return None
 
     def _initial(self, name: str, sizes: Sizes, x: Any, given: Any, values: Mapping[str, Array]) -> Any:
+        """The state of a recurrence over `x`, of which it takes its number of rows, as layers do."""
         shape = [sizes.layers, tf.shape(x)[1], sizes.units]
         if self.start == "zeros":
             return tf.fill(shape, 0.0)

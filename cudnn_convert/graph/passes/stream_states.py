@@ -10,12 +10,15 @@ signature, without states, an input has a default: the state that the source beg
              NAME_h_begin = Identity(first); NAME_c_begin = Identity(first_1)
     or with a default:  NAME_h = PlaceholderWithDefault(first)
 
+What a sequence begins with needs no run of another recurrence of which it has the sizes alone
+(`initial_sizes`).
+
 A constant that is the same in each row, such as zeros for a batch of 4, leaves the batch of its default open.
 
 `feed_encoded` makes tensors inputs that are the same at all steps, such as what an encoder made of its input.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +26,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, NodeDef, reference, split, tensor
-from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes import initial_sizes, inlining
 from cudnn_convert.model import EncodedTensor, StreamState
 
 #: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
@@ -40,6 +43,7 @@ def stream_states(
     With `defaults` an input may be left out.
     """
     changes, added = dict[str, NodeDef](), list[NodeDef]()
+    initial = dict[str, str]()
     for state in states:
         node = changes.setdefault(state.node, node_defs.copy_node(graph.index.nodes[state.node]))
         position, output = PLACES[state.kind]
@@ -48,8 +52,8 @@ def stream_states(
         shape = tf.TensorShape([state.depth, _read_known_batch(graph, state), state.width])
         nodes, source = _initial(graph, state, node.input[position])
         source, swap = _swap(state, f"{start}/default/layers_first", source, dtype)
-        begin = node_defs.identity(split(state.begin)[0], source, dtype.as_datatype_enum)
-        added += [*nodes, *swap, begin]
+        initial[state.begin] = source
+        added += [*nodes, *swap]
         if defaults:
             added.append(node_defs.node(start, "PlaceholderWithDefault", [source], dtype=dtype, shape=shape))
         else:
@@ -57,7 +61,19 @@ def stream_states(
         node.input[position], swap = _swap(state, f"{start}/batch_first", start, dtype)
         last, swap_back = _swap(state, f"{end}/layers_first", reference(f"{state.node}:{output}"), dtype)
         added += [*swap, *swap_back, node_defs.identity(end, last, dtype.as_datatype_enum)]
-    return node_defs.replace_nodes(graph, changes, added)
+    streamed = node_defs.replace_nodes(graph, changes, added)
+    return node_defs.replace_nodes(streamed, {}, _begins(streamed, states, initial))
+
+
+def _begins(
+    graph: node_defs.Graph, states: Sequence[StreamState], initial: Mapping[str, str]
+) -> Iterator[NodeDef]:
+    """The nodes of the tensors that sequences begin with; `initial` has what the source makes for each."""
+    widths = {state.node: state.width for state in states if state.kind == "h"}
+    for state in states:
+        name, dtype = split(state.begin)[0], graph.index.nodes[state.node].attr["T"].type
+        source, copies = initial_sizes.read_initial_sizes(graph, initial[state.begin], name, widths)
+        yield from (*copies, node_defs.identity(name, source, dtype))
 
 
 def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[str, list[NodeDef]]:
