@@ -152,7 +152,7 @@ def find_values(
 ) -> dict[str, Array]:
     """The values of tensors that depend on no input but its number of rows, by key; empty if one depends.
 
-    Of equal rows there is one.
+    Of equal rows there is one. Rows that differ are values where their number is fixed alone.
     """
     pruned = node_defs.prune(graph, ends.values())
     index = pruned.index
@@ -166,7 +166,14 @@ def find_values(
             answers = running.run(dict(ends), fed)
     except (tf.errors.OpError, ValueError, KeyError):
         return {}
-    return {key: _one_row(np.asarray(value)) for key, value in answers.items()}
+    values = {key: _one_row(np.asarray(value)) for key, value in answers.items()}
+    is_open = any(_has_open_rows(pruned, name, time) for name in inputs)
+    return {} if is_open and any(value.shape[1] > 1 for value in values.values()) else values
+
+
+def _has_open_rows(graph: node_defs.Graph, name: str, time: TimeAxis) -> bool:
+    shape, axis = graph.shapes.get_tensor_by_name(name).shape, time.rows.get(name)
+    return shape.rank is None or axis is None or shape[axis] is None
 
 
 def _reads_data(index: Index, op: str, ends: set[str]) -> bool:

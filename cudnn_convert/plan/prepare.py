@@ -53,14 +53,16 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
 
 
 def is_portable(model: Model, options: Options) -> bool:
-    """Whether the source runs on a CPU unchanged, and the format keeps its kind."""
+    """Whether the source is what was asked for: it runs on a CPU unchanged, and the format keeps its kind."""
     if stays_whole(model, options):
         from cudnn_convert.recurrences import saved_functions
 
         assert model.saved is not None
         return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
     form = options.form
-    if model.architecture is None or not (form.layers or form.keeps_functions):
+    if model.architecture is None or _asks_for_another(options):
+        return False
+    if not (form.layers or form.keeps_functions):
         return False
     from cudnn_convert.keras import cpu_layers
     from cudnn_convert.keras.config import layer_tree
@@ -304,8 +306,14 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    cut = options.inputs or options.outputs or options.set or options.signature or options.streams
-    return options.form.keeps_functions and model.saved is not None and not cut
+    is_whole = options.form.keeps_functions and model.saved is not None
+    return is_whole and not _asks_for_another(options)
+
+
+def _asks_for_another(options: Options) -> bool:
+    """Whether a model of other inputs and outputs than the source's is asked for."""
+    cut = options.inputs or options.outputs or options.set or options.signature
+    return bool(cut) or options.streams
 
 
 def _whole(model: Model) -> Model:

@@ -23,6 +23,7 @@ FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
 FIRST = {
     ("trained", "two_recurrences", "onnx"),
     ("trained", "one_layer", "savedmodel"),
+    ("rows", "one_layer", "onnx"),
     ("first_frame", "stacked", "onnx"),
     ("encoder", "one_layer", "onnx"),
     ("speaker", "one_layer", "frozen"),

@@ -43,6 +43,13 @@ def test_it_is_said_and_left_alone(tmp_path: Path, source: Path, form: str) -> N
     assert not out.exists()
 
 
+def test_states_of_an_archive_are_written(tmp_path: Path) -> None:
+    report = cudnn_convert.convert(ARCHIVES[0], tmp_path / "out", states=True)
+    assert report.verification is not None
+    assert report.verification.streaming is not None
+    assert {"stream", "serving_default"} <= {*tf.saved_model.load(tmp_path / "out").signatures}
+
+
 def test_the_report_says_so_too(tmp_path: Path) -> None:
     ended = command(PORTABLE[0], tmp_path / "out", "--json", "--quiet")
     assert ended.code == 0

@@ -20,7 +20,7 @@ from support.graphs import drawing, placeholder, saved, variable
 
 INPUTS, SPEAKER, WORDS, ENCODED = 5, 4, 9, 3
 #: How initial states are made.
-STARTS: Final = ("zeros", "constant", "trained", "first_frame", "encoder", "speaker")
+STARTS: Final = ("zeros", "constant", "trained", "rows", "first_frame", "encoder", "speaker")
 #: Each recurrence: its kind, its layers, its units.
 STRUCTURES: Final[Mapping[str, tuple[tuple[Mode, int, int], ...]]] = {
     "one_layer": ((Mode.LSTM, 1, 7),),
@@ -121,6 +121,9 @@ class Case:
                 tf.constant(values[name]) if self.start == "constant" else variable(name, values[name].shape)
             )
             return tf.tile(row, [1, shape[1], 1])
+        if self.start == "rows":  # each begins with its own
+            number = tf.cast(tf.range(shape[1]), tf.float32)[None, :, None]
+            return number * variable(name, values[name].shape)
         made = tf.tanh(tf.matmul(given, variable(f"{name}/kernel", values[f"{name}/kernel"].shape)))
         return tf.transpose(tf.reshape(made, [-1, sizes.layers, sizes.units]), [1, 0, 2])
 
@@ -174,6 +177,8 @@ def _steps(blob: Array, sizes: Sizes) -> Any:
 def _state(start: str, value: Array, kernel: Array, given: Array | None, rows: int) -> Array:
     if start == "zeros":
         return np.zeros([value.shape[0], rows, value.shape[2]])
+    if start == "rows":
+        return np.arange(rows)[None, :, None] * value
     if given is None:
         return np.tile(value, [1, rows, 1])
     made = np.tanh(given @ kernel).reshape(rows, value.shape[0], value.shape[2])

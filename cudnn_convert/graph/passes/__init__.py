@@ -8,6 +8,7 @@
 * tf1_ops      : Replaces ops of TensorFlow 1: reference variables and GatherTree.
 * state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
 * open_steps   : Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
+* initial_sizes: Reads the sizes of initial states from a graph's inputs in place of a recurrence's output.
 * stream_states: Makes the initial states of cuDNN nodes inputs, and their final states outputs.
 
 May import: errors, private, model, graph.

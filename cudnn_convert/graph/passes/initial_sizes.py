@@ -1,4 +1,4 @@
-"""Reads the sizes of initial states from the inputs of a graph, where they came from a recurrence's output.
+"""Reads the sizes of initial states from a graph's inputs in place of a recurrence's output.
 
 Zeros for a second layer take their number of rows from what the first one gives. The first need not run for
 that: its output is as long as its input, and of a known width.
