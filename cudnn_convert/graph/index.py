@@ -193,9 +193,12 @@ class Index:
         return set(walk(ops, lambda op: (node.name for node in readers(op))))
 
     def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
-        """Return the producer of a tensor, skipping ops in `carriers` along their first inputs."""
+        """Return the producer of a tensor, skipping ops in `carriers` along their first inputs.
+
+        An IdentityN hands on the input of the output that is read.
+        """
         while (node := self.nodes[split(name)[0]]).op in carriers:
-            name = node.input[0]
+            name = node.input[split(name)[1] if node.op == "IdentityN" else 0]
         return node
 
     def origin(self, name: str, carriers: Collection[str]) -> str:

@@ -173,8 +173,12 @@ def _reads_rows(plan: Plan, name: str) -> bool:
 def _lookups(index: Index, name: str) -> Iterator[Any]:
     """The nodes that take rows of a table by the ids of a tensor."""
 
-    def onward(current: str) -> list[str]:
-        return [f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in CARRIERS]
+    def onward(current: str) -> Iterator[str]:
+        for reader in index.consumers(*split(current)):
+            places = [k for k, given in enumerate(reader.input) if tensor(given) == tensor(current)]
+            # Keras 3 counts ids below zero from the end: where(ids < 0, ids + rows, ids).
+            if reader.op in CARRIERS or (reader.op in ops.SELECTS and 0 not in places):
+                yield from (f"{reader.name}:{k if reader.op == 'IdentityN' else 0}" for k in places)
 
     for current in walk([name], onward):
         for reader in index.consumers(*split(current)):

@@ -15,7 +15,9 @@ LOG_PROBABILITIES: Final = "log_probabilities"
 LOGITS: Final = "logits"
 SCALES: Final = (PROBABILITIES, LOG_PROBABILITIES, LOGITS)
 #: What carries numbers of tokens to an output.
-CARRIERS: Final = ops.COPIES | frozenset("Cast Reshape Transpose Squeeze ExpandDims EnsureShape".split())
+CARRIERS: Final = ops.COPIES | frozenset(
+    "IdentityN Cast Reshape Transpose Squeeze ExpandDims EnsureShape".split()
+)
 _PRODUCTS: Final = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D")
 #: The scale of what an op gives, whatever it takes.
 _OWN: Final[Mapping[str, str]] = {

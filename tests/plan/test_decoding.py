@@ -57,6 +57,19 @@ def test_probabilities_are_told_from_logits(tmp_path: Path) -> None:
         assert decoder.scale == "probabilities"
 
 
+def test_tokens_and_probabilities_of_a_keras_archive(tmp_path: Path) -> None:
+    """An embedding of Keras 3 turns ids below zero first; its model gives all outputs by one op."""
+    import keras
+
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    y = keras.layers.LSTM(4, return_sequences=True)(keras.layers.Embedding(WORDS, 3)(ids))
+    chances = keras.layers.Dense(WORDS, activation="softmax", name="chances")(y)
+    keras.Model(ids, [y, chances]).save(tmp_path / "model.keras")
+    decoder = planned(tmp_path / "model.keras").decoder
+    assert decoder is not None
+    assert (decoder.token, decoder.logits, decoder.scale) == ("ids", "chances", "probabilities")
+
+
 def test_logits_after_the_last_step(tmp_path: Path) -> None:
     source = language_model(
         tmp_path, lambda y: tf.matmul(y[-1], variable("out", (UNITS, WORDS)), name="last")
