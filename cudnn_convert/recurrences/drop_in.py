@@ -26,6 +26,8 @@ from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import lazy
 
 _X, _H, _C, _BLOB = "EnsureShape", "EnsureShape_1", "EnsureShape_2", "split"
+#: What stands for the cell states of a mode without them.
+_NO_C: Final = "no_c"
 #: What the inputs and outputs of a node are, in their order.
 _ENDS: Final = ("x", "h", "c")
 _DIRECTIONS: Final = ("unidirectional", "bidirectional")
@@ -56,7 +58,8 @@ def restore_nodes(graph: Any) -> Any:
     moved = {name: _output(region, k) for region in regions for name, k in region.outputs.items()}
     references = {name: reference(new) for name, new in moved.items()}
     nodes = [node if node.name in inside else node_defs.redirect(node, references) for node in whole.node]
-    added = [node for region in regions for node in _make(whole, region)]
+    # A recurrence may read what another gave.
+    added = [node_defs.redirect(node, references) for region in regions for node in _make(whole, region)]
     changed = node_defs.Graph(whole, [*nodes, *added])
     # Gradients still read the ops; what nobody reads would look like an output.
     needed = changed.index.ancestors([node.name for node in changed.node if node.name not in inside])
@@ -131,7 +134,8 @@ def _read(graph: node_defs.Graph, scope: str) -> _Region | None:
         sizes = Sizes(
             Mode.RNN_RELU, sizes.layers, sizes.directions, sizes.units, sizes.input_size, sizes.skip_input
         )
-    given = (*inputs, *([] if has_c else [inputs[1]]), blob)
+    # Without cell states a node takes a number in their place, as in TensorFlow 1: no state is read twice.
+    given = (*inputs, *([] if has_c else [f"{scope}/{_NO_C}:0"]), blob)
     return _Region(scope, nodes, sizes, time_major, given, lengths[0] if lengths else None, outputs)
 
 
@@ -203,13 +207,13 @@ def _make(graph: node_defs.Graph, region: _Region) -> list[NodeDef]:
     """The cuDNN node of a region, which is time-major, with what turns axes around it."""
     dtype = tf.as_dtype(graph.index.nodes[f"{region.scope}/{_X}"].attr["T"].type)
     inputs, nodes = [*map(reference, region.inputs)], list[NodeDef]()
+    if region.sizes.mode is not Mode.LSTM:
+        nodes.append(node_defs.constant(f"{region.scope}/{_NO_C}", np.zeros([], dtype.as_numpy_dtype)))
     if not region.time_major:
         count = 3 if region.sizes.mode is Mode.LSTM else 2
         for k, (name, source) in enumerate(zip(_ENDS, inputs[:count], strict=False)):
             nodes += _swap(f"{region.scope}/time_major_{name}", source, dtype)
             inputs[k] = f"{region.scope}/time_major_{name}"
-        if region.sizes.mode is not Mode.LSTM:
-            inputs[2] = inputs[1]
         for k in range(count):
             nodes += _swap(_output(region, k), reference(f"{region.scope}:{k}"), dtype)
     settings: dict[str, Any] = {

@@ -114,3 +114,30 @@ def test_another_scope_of_that_name_stays(tmp_path: Path) -> None:
             node.attr["shape"].shape.dim[2].size = -1
     changed = drop_in.restore_nodes(meta.graph_def)
     assert not any(node.op.startswith("CudnnRNNV") for node in Index(changed).nodes.values())
+
+
+def test_layers_on_one_another_stream_from_their_own_start(tmp_path: Path) -> None:
+    """The second layer reads the first, and begins with a function of the first frame."""
+    rng = np.random.default_rng(3)
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, (None, None, INPUTS), "x")
+        h = tf.tile(v1.get_variable("start", [1, 1, UNITS]), [1, tf.shape(x)[1], 1])
+        y, _ = cudnn_rnn.CudnnLSTM(1, UNITS, name="first")(x, initial_state=(h, -h), training=False)
+        first_frame = tf.matmul(x[0], v1.get_variable("kernel", [INPUTS, 4]))
+        y, _ = cudnn_rnn.CudnnGRU(1, 4, name="second")(y, initial_state=(first_frame[None],), training=False)
+        scores = tf.identity(y, "scores")
+        session.run(v1.global_variables_initializer())
+        for each in v1.trainable_variables():
+            session.run(each.assign(rng.uniform(-0.7, 0.7, each.shape).astype(np.float32)))
+        v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+        given = rng.normal(size=(5, 3, INPUTS)).astype(np.float32)
+        expected = session.run(scores, {"x:0": given})
+    flags: dict[str, Any] = {"format": "onnx", "states": True, "outputs": ["scores:0"]}
+    cudnn_convert.convert(tmp_path / "model.ckpt", tmp_path / "out", **flags)
+    begin, stream = (
+        onnxruntime.InferenceSession(tmp_path / "out" / f"{name}.onnx") for name in ("begin", "stream")
+    )
+    fed = {"x": given[:1]}
+    states = dict(zip([each.name for each in begin.get_outputs()], begin.run(None, fed), strict=True))
+    (found,) = stream.run(["scores"], {"x": given, **states})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
