@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support import artifacts
+from support.leftovers import assert_nothing_left
 from support.recorded import BOUNDS, assert_close
 from support.samples import FIXTURES, GRAPH_FORMATS, Fixture, fixture
 from support.tiers import tier
@@ -33,6 +34,7 @@ from cudnn_convert.model import SERVING, Part, Signature
 def test_answers_as_tensorflow_1_did(tmp_path: Path, is_first_tier: bool, form: str, sample: Fixture) -> None:
     verify = form == sample.form or not is_first_tier
     report, job = artifacts.convert(sample, form, tmp_path, verify=verify)
+    assert_nothing_left(tmp_path, sample.prefix)
     artifacts.answer([job])
     assert [*report.outputs.values()] == sample.case["outputs"]
     assert sorted(report.inputs.values()) == sorted(sample.case["inputs"])
