@@ -148,8 +148,6 @@ def call_as_user(report: Any, out: Path, form: str, calls: list[dict[str, Any]],
 def test_calls_in_a_row_answer_as_the_source_does(
     tmp_path: Path, layers: Callable[[Any], Any], whole: bool, form: str
 ) -> None:
-    if whole and form == "frozen" and layers not in (frames,):
-        pytest.skip("a loop of TensorFlow 2 is not compared op by op in a frozen graph")
     source, model = saved(tmp_path, layers, whole=whole)
     out = tmp_path / "out"
     report = cudnn_convert.convert(source, out, format=form, states=True, allow_plain=not whole)

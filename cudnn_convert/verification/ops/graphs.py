@@ -47,6 +47,11 @@ CHOICES: Final = frozenset(
     "Greater GreaterEqual Less LessEqual Equal NotEqual ApproximateEqual LogicalAnd LogicalOr LogicalNot "
     "All Any Select SelectV2 Where Switch RefSwitch Merge If StatelessIf Case StatelessCase LoopCond".split()
 )
+#: Ops that call functions, and their attributes with types of inputs and outputs.
+_CALLS: Final = frozenset(
+    "While StatelessWhile If StatelessIf Case StatelessCase PartitionedCall StatefulPartitionedCall".split()
+)
+_TYPES: Final = frozenset({"T", "Tin", "Tout"})
 _GATHERS: Final = frozenset({"Gather", "ResourceGather"})
 #: The attribute `i: 0`, serialized.
 _ZERO: Final = tf.compat.v1.AttrValue(i=0).SerializeToString()
@@ -61,7 +66,8 @@ class TensorGraph:
 
     `fed` are the tensors that are inputs. `given` has by node the tensors that a recurrence reads, `x`, `h`,
     `c` and lengths: what stands in its place is not looked into. `variable` gives a variable's value by its
-    node. `files` are tensors that hold the name of a table's file.
+    node. `files` are tensors that hold the name of a table's file. `widths` are the sizes of the last axis of
+    what recurrences give at each step, by node.
     """
 
     graph: AnyGraph
@@ -69,6 +75,7 @@ class TensorGraph:
     given: Mapping[str, tuple[str, ...]]
     variable: Callable[[NodeDef], Array]
     files: Collection[str] = ()
+    widths: Mapping[str, int] = field(default_factory=dict)
     _roots: dict[str, str] = field(default_factory=dict)
     _decided: dict[str, bool | None] = field(default_factory=dict)
     _live: dict[str, list[str]] = field(default_factory=dict)
@@ -352,6 +359,8 @@ class TensorGraph:
         for key, value in sorted(values.items()):
             if key.startswith("_") or key in _ASIDE or (key == "shape" and node.op in ops.ALL_PLACEHOLDERS):
                 continue
+            if key in _TYPES and node.op in _CALLS:  # those of what it reads, which is compared
+                continue
             called = [*functions_in([value])]
             if called:
                 yield key, tuple(self._body(name, within) for name in called)
@@ -359,16 +368,28 @@ class TensorGraph:
                 yield key, value.SerializeToString(deterministic=True)
 
     def _body(self, name: str, within: tuple[str, ...]) -> Any:
-        """What a function computes, node by node, whatever it is called."""
+        """What a function computes, node by node, whatever it is called.
+
+        What a variable holds may come in in its place, so that reads are passed as copies are.
+        """
         if name not in self._functions or name in within:
             return name
         function = self._functions[name]
+        copies = {node.name: node.input[0] for node in function.node_def if node.op in _COPIES}
+
+        def pass_copies(read: str) -> str:
+            while (op := read.partition(":")[0]) in copies:
+                read = copies[op]
+            return read
+
         nodes = tuple(
-            (node.name, node.op, *node.input, *self._attributes(node, (*within, name)))
+            (node.name, node.op, *map(pass_copies, node.input), *self._attributes(node, (*within, name)))
             for node in sorted(function.node_def, key=lambda node: str(node.name))
+            if node.name not in copies
         )
-        arguments = tuple((argument.name, argument.type) for argument in function.signature.input_arg)
-        return arguments, nodes, tuple(sorted(function.ret.items()))
+        arguments = tuple(argument.name for argument in function.signature.input_arg)
+        results = tuple((key, pass_copies(read)) for key, read in sorted(function.ret.items()))
+        return arguments, nodes, results
 
 
 def are_alike(left: Array, right: Array) -> bool:

@@ -53,7 +53,8 @@ def of_source(plan: Plan) -> TensorGraph:
     def variable(node: NodeDef) -> Array:
         return plan.model.variables[checkpoint_key(node)].read()
 
-    return TensorGraph(graph, _inputs(plan), given, variable, _names(plan.model.assets))
+    widths = {own.node: own.sizes.directions * own.sizes.width for own in plan.recurrences}
+    return TensorGraph(graph, _inputs(plan), given, variable, _names(plan.model.assets), widths)
 
 
 def of_artifact(artifact: Artifact) -> TensorGraph:

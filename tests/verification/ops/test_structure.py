@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import gated_models
-from support.graphs import drawing
+from support.graphs import drawing, placeholder
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
@@ -19,7 +19,8 @@ from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask
-from cudnn_convert.verification.ops.structure import describe_constants
+from cudnn_convert.verification.ops.graphs import TensorGraph
+from cudnn_convert.verification.ops.structure import Comparer, describe_constants
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 INPUTS = "x,ids"
@@ -70,6 +71,34 @@ def test_a_wrong_node_that_outputs_hide_fails_the_proof(pair: tuple[Path, Path],
         cudnn_convert.verify(source, other)
     said = "op by op: differs at gate/over:0 (Greater): expected Greater, found GreaterEqual"
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("width", "name", "steps", "is_right"),
+    [(4, "x", 2, True), (5, "x", 2, False), (4, "other", 2, False), (4, "x", 1, False)],
+)
+def test_zeros_of_the_sizes_of_what_a_recurrence_gives(
+    width: int, name: str, steps: int, is_right: bool
+) -> None:
+    """Where its sizes alone are read, a recurrence need not run."""
+    graphs = []
+    for is_copy in (False, True):
+        with drawing() as graph:
+            inputs = {each: placeholder(each, [None, None, 3]) for each in ("x", "other")}
+            y = tf.identity(inputs["x"], "rnn")
+            if is_copy:
+                leading = tf.shape(inputs[name])[0:steps]
+                y = tf.fill(tf.concat([leading, [width]], 0), 0.0)
+            tf.identity(tf.fill(tf.shape(y), 1.0), "out")
+        fed, given = frozenset({"x:0", "other:0"}), {"rnn": ("x:0",)}
+        graphs.append(TensorGraph(graph.as_graph_def(), fed, given, missing, widths={"rnn": 4}))
+    comparer = Comparer(*graphs)
+    comparer.compare([("out:0", "out:0")])
+    assert bool(comparer.alike.mismatches) != is_right
+
+
+def missing(node: Any) -> Any:
+    raise KeyError(node.name)
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
