@@ -110,12 +110,13 @@ def describe_numbers(values: Sequence[Array]) -> str:
 
 
 def _is_possible(values: Sequence[Array], scale: str) -> bool:
-    """Whether numbers may be of a scale: probabilities are not below 0, their logarithms not above."""
-    signs = {PROBABILITIES: 1.0, LOG_PROBABILITIES: -1.0}
-    sign = signs.get(scale)
-    return sign is None or all(
-        np.min(sign * value.astype(np.float64), initial=0) >= -_ROUNDING for value in values
-    )
+    """Whether numbers may be of a scale: probabilities lie between 0 and 1, their logarithms not above 0."""
+    if scale == LOGITS or not values:
+        return True
+    numbers = np.concatenate([value.astype(np.float64).ravel() for value in values])
+    most = 1 + _SUM.get(values[0].dtype.name, _USUAL) if scale == PROBABILITIES else _ROUNDING
+    least = -_ROUNDING if scale == PROBABILITIES else -np.inf
+    return bool(np.all((least <= numbers) & (numbers <= most)))
 
 
 #: What rounding may move a probability of 0 or 1.

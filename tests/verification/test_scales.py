@@ -1,0 +1,38 @@
+"""What numbers may be: probabilities, their logarithms or logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.options import Options
+from cudnn_convert.verification import scales
+
+
+@pytest.mark.parametrize(
+    ("numbers", "offered"),
+    [
+        ([0.25, 31.7], ["logits"]),
+        ([0.25, 0.5], ["probabilities", "logits"]),
+        ([-0.25, -4.0], ["log_probabilities", "logits"]),
+        ([-0.25, 0.5], ["logits"]),
+    ],
+)
+def test_no_scale_is_offered_that_the_numbers_contradict(
+    monkeypatch: pytest.MonkeyPatch, numbers: list[float], offered: list[str]
+) -> None:
+    monkeypatch.setattr(scales, "_run", lambda *_: [np.float32([numbers])])
+    plan: Any = SimpleNamespace(
+        decoder=SimpleNamespace(logits="y", scale="", is_scale_given=False),
+        source=SimpleNamespace(outputs={"y": "y:0"}),
+        model=SimpleNamespace(path=Path("model")),
+    )
+    with pytest.raises(UnsupportedModelError) as refused:
+        scales.decide_scale(plan, Options.of({"decode": "greedy", "steps": 3}))
+    [reason] = refused.value.reasons
+    assert [remedy.options["logits"] for remedy in reason.remedies] == [f"y:0={scale}" for scale in offered]
