@@ -23,7 +23,14 @@ from cudnn_convert.errors import (
 from cudnn_convert.graph import control_flow, moving_averages, ops, recurrent_state, session
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, split, walk
 from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
-from cudnn_convert.graph.passes import batch_statistics, inference, inlining, state_io, subgraphs
+from cudnn_convert.graph.passes import (
+    batch_statistics,
+    channels_last,
+    inference,
+    inlining,
+    state_io,
+    subgraphs,
+)
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests, statistics
@@ -219,7 +226,8 @@ def plan_graph(
         forgets=forgets,
         promotes=promotes,
     )
-    model, graph = cut_out.settled.model, cut_out.settled.graph
+    model = cut_out.settled.model
+    graph = channels_last.compute_channels_last(cut_out.settled.graph, cut_out.signature.tensors)
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None

@@ -28,7 +28,7 @@ from cudnn_convert.model import Array, BlobEvidence, Checkpoint, EncodedTensor, 
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
-from cudnn_convert.verification import feeds, judges
+from cudnn_convert.verification import channels_first, feeds, judges
 from cudnn_convert.verification.judges import USUAL, Call, Computation, Draw, Floats, Sizes, Source
 
 
@@ -137,6 +137,7 @@ def build_graph(
     Raises UnsupportedModelError where running it would run more than arithmetic.
     """
     graph = node_defs.strip_devices(plan.whole)
+    channels_first.run_channels_last(graph)
     take_states(graph, plan)
     if not trust:
         refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")

@@ -86,6 +86,11 @@ class TensorGraph:
         return Index(self.graph)
 
     @cached_property
+    def shapes(self) -> tf.Graph:
+        """The graph in TensorFlow, for static shapes."""
+        return node_defs.import_checked(self.graph)
+
+    @cached_property
     def certain(self) -> set[str]:
         """The nodes that run exactly once per call."""
         return control_flow.certain(self.index)

@@ -4,6 +4,9 @@ Two tensors are the same if the same op, with the same attributes, makes them of
 if they are one input, one output of one recurrence, or constants of the same bits. A loop goes round once:
 what is compared already is taken to be the same. No number is computed, so that no gate, branch or rare value
 hides a node. Where two tensors are not the same, both are the ends of a region, which `regions` asks.
+
+A source whose images are channels first is computed channels last: its tensors are compared in the order in
+which their axes lie in the artifact, by the rules of `layouts`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
+from cudnn_convert.verification.ops.layouts import DifferentError, Layouts, Pair, list_moved
 
 #: Read the sizes of their operands alone.
 _OF_SIZES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
@@ -52,25 +56,52 @@ class Comparer:
     def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
         self.source, self.artifact = source, artifact
         self.alike = Alike()
-        self._todo: list[tuple[str, str]] = []
+        self._layouts = Layouts(source, artifact) if list_moved(source) else None
+        self._todo: list[Pair] = []
+        self._seen: set[Pair] = set()
         self._entered: set[str] = set()
 
     def compare(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Compare pairs of tensors, and what they are made of, as far as both are made alike."""
-        self._todo += pairs
+        self._todo += [(*pair, ()) for pair in pairs]
         while self._todo:
-            of_source, of_artifact = self._todo.pop()
+            of_source, of_artifact, order = self._todo.pop()
             try:
-                pair = self.source.root(of_source), self.artifact.root(of_artifact)
+                pair = self.source.root(of_source), self.artifact.root(of_artifact), order
+                if self._layouts:
+                    pair = self._layouts.strip(pair, self._pass)
             except KeyError as missing:
                 what = f"the artifact has no {missing.args[0]}"
                 self.alike.mismatches.append(Mismatch(of_source, of_artifact, what))
                 continue
-            if pair in self.alike.pairs:
+            if pair in self._seen:
                 continue
-            self.alike.pairs.add(pair)
-            if what := self._difference(*pair):
-                self.alike.mismatches.append(Mismatch(*pair, what))
+            self._seen.add(pair)
+            if not pair[2]:
+                self.alike.pairs.add(pair[:2])
+            if what := self._compare_layouts(pair):
+                self.alike.mismatches.append(Mismatch(*pair[:2], what))
+
+    def _pass(self, root: str) -> None:
+        """Count a transposition of the source, and the constant with its order."""
+        node = self.source.node(root)
+        self.alike.nodes.add(node.name)
+        self.alike.constants.add(split(self.source.index.data_inputs(node)[1])[0])
+
+    def _compare_layouts(self, pair: Pair) -> str:
+        """How two roots differ whose axes may lie in another order, or nothing."""
+        try:
+            match = self._layouts.match(pair) if self._layouts else None
+        except DifferentError as difference:
+            return str(difference)
+        except KeyError as missing:
+            return f"the artifact has no {missing.args[0]}"
+        if match is None:
+            return self._difference(*pair[:2])
+        self._todo += match.pairs
+        name = split(pair[0])[0]
+        (self.alike.constants if self.source.is_constant(pair[0]) else self.alike.nodes).add(name)
+        return ""
 
     def _difference(self, source: str, artifact: str) -> str:
         """How two roots differ, or nothing; what they are made of is compared later."""
@@ -92,7 +123,7 @@ class Comparer:
             if isinstance(expected, str) and isinstance(actual, str):
                 if mine[0] in _OF_SIZES and self._are_sizes(expected, actual):
                     continue
-                self._todo.append((expected, actual))
+                self._todo.append((expected, actual, ()))
                 continue
             wanted, given = self._value(self.source, expected), self._value(self.artifact, actual)
             if not are_alike(wanted, given):
@@ -119,7 +150,7 @@ class Comparer:
             return False
         if [*self._numbers(sizes.input[1:])] != [[self.source.widths.get(node)], 0]:
             return False
-        self._todo.append((tensor(self.source.given[node][0]), tensor(shape.input[0])))
+        self._todo.append((tensor(self.source.given[node][0]), tensor(shape.input[0]), ()))
         return True
 
     def _find_maker(self, name: str) -> NodeDef:
@@ -155,7 +186,8 @@ class Comparer:
             return
         self._entered.add(node)
         given = self.artifact.given.get(node, ())
-        self._todo += zip(map(tensor, self.source.given[node]), map(tensor, given), strict=False)
+        pairs = zip(map(tensor, self.source.given[node]), map(tensor, given), strict=False)
+        self._todo += [(*pair, ()) for pair in pairs]
 
 
 def _tell_apart(mine: Form, theirs: Form, op: str) -> str:

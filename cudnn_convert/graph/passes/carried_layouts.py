@@ -1,0 +1,203 @@
+"""Carries a layout through ops that work alike in any, so that transpositions meet and cancel.
+
+A rule of `RULES` takes a node that reads a tensor known in another layout, and gives a node that reads that
+one instead, or None where it cannot. `transpose` and `shape` end a layout: they give a node of the old name.
+
+    before:  y = Transpose(x, [0, 3, 1, 2]); z = Relu(y); s = Mean(z, [2, 3]); n = Shape(z)
+    after:   z/channels_last = Relu(x); s = Mean(z/channels_last, [1, 2])
+             n = GatherV2(Shape(z/channels_last), [0, 3, 1, 2])
+
+Source: tensorflow v2.21.0 core/ops/math_ops.cc, array_ops.cc, nn_ops.cc (which input has axes or sizes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, reference
+from cudnn_convert.graph.passes.image_layouts import Laid, Layouts, Order, Result, element_type, invert, order_of
+from cudnn_convert.graph.passes.subgraphs import output_types
+from cudnn_convert.model import Array
+
+Rule = Callable[[Layouts, NodeDef], Result | None]
+
+_ELEMENTWISE: Final = (
+    "Identity StopGradient Snapshot PreventGradient CheckNumerics Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh "
+    "Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Floor Ceil Round Rint "
+    "Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite ZerosLike OnesLike FakeQuantWithMinMaxArgs "
+    "FakeQuantWithMinMaxVars Add AddV2 AddN Sub Mul MulNoNan Div RealDiv DivNoNan FloorDiv FloorMod Maximum "
+    "Minimum SquaredDifference Pow Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr "
+    "SelectV2 ClipByValue"
+).split()
+_REDUCTIONS: Final = "Sum Mean Max Min Prod All Any".split()
+
+
+def _elementwise(layouts: Layouts, node: NodeDef) -> Result | None:
+    names = layouts.index.data_inputs(node)
+    orders = layouts.orders(names)
+    if len(orders) != 1:
+        return None
+    (order,) = orders
+    kind = element_type(node) if "T" in node.attr or node.op == "Cast" else None
+    inputs = []
+    for name in names:
+        known = layouts.known.get(name)
+        laid = known.name if known else None if kind is None else layouts.operand(name, order, kind)
+        if laid is None:
+            return None
+        inputs.append(laid)
+    return Result(layouts.copy(node, inputs), (order,) * len([*output_types(node)]))
+
+
+def _pad(layouts: Layouts, node: NodeDef) -> Result | None:
+    image, paddings, *value = layouts.index.data_inputs(node)
+    laid = layouts.known.get(image)
+    if laid is None:
+        return None
+    rows = layouts.vector(paddings, laid.order, "paddings")
+    return Result(layouts.copy(node, [laid.name, rows, *value]), (laid.order,))
+
+
+def _tile(layouts: Layouts, node: NodeDef) -> Result | None:
+    image, counts = layouts.index.data_inputs(node)
+    laid = layouts.known.get(image)
+    if laid is None:
+        return None
+    return Result(layouts.copy(node, [laid.name, layouts.vector(counts, laid.order)]), (laid.order,))
+
+
+def _join(layouts: Layouts, node: NodeDef) -> Result | None:
+    *names, axis = layouts.index.data_inputs(node)
+    orders = layouts.orders(names)
+    at = layouts.value(axis)
+    if len(orders) != 1 or at is None or not all(name in layouts.known for name in names):
+        return None
+    (order,) = orders
+    inputs = [layouts.known[name].name for name in names]
+    return Result(layouts.copy(node, [*inputs, _moved_axis(layouts, at, order)]), (order,))
+
+
+def _part(layouts: Layouts, node: NodeDef) -> Result | None:
+    names = layouts.index.data_inputs(node)
+    image, axis = (1, 0) if node.op == "Split" else (0, 2)
+    laid, at = layouts.known.get(names[image]), layouts.value(names[axis])
+    if laid is None or at is None:
+        return None
+    names[image], names[axis] = laid.name, _moved_axis(layouts, at, laid.order)
+    return Result(layouts.copy(node, names), (laid.order,) * len([*output_types(node)]))
+
+
+def _moved_axis(layouts: Layouts, axis: Array, order: Order) -> str:
+    place = order.index(int(axis) % len(order))
+    return layouts.constant("channels_last/axis", np.array(place, axis.dtype))
+
+
+def _reduce(layouts: Layouts, node: NodeDef) -> Result | None:
+    image, axes = layouts.index.data_inputs(node)
+    laid, value = layouts.known.get(image), layouts.value(axes)
+    if laid is None or value is None:
+        return None
+    gone = [int(axis) % len(laid.order) for axis in value.reshape(-1)]
+    places = np.array([laid.order.index(axis) for axis in gone], value.dtype).reshape(value.shape)
+    copied = layouts.copy(node, [laid.name, layouts.constant("channels_last/axes", places)])
+    keeps = node.attr["keep_dims"].b if "keep_dims" in node.attr else False
+    return Result(copied, (laid.order if keeps else _without(laid.order, gone),))
+
+
+def _squeeze(layouts: Layouts, node: NodeDef) -> Result | None:
+    (image,) = layouts.index.data_inputs(node)
+    laid = layouts.known.get(image)
+    dims = [*node.attr["squeeze_dims"].list.i] if "squeeze_dims" in node.attr else []
+    if laid is None or not dims:
+        return None
+    gone = [dim % len(laid.order) for dim in dims]
+    copied = layouts.copy(node, [laid.name])
+    copied.attr["squeeze_dims"].list.i[:] = sorted(laid.order.index(axis) for axis in gone)
+    return Result(copied, (_without(laid.order, gone),))
+
+
+def _without(order: Order, gone: Sequence[int]) -> Order:
+    """Return the order of the axes that are left."""
+    left = [axis for axis in order if axis not in gone]
+    return tuple(sorted(left).index(axis) for axis in left)
+
+
+def _batch(layouts: Layouts, node: NodeDef) -> Result | None:
+    """Move the blocks of SpaceToBatchND and BatchToSpaceND, which are known, to their axes."""
+    image, block, edges = layouts.index.data_inputs(node)
+    laid, sizes = layouts.known.get(image), layouts.value(block)
+    if laid is None or sizes is None or laid.order[0] != 0:
+        return None
+    places = [axis - 1 for axis in laid.order[1:]]
+    if len(sizes) < len(places):
+        known = layouts.value(edges)
+        if known is None:
+            return None
+        more = len(places) - len(sizes)
+        sizes = np.concatenate([sizes, np.ones(more, sizes.dtype)])
+        rows = layouts.constant("channels_last/edges", np.pad(known, [(0, more), (0, 0)])[places])
+    else:
+        rows = layouts.vector(edges, places, "edges")
+    inputs = [laid.name, layouts.constant("channels_last/block", sizes[places]), rows]
+    return Result(layouts.copy(node, inputs), (laid.order,))
+
+
+#: How each op goes on in another layout.
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        **dict.fromkeys(_ELEMENTWISE, _elementwise),
+        **dict.fromkeys(_REDUCTIONS, _reduce),
+        **dict.fromkeys(("Pad", "PadV2", "MirrorPad"), _pad),
+        **dict.fromkeys(("Split", "SplitV"), _part),
+        **dict.fromkeys(("SpaceToBatchND", "BatchToSpaceND"), _batch),
+        "ConcatV2": _join,
+        "Tile": _tile,
+        "Squeeze": _squeeze,
+    }
+)
+
+
+def transpose(layouts: Layouts, node: NodeDef) -> NodeDef | None:
+    """Read what is transposed from where it lies otherwise; note where the result lies channels last."""
+    image, perm = layouts.index.data_inputs(node)
+    value = layouts.value(perm)
+    if value is None or value.ndim != 1:
+        return None
+    laid = layouts.known.get(image)
+    laid = laid if laid is not None and len(laid.order) == len(value) else Laid(image, (*range(len(value)),))
+    places = tuple(laid.order.index(int(axis) % len(value)) for axis in value)
+    last = order_of(len(value))
+    if len(places) > 2 and places == invert(last):
+        layouts.known[f"{node.name}:0"] = Laid(laid.name, last)
+    if laid.name == image:
+        return None
+    dtype, waits = tf.as_dtype(node.attr["T"].type), [name for name in node.input if name.startswith("^")]
+    if places == tuple(sorted(places)):
+        return node_defs.identity(node.name, reference(laid.name), dtype.as_datatype_enum, control=waits)
+    order = layouts.constant("channels_last/perm", np.array(places, np.int32))
+    inputs = [reference(laid.name), order, *waits]
+    return node_defs.node(node.name, "Transpose", inputs, T=dtype, Tperm=tf.int32)
+
+
+def shape(layouts: Layouts, node: NodeDef) -> NodeDef | None:
+    """Read the sizes of a tensor from where it lies otherwise."""
+    laid = layouts.known.get(layouts.index.data_inputs(node)[0])
+    if laid is None:
+        return None
+    sizes = layouts.copy(node, [laid.name])
+    layouts.added.setdefault(node.name, []).append(sizes)
+    kind = tf.as_dtype(node.attr["out_type"].type) if "out_type" in node.attr else tf.int32
+    at = layouts.constant("channels_last/order", np.array(invert(laid.order), np.int32))
+    axis = layouts.constant("channels_last/axis", np.array(0, np.int32))
+    kinds = {"Tparams": kind, "Tindices": tf.int32, "Taxis": tf.int32}
+    return node_defs.node(node.name, "GatherV2", [sizes.name, at, axis], **kinds)
+
+
+#: The ops that end a layout.
+ENDS: Final = MappingProxyType({"Transpose": transpose, "Shape": shape})

@@ -1,0 +1,182 @@
+"""Tensors that lie in another layout too: their axes in another order, and the nodes that make them.
+
+An order lists the axes of a tensor as they lie in its other layout: `(0, 2, 3, 1)` of `[N, C, H, W]` is
+`[N, H, W, C]`. Constants that a loop's nodes read stand in the loop, by an edge from what they are read with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
+from cudnn_convert.model import Array
+
+Order = tuple[int, ...]
+#: Attributes about a node's old outputs and place.
+_NOTES: Final = ("_output_shapes", "_class")
+_CONSTANTS: Final = ops.VARIABLES | {"Const", "ReadVariableOp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A tensor with the values of another whose axes it has in `order`."""
+
+    name: str
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A node in the place of another, and the order of each output; None for one that is as it was."""
+
+    node: NodeDef
+    orders: tuple[Order | None, ...]
+
+
+def order_of(rank: int) -> Order:
+    """Return the order of the axes of a tensor, channels first, in its layout with them last."""
+    return (0, *range(2, rank), 1) if rank > 1 else (*range(rank),)
+
+
+def invert(order: Order) -> Order:
+    """Return the order that undoes another."""
+    return tuple(int(k) for k in np.argsort(order))
+
+
+def element_type(node: NodeDef) -> tf.DType:
+    """Return the type of the elements of a node's first input."""
+    return tf.as_dtype(node.attr["SrcT" if node.op == "Cast" else "T"].type)
+
+
+class Layouts:
+    """The tensors of a graph that lie in another layout too, by name, and the nodes that are added."""
+
+    def __init__(self, graph: node_defs.Graph) -> None:
+        self.graph, self.index = graph, graph.index
+        self.known: dict[str, Laid] = {}
+        self.taken = {node.name for node in graph.node}
+        #: What is added, by the node for which it is.
+        self.added: dict[str, list[NodeDef]] = {}
+        self.owner = ""
+
+    @cached_property
+    def _around(self) -> dict[str, tuple[str, ...]]:
+        has_loops = any(node.op in ops.ENTERS for node in self.graph.node)
+        return control_flow.frames(self.index) if has_loops else {}
+
+    def add(self, suffix: str, op: str, inputs: Iterable[str], **attributes: Any) -> str:
+        """Add a node beside the one that is rewritten; returns its name."""
+        name = claim(f"{self.owner}/{suffix}", self.taken)
+        node = node_defs.node(name, op, map(reference, inputs), **attributes)
+        self.added.setdefault(self.owner, []).append(node)
+        return name
+
+    def constant(self, suffix: str, value: Array) -> str:
+        """Add a constant that the node which is rewritten reads."""
+        name = claim(f"{self.owner}/{suffix}", self.taken)
+        inputs = self.index.nodes[self.owner].input
+        wait = [f"^{split(inputs[0])[0]}"] if self._around.get(self.owner) and inputs else []
+        self.added.setdefault(self.owner, []).append(node_defs.constant(name, value, control=wait))
+        return name
+
+    def shape(self, name: str) -> list[int | None] | None:
+        """Return the static shape of a tensor of the graph, None where its rank is not known."""
+        try:
+            shape = self.graph.shapes.get_tensor_by_name(name).shape
+        except (InvalidModelError, KeyError, ValueError):
+            return None
+        return None if shape.rank is None else [size for size in shape]
+
+    def value(self, name: str) -> Array | None:
+        """Return the value of a small constant, None of what is none."""
+        return node_defs.fold_constant(self.index, name)
+
+    def transposed(self, name: str, order: Order, dtype: tf.DType, suffix: str = "last") -> str:
+        """Add the transposition of a tensor."""
+        perm = self.constant(f"{suffix}/perm", np.array(order, np.int32))
+        return self.add(suffix, "Transpose", [name, perm], T=dtype, Tperm=tf.int32)
+
+    def laid(self, name: str, order: Order, dtype: tf.DType) -> str:
+        """Return a tensor in an order, transposed at most once."""
+        if order == tuple(sorted(order)):
+            return name
+        known = self.known.get(name)
+        if known is None:
+            known = Laid(f"{self.transposed(name, order, dtype, 'channels_last/input')}:0", order)
+            self.known[name] = known
+        if known.order == order:
+            return known.name
+        between = tuple(known.order.index(axis) for axis in order)
+        return self.transposed(known.name, between, dtype, "channels_last/input")
+
+    def vector(self, name: str, order: Sequence[int], suffix: str = "sizes") -> str:
+        """Return the rows of a tensor that has one for each axis, in an order."""
+        value = self.value(name)
+        if value is not None and len(value) == len(order):
+            return self.constant(f"channels_last/{suffix}", value[[*order]])
+        at = self.constant(f"channels_last/{suffix}/order", np.array(order, np.int32))
+        axis = self.constant(f"channels_last/{suffix}/axis", np.array(0, np.int32))
+        maker = self.graph.shapes.get_tensor_by_name(name)
+        kinds = {"Tparams": maker.dtype, "Tindices": tf.int32, "Taxis": tf.int32}
+        return self.add(f"channels_last/{suffix}", "GatherV2", [name, at, axis], **kinds)
+
+    def operand(self, name: str, order: Order, dtype: tf.DType) -> str | None:
+        """Return what an elementwise op reads beside tensors in an order; None where it would cost more.
+
+        A tensor of fewer axes belongs to the last ones.
+        """
+        known = self.known.get(name)
+        if known is not None and known.order == order:
+            return known.name
+        shape, rank = self.shape(name), len(order)
+        if shape is None or len(shape) > rank or any(size is None for size in shape):
+            return name if shape == [] else None
+        sizes = [1] * (rank - len(shape)) + [int(size or 0) for size in shape]
+        wide = [axis for axis in order if sizes[axis] != 1]
+        if not wide:
+            return name
+        if len(wide) > 1 and self.index.maker(name, ops.IDENTITIES).op not in _CONSTANTS:
+            return None
+        if wide == sorted(wide):
+            return self._reshaped(name, [sizes[axis] for axis in order], dtype)
+        whole = name if len(shape) == rank else self._reshaped(name, sizes, dtype)
+        return self.transposed(whole, order, dtype, "channels_last/operand")
+
+    def _reshaped(self, name: str, sizes: Sequence[int], dtype: tf.DType) -> str:
+        shape = self.constant("channels_last/shape", np.array(sizes, np.int32))
+        return self.add("channels_last/operand", "Reshape", [name, shape], T=dtype, Tshape=tf.int32)
+
+    def copy(self, node: NodeDef, inputs: Sequence[str]) -> NodeDef:
+        """Copy a node for another layout; it waits for what the original waits for."""
+        waits = [name for name in node.input if name.startswith("^")]
+        name = claim(f"{node.name}/channels_last", self.taken)
+        copied = node_defs.copy_node(node, name=name, inputs=[*map(reference, inputs), *waits])
+        for key in _NOTES:
+            copied.attr.pop(key, None)
+        return copied
+
+    def orders(self, names: Collection[str]) -> set[Order]:
+        """Return the orders in which some tensors are known."""
+        return {self.known[name].order for name in names if name in self.known}
+
+
+def permuted(node: NodeDef, key: str, order: Sequence[int]) -> None:
+    """Put the numbers of an attribute, one for each axis, into an order, in place."""
+    values = [*node.attr[key].list.i] if key in node.attr else []
+    if len(values) == len(order):
+        node.attr[key].list.i[:] = [values[axis] for axis in order]
+    elif len(values) == 2 * len(order):  # pairs, before and behind
+        node.attr[key].list.i[:] = [values[2 * axis + side] for axis in order for side in (0, 1)]
+
+
+def full(name: str) -> str:
+    """Return the whole name of a tensor."""
+    return tensor(name)

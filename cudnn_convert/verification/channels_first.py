@@ -1,0 +1,108 @@
+"""Runs a source's channels-first ops: the judge's own transpositions around TensorFlow's kernels for `NHWC`.
+
+It is written apart from the pass that lowers such ops, and shares nothing with it: each op stands alone here,
+and no layout goes on. TensorFlow takes convolutions of `NCHW` with oneDNN alone, which not every CPU has.
+Source: tensorflow v2.21.0 core/util/tensor_format.h (GetTensorDimIndex), core/ops/nn_ops.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import control_flow, function_graphs, node_defs
+from cudnn_convert.graph.index import Index, library
+
+#: The input that is an image, by op; of all others it is the first.
+_IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
+#: Inputs with a size for each axis.
+_SIZES: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
+_PER_AXIS: Final = ("ksize", "strides", "dilations")
+_PLACES: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
+#: The name of what the judge adds to a node.
+MARK: Final = "/judged"
+
+
+def run_channels_last(graph: Any) -> None:
+    """Let each node whose images are channels first compute them channels last, in place.
+
+    The node keeps its name, which becomes that of the image transposed back.
+    """
+    functions = library(graph)
+    for function in graph.library.function:
+        if any(map(_read_format, function.node_def)):
+            body = node_defs.copy_graph(function_graphs.make_graph(function, functions))
+            body.ClearField("library")
+            run_channels_last(body)
+            function.CopyFrom(function_graphs.with_body(function, node_defs.Graph(body), functions))
+    nodes = [node for node in graph.node if _read_format(node)]
+    if not nodes:
+        return
+    frames = control_flow.frames(Index(graph))
+    shapes = node_defs.import_checked(graph) if any(node.op == "BiasAdd" for node in nodes) else None
+    for node in nodes:
+        rank = shapes.get_tensor_by_name(f"{node.name}:0").shape.rank if node.op == "BiasAdd" else None
+        others = [f"{node.name}:{k}" for k in range(1, 6)]
+        renamed = _turn(graph.node, node, rank, in_loop=bool(frames.get(node.name)))
+        for reader in graph.node:
+            for position, name in enumerate(reader.input):
+                if name in others:
+                    reader.input[position] = f"{renamed}:{name.rpartition(':')[2]}"
+
+
+def _read_format(node: Any) -> str:
+    """The format of a node's images where it is channels first, or nothing."""
+    text = node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
+    return text if text in _PLACES else ""
+
+
+def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
+    """Add the node that computes channels last, and give the old name to the image transposed back."""
+    first = _read_format(node)
+    if node.op == "BiasAdd" and rank != len(first):
+        first = "NC" + "DHWXYZ"[: (rank or 2) - 2]
+    last = first[0] + first[2:] + "C"
+    ahead, back = [first.index(axis) for axis in last], [last.index(axis) for axis in first]
+    wait = [f"^{node.input[0].partition(':')[0]}"] if in_loop else []
+    turned = node_defs.copy_node(node, name=f"{node.name}{MARK}")
+    turned.attr["data_format"].s = _PLACES[_read_format(node)].encode()
+    kind, added = node.attr["T"].type, []
+
+    def move(name: str, source: str, order: Sequence[int]) -> Any:
+        perm = node_defs.constant(f"{name}/perm", np.array(order, np.int32), control=wait)
+        added.append(perm)
+        return node_defs.node(name, "Transpose", [source, perm.name], T=tf.as_dtype(kind), Tperm=tf.int32)
+
+    image = _IMAGE.get(node.op, 0)
+    added.append(move(f"{turned.name}/image", node.input[image], ahead))
+    turned.input[image] = f"{turned.name}/image"
+    for position in _SIZES.get(node.op, ()):
+        name = f"{turned.name}/sizes_{position}"
+        added += _pick(name, node.input[position], ahead, wait)
+        turned.input[position] = name
+    _move_attributes(turned, ahead)
+    end = move(node.name, turned.name, back)
+    node.CopyFrom(end)
+    nodes.extend([*added, turned])
+    return str(turned.name)
+
+
+def _pick(name: str, source: str, order: Sequence[int], wait: Sequence[str]) -> Iterator[Any]:
+    at = node_defs.constant(f"{name}/order", np.array(order, np.int32), control=wait)
+    axis = node_defs.constant(f"{name}/axis", np.array(0, np.int32), control=wait)
+    kinds = {"Tparams": tf.int32, "Tindices": tf.int32, "Taxis": tf.int32}
+    yield from (at, axis, node_defs.node(name, "GatherV2", [source, at.name, axis.name], **kinds))
+
+
+def _move_attributes(node: Any, order: Sequence[int]) -> None:
+    for key in _PER_AXIS:
+        values = list(node.attr[key].list.i) if key in node.attr else []
+        for place, axis in enumerate(order if values else ()):
+            node.attr[key].list.i[place] = values[axis]
+    pairs = list(node.attr["explicit_paddings"].list.i) if "explicit_paddings" in node.attr else []
+    for place, axis in enumerate(order if pairs else ()):
+        node.attr["explicit_paddings"].list.i[2 * place] = pairs[2 * axis]
+        node.attr["explicit_paddings"].list.i[2 * place + 1] = pairs[2 * axis + 1]

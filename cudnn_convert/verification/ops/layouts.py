@@ -1,0 +1,359 @@
+"""Tells whether a tensor of an artifact is one of the source with its axes in another order.
+
+An artifact computes channels last what its source computes channels first. `order` lists the axes of the
+source's tensor as they lie in the artifact's; an empty one says that they lie alike. Each rule states what an
+op reads if what it gives has its axes in an order. The rules are those of TensorFlow's ops, written apart from
+the pass that moves layouts, which they judge.
+Source: tensorflow v2.21.0 core/ops/nn_ops.cc, array_ops.cc, math_ops.cc, core/util/tensor_format.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, split, tensor
+from cudnn_convert.model import Array
+from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
+
+Order = tuple[int, ...]
+#: A tensor of the source, one of the artifact, and the order of its axes there.
+Pair = tuple[str, str, Order]
+
+_FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
+_IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
+_ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
+#: Ops that treat all elements alike.
+_POINTWISE: Final = frozenset(
+    "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt "
+    "Rsqrt Reciprocal Inv Floor Ceil Round Rint Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite ZerosLike "
+    "OnesLike FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars AddV2 AddN Sub Mul MulNoNan Div RealDiv DivNoNan "
+    "FloorDiv FloorMod Maximum Minimum SquaredDifference Pow Greater GreaterEqual Less LessEqual Equal NotEqual "
+    "LogicalAnd LogicalOr SelectV2 ClipByValue".split()
+)
+_REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any".split())
+#: Attributes with a number, or a pair, for each axis.
+_LISTS: Final = ("ksize", "strides", "dilations", "explicit_paddings")
+#: Ops with a row for each axis in their second input.
+_ROWED: Final = frozenset("Pad PadV2 MirrorPad Tile".split())
+_BATCHED: Final = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
+
+
+class DifferentError(Exception):
+    """Two nodes differ; the message says how."""
+
+
+@dataclass(slots=True)
+class Match:
+    """What two nodes read, if they are the same, and whether constants were compared."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    constants: int = 0
+
+
+def list_moved(graph: TensorGraph) -> list[str]:
+    """The nodes of a graph that take images whose channels come first."""
+    return [node.name for node in graph.graph.node if _read_format(node) in _FORMATS]
+
+
+def _read_format(node: NodeDef) -> str:
+    return node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
+
+
+def simplify(order: Sequence[int]) -> Order:
+    """An order, empty where all axes lie as they did."""
+    return () if [*order] == sorted(order) else tuple(int(axis) for axis in order)
+
+
+class Layouts:
+    """Compares nodes of a source with those of an artifact whose layouts differ."""
+
+    def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
+        self._source, self._artifact = source, artifact
+
+    def strip(self, pair: Pair, passed: Callable[[str], None]) -> Pair:
+        """The tensors behind transpositions of known order; `passed` takes the source's nodes of those."""
+        source, artifact, order = pair
+        while (perm := self._perm(self._source, source)) is not None:
+            passed(source)
+            order = simplify([perm[axis] for axis in order or range(len(perm))])
+            source = self._first(self._source, source)
+        while (perm := self._perm(self._artifact, artifact)) is not None:
+            order = simplify([(order or range(len(perm)))[axis] for axis in np.argsort(perm)])
+            artifact = self._first(self._artifact, artifact)
+        return source, artifact, order
+
+    def _perm(self, graph: TensorGraph, root: str) -> list[int] | None:
+        if graph.is_end(root) or graph.node(root).op != "Transpose":
+            return None
+        value = self._value(graph, graph.node(root), 1)
+        return None if value is None else [int(axis) % len(value) for axis in value]
+
+    @staticmethod
+    def _first(graph: TensorGraph, root: str) -> str:
+        return graph.root(graph.index.data_inputs(graph.node(root))[0])
+
+    def match(self, pair: Pair) -> Match | None:
+        """What both nodes read; None where the plain comparison is the one to make.
+
+        Raises DifferentError.
+        """
+        source, artifact, order = pair
+        (op, k), (other, number) = split(source), split(artifact)
+        is_end = self._source.is_end(source) or self._artifact.is_end(artifact)
+        if is_end or self._source.is_constant(source) or self._artifact.is_constant(artifact):
+            return self._constant(source, artifact, order) if order else None
+        mine, theirs = self._source.index.nodes[op], self._artifact.index.nodes[other]
+        first, last = _read_format(mine), _read_format(theirs)
+        if first in _FORMATS and last in (_FORMATS[first], "") and k == number:
+            return self._image(mine, theirs, order, k)
+        if mine.op == "Shape" and theirs.op == "GatherV2":
+            return self._shape(mine, theirs)
+        if mine.op in _REDUCTIONS | {"Squeeze"} and mine.op == theirs.op:
+            return self._dropped(mine, theirs, order)
+        if not order:
+            return None
+        if k != number:
+            raise DifferentError(f"expected {source}, found {artifact}")
+        return self._moved(mine, theirs, order)
+
+    def _constant(self, source: str, artifact: str, order: Order) -> Match:
+        mine, theirs = self._source.constant(source), self._artifact.constant(artifact)
+        if mine is None or theirs is None or mine.ndim != len(order):
+            raise DifferentError(f"expected {source}, found the axes of {artifact} in order {[*order]}")
+        if not are_alike(np.ascontiguousarray(mine.transpose(order)), theirs):
+            raise DifferentError(f"expected the values of {source} in order {[*order]}, found others")
+        return Match([], 1)
+
+    def _image(self, mine: NodeDef, theirs: NodeDef, order: Order, k: int) -> Match:
+        first = _read_format(mine)
+        rank = len(first)
+        if mine.op == "BiasAdd":
+            rank = len(order) or self._rank(f"{mine.name}:0")
+        last = (0, *range(2, rank), 1)[:rank]
+        self._same_op(mine, theirs, {"data_format", *_LISTS})
+        if simplify(last) != (order if k == 0 else simplify(last)) or (k and order):
+            raise DifferentError(f"expected {mine.name} with its axes in order {[*last]}, found {[*order]}")
+        for key in _LISTS:
+            wanted, given = ([*node.attr[key].list.i] if key in node.attr else [] for node in (mine, theirs))
+            if len(wanted) == rank:
+                wanted = [wanted[axis] for axis in last]
+            elif wanted:
+                wanted = [wanted[2 * axis + side] for axis in last for side in (0, 1)]
+            if wanted != given:
+                raise DifferentError(f"expected the {key} of {mine.name} to be {wanted}, found {given}")
+        match, image = Match(), _IMAGE.get(mine.op, 0)
+        for position, (wanted_input, given_input) in enumerate(self._inputs(mine, theirs)):
+            if position in _ROWS.get(mine.op, ()):
+                self._rows(match, mine, theirs, position, last)
+            else:
+                match.pairs.append((wanted_input, given_input, simplify(last) if position == image else ()))
+        return match
+
+    def _moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
+        """What nodes read that give the same, with its axes in an order."""
+        match = Match()
+        inputs = self._inputs(mine, theirs)
+        op = self._source.form(mine)[0]
+        if op in _POINTWISE:
+            return self._pointwise(mine, theirs, order)
+        self._same_op(mine, theirs, set())
+        if op in _ROWED:
+            match.pairs.append((*inputs[0], order))
+            self._rows(match, mine, theirs, 1, order)
+            match.pairs += [(*pair, ()) for pair in inputs[2:]]
+        elif op == "ConcatV2":
+            self._axis(match, mine, theirs, len(inputs) - 1, order)
+            match.pairs += [(*pair, order) for pair in inputs[:-1]]
+        elif op in ("Split", "SplitV"):
+            axis, image = (0, 1) if op == "Split" else (2, 0)
+            self._axis(match, mine, theirs, axis, order)
+            match.pairs.append((*inputs[image], order))
+            match.pairs += [(*pair, ()) for k, pair in enumerate(inputs) if k not in (axis, image)]
+        elif op in _BATCHED:
+            match.pairs.append((*inputs[0], order))
+            self._blocks(match, mine, theirs, order)
+        else:
+            raise DifferentError(f"expected {mine.name} ({mine.op}), found its axes in order {[*order]}")
+        return match
+
+    def _pointwise(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
+        forms: list[Form] = [self._source.form(mine), self._artifact.form(theirs)]
+        kinds = [[isinstance(each, str) for each in form[2]] for form in forms]
+        if kinds[0] != kinds[1]:  # one of them reads a constant through a reshape
+            forms = [
+                (form[0], form[1], [*graph.index.data_inputs(node)])
+                for form, graph, node in zip(
+                    forms, (self._source, self._artifact), (mine, theirs), strict=True
+                )
+            ]
+        (op, attributes, wanted), (other, others, given) = forms
+        if op != other or attributes != others or len(wanted) != len(given):
+            raise DifferentError(f"expected {op} as {mine.name}, found {other}")
+        match = Match()
+        for expected, actual in zip(wanted, given, strict=True):
+            if isinstance(expected, str) and isinstance(actual, str):
+                match.pairs.append(self._operand(expected, actual, order))
+            elif np.size(expected) != 1 or not are_alike(np.asarray(expected), np.asarray(actual)):
+                raise DifferentError(f"expected a constant that {mine.name} reads, found another")
+            else:
+                match.constants += 1
+        return match
+
+    def _operand(self, source: str, artifact: str, order: Order) -> Pair:
+        """What stands beside others in an op: a tensor of fewer axes belongs to the last ones."""
+        shape = self._shape_of(source)
+        if shape is None or len(shape) > len(order):
+            return source, artifact, order
+        sizes = [1] * (len(order) - len(shape)) + shape
+        if all(size == 1 for size in sizes):
+            return source, artifact, ()
+        root, found = self._artifact.root(artifact), order
+        if (perm := self._perm(self._artifact, root)) is not None:
+            if tuple(perm) != order:
+                raise DifferentError(f"expected the axes of {source} in order {[*order]}, found {perm}")
+            root, found = self._first(self._artifact, root), (*range(len(order)),)
+        node = None if self._artifact.is_end(root) else self._artifact.node(root)
+        given = self._value(self._artifact, node, 1) if node is not None and node.op == "Reshape" else None
+        wide = [axis for axis in order if sizes[axis] != 1]
+        if node is None or given is None or [*given] != [sizes[axis] for axis in found]:
+            return source, artifact, order
+        if found == order and wide != sorted(wide):
+            raise DifferentError(f"expected the axes of {source} in order {[*order]}, found a reshape")
+        return source, self._artifact.index.data_inputs(node)[0], ()
+
+    def _shape(self, mine: NodeDef, theirs: NodeDef) -> Match:
+        """Sizes that are picked from those of a tensor whose axes lie in an order."""
+        inputs = self._artifact.index.data_inputs(theirs)
+        sizes = self._artifact.node(self._artifact.root(inputs[0]))
+        at, axis = (self._value(self._artifact, theirs, k) for k in (1, 2))
+        if sizes.op != "Shape" or at is None or axis is None or axis != 0 or sorted(at) != [*range(len(at))]:
+            raise DifferentError(f"expected the sizes of {mine.name}, found others")
+        self._same_op(mine, sizes, set())
+        pair = self._source.index.data_inputs(mine)[0], self._artifact.index.data_inputs(sizes)[0]
+        return Match([(*pair, simplify(np.argsort(at)))], 1)
+
+    def _dropped(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match | None:
+        """What a node reads that leaves axes out; the numbers of both say where they lie."""
+        if mine.op == "Squeeze":
+            gone, places = ([*node.attr["squeeze_dims"].list.i] for node in (mine, theirs))
+            keeps = False
+        else:
+            values = [self._value(graph, node, 1) for graph, node in self._both(mine, theirs)]
+            if values[0] is None or values[1] is None:
+                return None
+            gone, places = ([int(axis) for axis in value.reshape(-1)] for value in values)
+            keeps = mine.attr["keep_dims"].b if "keep_dims" in mine.attr else False
+        if not order and gone == places:
+            return None
+        pair = self._inputs(mine, theirs)[0]
+        rank = self._rank(self._source.root(pair[0]))
+        gone, places = [axis % rank for axis in gone], [axis % rank for axis in places]
+        if len(gone) != len(places):
+            raise DifferentError(f"expected {len(gone)} axes of {mine.name}, found {len(places)}")
+        self._same_op(mine, theirs, {"squeeze_dims"})
+        found = order if keeps else _insert(gone, places, order, rank, is_sorted=mine.op == "Squeeze")
+        if [found[place] for place in places] != gone and sorted(found[place] for place in places) != sorted(
+            gone
+        ):
+            raise DifferentError(f"expected the axes {gone} of {mine.name}, found {places}")
+        return Match([(*pair, simplify(found))], 1)
+
+    def _rows(self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Sequence[int]) -> None:
+        """Compare inputs with a row for each axis: constants, or rows picked in the order."""
+        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
+        if wanted is not None and given is not None:
+            expected = wanted[[*order]] if len(wanted) == len(order) else wanted
+            if not np.array_equal(expected, given):
+                raise DifferentError(f"expected {expected.tolist()} as {mine.name} reads, found {given.tolist()}")
+            match.constants += 1
+            return
+        source, artifact = self._inputs(mine, theirs)[position]
+        node = self._artifact.node(self._artifact.root(artifact))
+        at, axis = (self._value(self._artifact, node, k) if node.op == "GatherV2" else None for k in (1, 2))
+        if at is None or axis is None:
+            match.pairs.append((source, artifact, ()))
+            return
+        if [*at] != [*order] or axis != 0:
+            raise DifferentError(f"expected the rows of {source} in order {[*order]}, found {[*at]}")
+        match.pairs.append((source, self._artifact.index.data_inputs(node)[0], ()))
+
+    def _axis(self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Order) -> None:
+        wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
+        is_known = wanted is not None and given is not None
+        if not is_known or order[int(given) % len(order)] != int(wanted) % len(order):  # type: ignore[arg-type]
+            raise DifferentError(f"expected axis {wanted} of {mine.name}, found {given}")
+        match.constants += 1
+
+    def _blocks(self, match: Match, mine: NodeDef, theirs: NodeDef, order: Order) -> None:
+        """Compare blocks and edges of all axes but the batch; those that are not listed are 1 and 0."""
+        for position, missing in ((1, 1), (2, 0)):
+            values = [self._value(graph, node, position) for graph, node in self._both(mine, theirs)]
+            if values[0] is None or values[1] is None:
+                raise DifferentError(f"expected constants that {mine.name} reads, found none")
+            rows = [
+                np.concatenate([each, np.full((len(order) - 1 - len(each), *each.shape[1:]), missing)])
+                for each in values
+                if each is not None
+            ]
+            if order[0] != 0 or not np.array_equal(rows[0][[axis - 1 for axis in order[1:]]], rows[1]):
+                raise DifferentError(f"expected the blocks of {mine.name} in order {[*order]}, found others")
+            match.constants += 1
+
+    def _same_op(self, mine: NodeDef, theirs: NodeDef, but: set[str]) -> None:
+        """Raises DifferentError where two nodes differ but for some attributes, and what they read."""
+        wanted, given = self._source.form(mine), self._artifact.form(theirs)
+        keys: set[str] = {*wanted[1], *given[1]} - but - {"Tpaddings", "Tidx", "Tdim", "Tmultiples"}
+        odd = sorted(key for key in keys if _get(wanted[1], key) != _get(given[1], key))
+        if wanted[0] != given[0]:
+            raise DifferentError(f"expected {wanted[0]}, found {given[0]}")
+        if odd:
+            raise DifferentError(f"expected the {', '.join(odd)} of {mine.name}, found another")
+
+    def _both(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[TensorGraph, NodeDef]]:
+        return [(self._source, mine), (self._artifact, theirs)]
+
+    def _inputs(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[str, str]]:
+        wanted, given = (graph.index.data_inputs(node) for graph, node in self._both(mine, theirs))
+        if len(wanted) != len(given):
+            raise DifferentError(f"expected {len(wanted)} inputs of {mine.name}, found {len(given)}")
+        return [*zip(wanted, given, strict=True)]
+
+    def _value(self, graph: TensorGraph, node: NodeDef, position: int) -> Array | None:
+        """The value of an input that is a small constant."""
+        name = tensor(graph.index.data_inputs(node)[position])
+        root = graph.root(name)
+        if not graph.is_end(root) and graph.node(root).op == "Const":
+            return graph.constant(root)
+        return None if name in graph.fed else node_defs.fold_constant(graph.index, name)
+
+    def _shape_of(self, name: str) -> list[int] | None:
+        """The sizes of a tensor of the source, None where one is not known."""
+        shape = self._source.shapes.get_tensor_by_name(tensor(name)).shape
+        return [*map(int, shape.as_list())] if shape.is_fully_defined() else None
+
+    def _rank(self, name: str) -> int:
+        rank = self._source.shapes.get_tensor_by_name(tensor(name)).shape.rank
+        if rank is None:
+            raise DifferentError(f"expected a known rank of {name}, found none")
+        return int(rank)
+
+
+def _get(attributes: Mapping[str, Any], key: str) -> Any:
+    return attributes.get(key)
+
+
+def _insert(gone: Sequence[int], places: Sequence[int], order: Order, rank: int, *, is_sorted: bool) -> Order:
+    """The order of all axes, of which some lie at places and the others in an order of their own."""
+    if is_sorted:  # the places say nothing of which axis lies where
+        last = (0, *range(2, rank), 1)
+        gone = sorted(gone, key=last.index)
+        places = sorted(places)
+    left = [axis for axis in range(rank) if axis not in gone]
+    rest = iter([left[axis] for axis in order or range(len(left))])
+    at = dict(zip(places, gone, strict=True))
+    return tuple(at[place] if place in at else next(rest) for place in range(rank))
