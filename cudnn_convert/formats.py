@@ -33,7 +33,8 @@ class Format:
     `takes_states`: initial states can be inputs, and final ones outputs. `keeps_signatures`: an artifact may
     have several signatures of one graph. `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered
     too. `shares_names`: an input and an output cannot have one name. `keys_are_parameters`: an input's key
-    cannot be a word that Python reserves.
+    cannot be a word that Python reserves. `is_channels_first`: its runtime has kernels for images whose
+    channels come before their rows.
     """
 
     about: str
@@ -63,6 +64,7 @@ class Format:
     states_recurrences: bool = False
     shares_names: bool = False
     keys_are_parameters: bool = False
+    is_channels_first: bool = False
     alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
@@ -144,6 +146,7 @@ _ROWS: Final = {
         states_recurrences=True,
         takes_states=True,
         shares_names=True,
+        is_channels_first=True,
     ),
     "tflite": Format(
         "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",

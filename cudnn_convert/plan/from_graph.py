@@ -200,13 +200,15 @@ def plan_graph(
     keeps_examples: bool = True,
     forgets: bool = False,
     promotes: bool = False,
+    carries_layouts: bool = True,
 ) -> Plan:
     """Plan a model with a graph, by the flags of the same names.
 
     `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs; if it
     `forgets`, each call begins with the state that the source holds. If it `promotes`, what a graph without
     recurrences reads and writes in variables becomes inputs and outputs. Where tf.Examples cannot stay
-    inputs, the features parsed out of them become inputs.
+    inputs, the features parsed out of them become inputs. With `carries_layouts` what follows an op that is
+    computed channels last is computed so too.
     """
     model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
@@ -227,7 +229,9 @@ def plan_graph(
         promotes=promotes,
     )
     model = cut_out.settled.model
-    graph = channels_last.compute_channels_last(cut_out.settled.graph, cut_out.signature.tensors)
+    graph = channels_last.compute_channels_last(
+        cut_out.settled.graph, cut_out.signature.tensors, carry=carries_layouts
+    )
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None

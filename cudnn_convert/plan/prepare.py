@@ -110,6 +110,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         keeps_examples=form.keeps_strings and not drawn,
         forgets=options.streams and not is_graphless,
         promotes=options.states,
+        carries_layouts=not form.is_channels_first,
     )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())

@@ -90,7 +90,13 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
     graph = session.freeze_variables(detached, plan.model.variables, ends)
     for part in plan.all_parts:
-        finished = convert.lower(graph, part.signature, plan.recurrences, opset=options.opset)
+        finished = convert.lower(
+            graph,
+            part.signature,
+            plan.recurrences,
+            opset=options.opset,
+            source={node.name for node in plan.whole.node},
+        )
         finish.name_axes(finished.model, plan.axes)
         yield finished
 

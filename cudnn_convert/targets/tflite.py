@@ -55,7 +55,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             file,
             provenance=report.with_pieces(provenance, lowered.pieces),
             built_in=options.verify,
-            known={node.name for node in plan.graph.node},
+            known={node.name for node in plan.whole.node},
             recurrences={recurrence.node for recurrence in plan.recurrences},
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []

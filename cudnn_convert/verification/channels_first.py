@@ -1,7 +1,9 @@
-"""Runs a source's channels-first ops: the judge's own transpositions around TensorFlow's kernels for `NHWC`.
+"""Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on every CPU.
 
-It is written apart from the pass that lowers such ops, and shares nothing with it: each op stands alone here,
-and no layout goes on. TensorFlow takes convolutions of `NCHW` with oneDNN alone, which not every CPU has.
+Those of channels first get the judge's own transpositions around TensorFlow's kernels for `NHWC`. Convolutions
+that no kernel for `NHWC` computes either without oneDNN are computed in float64 by `reference.convolutions`.
+All is written apart from the passes that lower such ops, and shares nothing with them: each op stands alone
+here, and no layout goes on.
 Source: tensorflow v2.21.0 core/util/tensor_format.h (GetTensorDimIndex), core/ops/nn_ops.cc.
 """
 
@@ -15,6 +17,9 @@ import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, function_graphs, node_defs
 from cudnn_convert.graph.index import Index, library
+from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
+from cudnn_convert.reference import convolutions
 
 #: The input that is an image, by op; of all others it is the first.
 _IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
@@ -24,9 +29,72 @@ _PER_AXIS: Final = ("ksize", "strides", "dilations")
 _PLACES: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
 #: The name of what the judge adds to a node.
 MARK: Final = "/judged"
+_DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
 
 
-def run_channels_last(graph: Any) -> None:
+def run_on_any_cpu(graph: Any) -> list[Any]:
+    """Let each node of a GraphDef compute as any CPU can, in place.
+
+    Returns the functions that it calls, which the caller keeps.
+    """
+    functions = [_compute(node) for nodes in _bodies(graph) for node in nodes if _needs_reference(node)]
+    _run_channels_last(graph)
+    return functions
+
+
+def _bodies(graph: Any) -> Iterator[Any]:
+    yield graph.node
+    yield from (function.node_def for function in graph.library.function)
+
+
+def _needs_reference(node: Any) -> bool:
+    """Whether without oneDNN no kernel computes a convolution, in any layout."""
+    if node.op not in _DILATED | {"DepthwiseConv2dNative"}:
+        return False
+    rows = [k for k, axis in enumerate(_read_layout(node)) if axis not in "NC"]
+    dilations = node.attr["dilations"].list.i if "dilations" in node.attr else []
+    strides = [node.attr["strides"].list.i[k] for k in rows]
+    is_unequal = node.op == "DepthwiseConv2dNative" and len({*strides}) > 1
+    return is_unequal or any(dilation != 1 for dilation in dilations)
+
+
+def _read_layout(node: Any) -> str:
+    """The axes of a convolution's images."""
+    default = "NDHWC" if node.op.startswith("Conv3D") else "NHWC"
+    return (node.attr["data_format"].s.decode() if "data_format" in node.attr else "") or default
+
+
+def _compute(node: Any) -> Any:
+    """Make a PyFunc of a convolution, in place."""
+    layout, kind = _read_layout(node), tf.as_dtype(node.attr["T"].type)
+    rows, channel = [k for k, axis in enumerate(layout) if axis not in "NC"], layout.index("C")
+    lists = {key: [*node.attr[key].list.i] if key in node.attr else [] for key in _PER_AXIS}
+    pairs = [*node.attr["explicit_paddings"].list.i] if "explicit_paddings" in node.attr else []
+    none = tuple((pairs[2 * k], pairs[2 * k + 1]) if pairs else (0, 0) for k in rows)
+    window = convolutions.Window(
+        tuple(lists["strides"][k] for k in rows),
+        tuple(lists["dilations"][k] if lists["dilations"] else 1 for k in rows),
+        None if node.attr["padding"].s == b"SAME" else none,
+    )
+    op = node.op
+
+    def compute(*given: Array) -> Array:
+        image = np.moveaxis(given[_IMAGE.get(op, 0)], channel, -1)
+        if op in _IMAGE:
+            sizes = given[0] if len(given[0]) == len(rows) else given[0][rows]
+            result = convolutions.spread([*map(int, sizes)], given[1], image, window)
+        elif op == "DepthwiseConv2dNative":
+            result = convolutions.convolve_depthwise(image, given[1], window)
+        else:
+            result = convolutions.convolve(image, given[1], window)
+        return np.ascontiguousarray(np.moveaxis(result, -1, channel), kind.as_numpy_dtype)
+
+    token, types = tf_private.register_function(compute), [tf.int32, kind, kind] if op in _IMAGE else [kind] * 2
+    node.CopyFrom(node_defs.node(node.name, "PyFunc", node.input, token=token, Tin=types, Tout=[kind]))
+    return compute
+
+
+def _run_channels_last(graph: Any) -> None:
     """Let each node whose images are channels first compute them channels last, in place.
 
     The node keeps its name, which becomes that of the image transposed back.
@@ -36,7 +104,7 @@ def run_channels_last(graph: Any) -> None:
         if any(map(_read_format, function.node_def)):
             body = node_defs.copy_graph(function_graphs.make_graph(function, functions))
             body.ClearField("library")
-            run_channels_last(body)
+            _run_channels_last(body)
             function.CopyFrom(function_graphs.with_body(function, node_defs.Graph(body), functions))
     nodes = [node for node in graph.node if _read_format(node)]
     if not nodes:

@@ -137,11 +137,11 @@ def build_graph(
     Raises UnsupportedModelError where running it would run more than arithmetic.
     """
     graph = node_defs.strip_devices(plan.whole)
-    channels_first.run_channels_last(graph)
     take_states(graph, plan)
     if not trust:
         refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
-    functions = _insert_references(graph, plan.recurrences, dtype, seen, draw)
+    functions = channels_first.run_on_any_cpu(graph)
+    functions += _insert_references(graph, plan.recurrences, dtype, seen, draw)
     functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
     return graph, functions
 

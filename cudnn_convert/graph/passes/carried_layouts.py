@@ -129,23 +129,22 @@ def _without(order: Order, gone: Sequence[int]) -> Order:
 
 
 def _batch(layouts: Layouts, node: NodeDef) -> Result | None:
-    """Move the blocks of SpaceToBatchND and BatchToSpaceND, which are known, to their axes."""
+    """Move the blocks of SpaceToBatchND and BatchToSpaceND, which are constants, to their axes.
+
+    Last axes of which no blocks are made are left out, as TensorFlow Lite wants it.
+    """
     image, block, edges = layouts.index.data_inputs(node)
-    laid, sizes = layouts.known.get(image), layouts.value(block)
-    if laid is None or sizes is None or laid.order[0] != 0:
+    laid, sizes, rows = layouts.known.get(image), layouts.value(block), layouts.value(edges)
+    if laid is None or sizes is None or rows is None or laid.order[0] != 0:
         return None
     places = [axis - 1 for axis in laid.order[1:]]
-    if len(sizes) < len(places):
-        known = layouts.value(edges)
-        if known is None:
-            return None
-        more = len(places) - len(sizes)
-        sizes = np.concatenate([sizes, np.ones(more, sizes.dtype)])
-        rows = layouts.constant("channels_last/edges", np.pad(known, [(0, more), (0, 0)])[places])
-    else:
-        rows = layouts.vector(edges, places, "edges")
-    inputs = [laid.name, layouts.constant("channels_last/block", sizes[places]), rows]
-    return Result(layouts.copy(node, inputs), (laid.order,))
+    missing = len(places) - len(sizes)
+    sizes = np.concatenate([sizes, np.ones(missing, sizes.dtype)])[places]
+    rows = np.pad(rows, [(0, missing), (0, 0)])[places]
+    kept = max((k + 1 for k in range(len(sizes)) if sizes[k] != 1 or rows[k].any()), default=1)
+    constants = (("block", sizes[:kept]), ("edges", rows[:kept]))
+    inputs = [layouts.constant(f"channels_last/{name}", value) for name, value in constants]
+    return Result(layouts.copy(node, [laid.name, *inputs]), (laid.order,))
 
 
 #: How each op goes on in another layout.

@@ -29,7 +29,7 @@ import tensorflow as tf
 from cudnn_convert.graph import function_graphs, node_defs, ops
 from cudnn_convert.graph.index import FunctionDef, Index, NodeDef, reference, split, tensor
 from cudnn_convert.graph.node_defs import Graph
-from cudnn_convert.graph.passes import carried_layouts
+from cudnn_convert.graph.passes import carried_layouts, plain_convolutions
 from cudnn_convert.graph.passes.image_layouts import (
     Laid,
     Layouts,
@@ -77,21 +77,29 @@ def is_channels_first(node: NodeDef) -> bool:
     return node.op in FORMS and "data_format" in node.attr and node.attr["data_format"].s in _LAST
 
 
-def compute_channels_last(graph: Graph, ends: Collection[str] = ()) -> Graph:
-    """Return the graph with every op of `FORMS` channels last, in its functions too; itself if all are.
+def needs_rewriting(node: NodeDef) -> bool:
+    """Whether not every CPU has a kernel for a node of `FORMS`."""
+    return is_channels_first(node) or not plain_convolutions.is_plain(node)
 
-    `ends` are the tensors that are asked for by name.
+
+def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bool = True) -> Graph:
+    """Return the graph with ops of `FORMS` as every CPU has them, in its functions too; itself if all are.
+
+    `ends` are the tensors that are asked for by name. Without `carry` what follows such an op stays as it is:
+    ONNX is channels first by itself, and tf2onnx cancels the transpositions that then stand side by side.
     """
     functions = compute_in_functions(graph.functions)
     if any(functions[name] is not each for name, each in graph.functions.items()):
         graph = Graph(graph, graph.node, functions.values())
-    return _Rewriting(graph, ends).run() if any(map(is_channels_first, graph.node)) else graph
+    if any(map(is_channels_first, graph.node)):
+        graph = _Rewriting(graph, ends, carry=carry).run()
+    return plain_convolutions.replace_convolutions(graph)
 
 
 def compute_in_functions(functions: Mapping[str, FunctionDef]) -> dict[str, FunctionDef]:
-    """Return the functions of a library, those with channels first rewritten, the others as they are."""
+    """Return the functions of a library, those with such ops rewritten, the others as they are."""
     return {
-        name: _compute_in_function(each, functions) if any(map(is_channels_first, each.node_def)) else each
+        name: _compute_in_function(each, functions) if any(map(needs_rewriting, each.node_def)) else each
         for name, each in functions.items()
     }
 
@@ -100,17 +108,17 @@ def _compute_in_function(function: FunctionDef, functions: Mapping[str, Function
     graph = function_graphs.make_graph(function, functions)
     results = {source.partition(":")[0] for source in function.ret.values()}
     rewriting = _Rewriting(graph, [f"{name}:{k}" for name in results for k in range(_MOST)])
-    rewritten = rewriting.prune(rewriting.run(), results)
+    rewritten = plain_convolutions.replace_convolutions(rewriting.prune(rewriting.run(), results))
     return function_graphs.with_body(function, rewritten, functions)
 
 
 class _Rewriting:
     """A walk over a graph, from its inputs on, that replaces nodes."""
 
-    def __init__(self, graph: Graph, ends: Collection[str]) -> None:
+    def __init__(self, graph: Graph, ends: Collection[str], *, carry: bool = True) -> None:
         self.graph, self.index = graph, graph.index
         self.layouts = Layouts(graph)
-        self._ends = {*ends}
+        self._ends, self._carry = {*ends}, carry
         self._changed: dict[str, NodeDef] = {}
         #: What computes in the place of a node, for those that wait for it.
         self._computing: dict[str, str] = {}
@@ -138,16 +146,32 @@ class _Rewriting:
     def _visit(self, node: NodeDef) -> None:
         if is_channels_first(node):
             result = self._convert(node)
+        elif not self._carry:
+            return
         elif node.op in carried_layouts.ENDS:
             if changed := carried_layouts.ENDS[node.op](self.layouts, node):
                 self._changed[node.name] = changed
             return
-        elif node.op in carried_layouts.RULES and self.layouts.orders(self.index.data_inputs(node)):
+        elif node.op in carried_layouts.RULES and (
+            self.layouts.orders(self.index.data_inputs(node)) or self._begins(node)
+        ):
             result = carried_layouts.RULES[node.op](self.layouts, node)
         else:
             return
         if result is not None:
             self._replace(node, result)
+
+    def _begins(self, node: NodeDef) -> bool:
+        """Lay the image of a SpaceToBatchND channels last, if only ops of `FORMS` read what it gives.
+
+        TensorFlow Lite takes such batches of rows and columns alone.
+        """
+        readers = [*self.index.consumers(node.name)] if node.op == "SpaceToBatchND" else []
+        if not readers or not all(map(is_channels_first, readers)):
+            return False
+        rank = len(readers[0].attr["data_format"].s)
+        self.layouts.laid(tensor(node.input[0]), order_of(rank), element_type(node))
+        return True
 
     def _convert(self, node: NodeDef) -> Result | None:
         """Compute a node channels last. None where the rank of its image is not known."""

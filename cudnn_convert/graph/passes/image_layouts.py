@@ -16,10 +16,12 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
-from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
+from cudnn_convert.graph.index import NodeDef, claim, reference, split
 from cudnn_convert.model import Array
 
 Order = tuple[int, ...]
+#: What the name of a node gets that computes in another layout.
+SUFFIX: Final = "/channels_last"
 #: Attributes about a node's old outputs and place.
 _NOTES: Final = ("_output_shapes", "_class")
 _CONSTANTS: Final = ops.VARIABLES | {"Const", "ReadVariableOp"}
@@ -157,7 +159,7 @@ class Layouts:
     def copy(self, node: NodeDef, inputs: Sequence[str]) -> NodeDef:
         """Copy a node for another layout; it waits for what the original waits for."""
         waits = [name for name in node.input if name.startswith("^")]
-        name = claim(f"{node.name}/channels_last", self.taken)
+        name = claim(f"{node.name}{SUFFIX}", self.taken)
         copied = node_defs.copy_node(node, name=name, inputs=[*map(reference, inputs), *waits])
         for key in _NOTES:
             copied.attr.pop(key, None)
@@ -175,8 +177,3 @@ def permuted(node: NodeDef, key: str, order: Sequence[int]) -> None:
         node.attr[key].list.i[:] = [values[axis] for axis in order]
     elif len(values) == 2 * len(order):  # pairs, before and behind
         node.attr[key].list.i[:] = [values[2 * axis + side] for axis in order for side in (0, 1)]
-
-
-def full(name: str) -> str:
-    """Return the whole name of a tensor."""
-    return tensor(name)

@@ -137,11 +137,17 @@ _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
 def lower(
-    graph: Any, signature: Signature, recurrences: Sequence[Recurrence], *, opset: int = 17
+    graph: Any,
+    signature: Signature,
+    recurrences: Sequence[Recurrence],
+    *,
+    opset: int = 17,
+    source: Collection[str] | None = None,
 ) -> finish.Finished:
     """Convert a frozen GraphDef with cuDNN nodes to a canonical model.
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
+    `source` are the ops of the user's graph, where a cut may be advised, by default all.
     Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
     that is not known.
     """
@@ -163,7 +169,8 @@ def lower(
         replace(context, node, recurrences)
 
     handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
-    model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=known)
+    places = known if source is None else source
+    model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=places)
     tensors = {f"{name}:{k}" for name in known for k in range(_NAMED)}
     return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 

@@ -18,6 +18,7 @@ import numpy as np
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
 
 Order = tuple[int, ...]
@@ -27,6 +28,8 @@ Pair = tuple[str, str, Order]
 _FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
 _IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
 _ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
+_DEPTHWISE: Final = "DepthwiseConv2dNative"
+_DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
 #: Ops that treat all elements alike.
 _POINTWISE: Final = frozenset(
     "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt "
@@ -56,12 +59,29 @@ class Match:
 
 
 def list_moved(graph: TensorGraph) -> list[str]:
-    """The nodes of a graph that take images whose channels come first."""
-    return [node.name for node in graph.graph.node if _read_format(node) in _FORMATS]
+    """The nodes of a graph that an artifact may compute in another way."""
+    return [node.name for node in graph.graph.node if _read_format(node) in _FORMATS or _is_rare(node)]
+
+
+def _is_rare(node: NodeDef) -> bool:
+    """Whether a convolution has no kernel on some CPUs, in any layout."""
+    if node.op not in _DILATED | {_DEPTHWISE}:
+        return False
+    strides = [stride for stride in _read_list(node, "strides") if stride != 1]
+    is_unequal = node.op == _DEPTHWISE and len(strides) != 0 and (len(strides) == 1 or len({*strides}) > 1)
+    return is_unequal or any(dilation != 1 for dilation in _read_list(node, "dilations"))
 
 
 def _read_format(node: NodeDef) -> str:
     return node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
+
+
+def _read_list(node: NodeDef, key: str) -> list[int]:
+    """The numbers of an attribute, its default where the node has none."""
+    if key in node.attr:
+        return [*node.attr[key].list.i]
+    known = [each for each in tf_private.find_op(node.op).attr if each.name == key]
+    return [*known[0].default_value.list.i] if known else []
 
 
 def simplify(order: Sequence[int]) -> Order:
@@ -109,7 +129,7 @@ class Layouts:
             return self._constant(source, artifact, order) if order else None
         mine, theirs = self._source.index.nodes[op], self._artifact.index.nodes[other]
         first, last = _read_format(mine), _read_format(theirs)
-        if first in _FORMATS and last in (_FORMATS[first], "") and k == number:
+        if k == number and (_is_rare(mine) or (first in _FORMATS and last in (_FORMATS[first], ""))):
             return self._image(mine, theirs, order, k)
         if mine.op == "Shape" and theirs.op == "GatherV2":
             return self._shape(mine, theirs)
@@ -131,28 +151,64 @@ class Layouts:
 
     def _image(self, mine: NodeDef, theirs: NodeDef, order: Order, k: int) -> Match:
         first = _read_format(mine)
-        rank = len(first)
+        rank = len(first) or (5 if mine.op.startswith("Conv3D") else 4)
         if mine.op == "BiasAdd":
             rank = len(order) or self._rank(f"{mine.name}:0")
-        last = (0, *range(2, rank), 1)[:rank]
-        self._same_op(mine, theirs, {"data_format", *_LISTS})
+        last = (0, *range(2, rank), 1)[:rank] if first in _FORMATS else (*range(rank),)
+        if (mine.op, theirs.op) != (_DEPTHWISE, "Conv2D"):
+            self._same_op(mine, theirs, {"data_format", *_LISTS})
+        elif mine.attr["T"] != theirs.attr["T"] or mine.attr["padding"] != theirs.attr["padding"]:
+            raise DifferentError(f"expected the padding of {mine.name}, found another")
         if simplify(last) != (order if k == 0 else simplify(last)) or (k and order):
             raise DifferentError(f"expected {mine.name} with its axes in order {[*last]}, found {[*order]}")
+        dilated: list[int] = []
         for key in _LISTS:
-            wanted, given = ([*node.attr[key].list.i] if key in node.attr else [] for node in (mine, theirs))
+            wanted, given = _read_list(mine, key), _read_list(theirs, key)
             if len(wanted) == rank:
                 wanted = [wanted[axis] for axis in last]
             elif wanted:
                 wanted = [wanted[2 * axis + side] for axis in last for side in (0, 1)]
-            if wanted != given:
+            if key == "dilations" and mine.op in _DILATED and _is_rare(mine) and {*given} == {1}:
+                dilated = wanted[1:-1]
+            elif wanted != given:
                 raise DifferentError(f"expected the {key} of {mine.name} to be {wanted}, found {given}")
         match, image = Match(), _IMAGE.get(mine.op, 0)
         for position, (wanted_input, given_input) in enumerate(self._inputs(mine, theirs)):
-            if position in _ROWS.get(mine.op, ()):
+            if position == 1 and (dilated or mine.op != theirs.op):
+                match.pairs.append((wanted_input, self._filter(wanted_input, given_input, dilated), ()))
+            elif position in _ROWS.get(mine.op, ()):
                 self._rows(match, mine, theirs, position, last)
             else:
                 match.pairs.append((wanted_input, given_input, simplify(last) if position == image else ()))
         return match
+
+    def _filter(self, source: str, artifact: str, dilated: Sequence[int]) -> str:
+        """What a filter is made of: in groups of one channel each, or with zeros between its places."""
+        shape = self._source.shapes.get_tensor_by_name(tensor(source)).shape
+        window, read = [*shape[:-2]], list[Any]()
+        ops = ("Slice", "Reshape", "Pad", "Reshape") if dilated else ("Reshape",)
+        for op in ops:
+            node = self._artifact.node(self._artifact.root(artifact))
+            if node.op != op:
+                raise DifferentError(f"expected {op} on the way to the filter {source}, found {node.op}")
+            read += [self._value(self._artifact, node, k) for k in range(1, len(node.input))]
+            artifact = self._artifact.index.data_inputs(node)[0]
+        ends = [-1 if size is None else size for size in shape[-2:]]
+        if not dilated:
+            wanted: list[Any] = [[*window, 1, -1]]
+        else:
+            pairs = [*zip(window, dilated, strict=True)]
+            zeros = [row for each in dilated for row in ((0, 0), (0, each - 1))]
+            wanted = [
+                [0] * (len(window) + 2),
+                [*((size - 1) * each + 1 for size, each in pairs), -1, -1],
+                [*(size * each for size, each in pairs), *ends],
+                [*zeros, (0, 0), (0, 0)],
+                [*(part for size in window for part in (size, 1)), *ends],
+            ]
+        if not all(np.array_equal(one, other) for one, other in zip(wanted, read, strict=True)):
+            raise DifferentError(f"expected the filter {source} with its places apart, found another")
+        return artifact
 
     def _moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
         """What nodes read that give the same, with its axes in an order."""

@@ -14,6 +14,7 @@ from onnx import helper
 
 from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY, part_file
+from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
 from cudnn_convert.verification.ops.models import Cuts
@@ -48,7 +49,9 @@ class Model:
 
     def list_namesakes(self, name: str) -> list[str]:
         """The source's tensors that may have the value of one, if they are there."""
-        return [name] if name.count(":") == 1 else []
+        # What was computed channels last may be channels first again in ONNX: its values tell.
+        plain = name.replace(image_layouts.SUFFIX, "")
+        return [*dict.fromkeys([name, plain])] if name.count(":") == 1 else []
 
     @cached_property
     def _reads(self) -> dict[int, list[str]]:

@@ -1,0 +1,93 @@
+"""Replaces convolutions that a CPU computes with oneDNN alone by others that every CPU has kernels for.
+
+A depthwise convolution with dilations or unequal strides becomes one in groups of one channel each.
+
+    before:  y = DepthwiseConv2dNative(x, w[3, 2, C, m], dilations=[1, 2, 2, 1])
+    after:   y = Conv2D(x, Reshape(w, [3, 2, 1, C*m]), dilations=[1, 2, 2, 1])
+
+Dilated ones over three axes, and transposed ones, get the zeros between the places of their window.
+
+    before:  y = Conv3D(x, w[2, 2, 2, C, O], dilations=[1, 1, 2, 2, 1])
+    after:   y = Conv3D(x, w/dilated[2, 3, 3, C, O])
+
+All are channels last, as `channels_last` leaves them.
+Source: tensorflow v2.21.0 core/kernels/depthwise_conv_op.cc, conv_ops_3d.cc, conv_grad_input_ops.cc (what a CPU
+refuses), core/kernels/conv_ops_impl.h (groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, reference, tensor
+from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
+
+_DEPTHWISE: Final = "DepthwiseConv2dNative"
+#: Those whose dilations a CPU lacks.
+_DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
+_FILTER: Final = 1
+
+
+def is_plain(node: NodeDef) -> bool:
+    """Whether every CPU has a kernel for a convolution, channels last."""
+    dilations = [*node.attr["dilations"].list.i] if "dilations" in node.attr else []
+    is_dilated = any(dilation > 1 for dilation in dilations)
+    if node.op == _DEPTHWISE:
+        strides = node.attr["strides"].list.i
+        return not is_dilated and strides[1] == strides[2]
+    return node.op not in _DILATED or not is_dilated
+
+
+def replace_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace the convolutions that are not plain and whose windows are known; `graph` itself if all are."""
+    if all(map(is_plain, graph.node)):
+        return graph
+    layouts, changes = Layouts(graph), {}
+    for node in graph.node:
+        shape = None if is_plain(node) else layouts.shape(tensor(node.input[_FILTER]))
+        if shape is None or any(size is None for size in shape[:-2]):
+            continue
+        layouts.owner = node.name
+        sizes = [int(size or 0) for size in shape[:-2]]
+        changes[node.name] = (_group if node.op == _DEPTHWISE else _dilate)(layouts, node, sizes, shape[-2:])
+    added = [node for nodes in layouts.added.values() for node in nodes]
+    return node_defs.replace_nodes(graph, changes, added)
+
+
+def _group(layouts: Layouts, node: NodeDef, window: Sequence[int], _: Sequence[int | None]) -> NodeDef:
+    inputs = [*node.input]
+    inputs[_FILTER] = _reshape(layouts, inputs[_FILTER], [*window, 1, -1], element_type(node), "filter")
+    return node_defs.copy_node(node, op="Conv2D", inputs=map(reference, inputs))
+
+
+def _dilate(
+    layouts: Layouts, node: NodeDef, window: Sequence[int], channels: Sequence[int | None]
+) -> NodeDef:
+    """Put zeros between the places of a window: rows of one place each, padded, joined and cut."""
+    dilations, kind = [*node.attr["dilations"].list.i][1:-1], element_type(node)
+    ends = [-1 if size is None else size for size in channels]
+    inputs, rank = [*node.input], len(window)
+    apart = [size for places in window for size in (places, 1)]
+    name = _reshape(layouts, inputs[_FILTER], [*apart, *ends], kind, "dilated/apart")
+    zeros = [(0, k % 2 * (dilations[k // 2] - 1)) for k in range(2 * rank)] + [(0, 0)] * 2
+    padding = layouts.constant("dilated/zeros", np.array(zeros, np.int32))
+    name = layouts.add("dilated/padded", "Pad", [name, padding], T=kind, Tpaddings=tf.int32)
+    joined = [places * dilation for places, dilation in zip(window, dilations, strict=True)]
+    name = _reshape(layouts, name, [*joined, *ends], kind, "dilated/joined")
+    spans = [(places - 1) * dilation + 1 for places, dilation in zip(window, dilations, strict=True)]
+    begin = layouts.constant("dilated/begin", np.zeros(rank + 2, np.int32))
+    size = layouts.constant("dilated/size", np.array([*spans, -1, -1], np.int32))
+    inputs[_FILTER] = layouts.add("dilated", "Slice", [name, begin, size], T=kind, Index=tf.int32)
+    plain = node_defs.copy_node(node, inputs=inputs)
+    plain.attr["dilations"].list.i[:] = [1] * (rank + 2)
+    return plain
+
+
+def _reshape(layouts: Layouts, name: str, sizes: Sequence[int], kind: tf.DType, suffix: str) -> str:
+    shape = layouts.constant(f"{suffix}/shape", np.array(sizes, np.int32))
+    return layouts.add(suffix, "Reshape", [name, shape], T=kind, Tshape=tf.int32)

@@ -1,0 +1,76 @@
+"""Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
+
+`replace_pools`: a pool over three axes becomes one over rows and columns, then one over time. The mean of SAME
+windows counts what lies inside alone, axis by axis too. A MaxPoolV2, whose sizes are inputs, gets them as
+attributes. A FusedBatchNormV2 becomes a FusedBatchNormV3, which computes the same.
+Source: tensorflow v2.21.0 core/ops/nn_ops.cc, core/kernels/pooling_ops_3d.cc.
+
+    before:  y = MaxPool3D(x[N, D, H, W, C], ksize=[1, d, h, w, 1])
+    after:   rows = MaxPool(Reshape(x, [N*D, H, W, C]), ksize=[1, h, w, 1])
+             y = MaxPool(Reshape(rows, [N, D, H'*W', C]), ksize=[1, d, 1, 1]) as [N, D', H', W', C]
+"""
+
+from collections.abc import Callable
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, tensor
+from cudnn_convert.graph.passes import inlining
+
+_POOLS: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
+    {"MaxPool3D": tf.nn.max_pool2d, "AvgPool3D": tf.nn.avg_pool2d}
+)
+
+
+def replace_pools(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each such pool and normalisation; `graph` itself if there are none."""
+    changes: dict[str, list[NodeDef]] = {}
+    for node in graph.node:
+        if node.op in _POOLS and node.attr["data_format"].s in (b"", b"NDHWC"):
+            shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
+            spec = tf.TensorSpec(shape if shape.rank else [None] * 5, tf.as_dtype(node.attr["T"].type))
+            body = inlining.trace_function(partial(_pool, node), spec)
+            changes[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
+        elif node.op == "MaxPoolV2":
+            changes[node.name] = [_with_sizes(graph, node)]
+        elif node.op == "FusedBatchNormV2":
+            changes[node.name] = [node_defs.copy_node(node, op="FusedBatchNormV3")]
+    if not changes:
+        return graph
+    return node_defs.Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+
+
+def _pool(node: NodeDef, x: Any) -> Any:
+    """`[N, D, H, W, C]` to `[N, D', H', W', C]`."""
+    size, strides = ([*node.attr[key].list.i][1:-1] for key in ("ksize", "strides"))
+    pool, padding = _POOLS[node.op], node.attr["padding"].s.decode()
+    n, d, h, w, c = _sizes(x)
+    rows = pool(tf.reshape(x, _pack(-1, h, w, c)), size[1:], strides[1:], padding)
+    _, h, w, _ = _sizes(rows)
+    times = pool(tf.reshape(rows, _pack(n, d, h * w, c)), [size[0], 1], [strides[0], 1], padding)
+    return tf.reshape(times, _pack(n, _sizes(times)[1], h, w, c))
+
+
+def _sizes(x: Any) -> list[Any]:
+    """The sizes of a tensor, numbers where they are known."""
+    known = tf.shape(x)
+    return [known[axis] if size is None else size for axis, size in enumerate(x.shape)]
+
+
+def _pack(*sizes: Any) -> Any:
+    return tf.stack(sizes) if any(tf.is_tensor(size) for size in sizes) else [*sizes]
+
+
+def _with_sizes(graph: node_defs.Graph, node: NodeDef) -> NodeDef:
+    image, *others = graph.index.data_inputs(node)
+    values = [node_defs.fold_constant(graph.index, name) for name in others]
+    plain = node_defs.copy_node(node, op="MaxPool", inputs=[image])
+    for key, value in zip(("ksize", "strides"), values, strict=True):
+        if value is None:
+            return node
+        plain.attr[key].list.i[:] = value.tolist()
+    return plain
