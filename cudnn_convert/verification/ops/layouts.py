@@ -332,7 +332,10 @@ class Layouts:
         node = self._artifact.node(self._artifact.root(artifact))
         at, axis = (self._value(self._artifact, node, k) if node.op == "GatherV2" else None for k in (1, 2))
         if at is None or axis is None:
-            match.pairs.append((source, artifact, ()))
+            sizes = self._source.shapes.get_tensor_by_name(tensor(source)).shape
+            if sizes.rank != 1 or sizes[0] is None or sizes[0] == len(order):
+                raise DifferentError(f"expected the rows of {source} in order {[*order]}, found no order")
+            match.pairs.append((source, artifact, ()))  # of rows and columns alone
             return
         if [*at] != [*order] or axis != 0:
             raise DifferentError(f"expected the rows of {source} in order {[*order]}, found {[*at]}")
