@@ -5,7 +5,10 @@
 run under Python 3.7 with tensorflow==1.15.5, protobuf<3.21, numpy<1.19. TensorFlow 1 builds a graph of `NCHW`
 ops on any machine, and runs most of them on a GPU alone. So each case is built twice, with the same weights:
 channels first it becomes part of a frozen graph, channels last it gives the answers. Images are even, odd and
-of unequal sizes; every run writes the same bytes.
+of unequal sizes; every run writes the same bytes, but for names that Keras counts.
+
+`crnn` is a network that reads lines of text: convolutions, normalisation and pools channels first, two pairs of
+CuDNNLSTM, and the search of CTC. It is saved as Keras' HDF5 and as a checkpoint; its twin has plain LSTMs.
 """
 import os
 import zlib
@@ -344,7 +347,72 @@ def record(group, cases):
     print(group, {name: value.shape for name, value in sorted(answers.items())})
 
 
+def crnn(first):
+    """The network and its weights, by layer; the channels-first one has CuDNNLSTM layers."""
+    layers, format = tf.keras.layers, "channels_first" if first else "channels_last"
+
+    def recurrence(units):
+        if first:
+            return layers.CuDNNLSTM(units, return_sequences=True)
+        return layers.LSTM(units, return_sequences=True, recurrent_activation="sigmoid")
+
+    x = layers.Input((1, 8, 21) if first else (8, 21, 1), name="images")
+    y = layers.Conv2D(6, (3, 2), padding="same", data_format=format, name="c1")(x)
+    y = layers.BatchNormalization(axis=1 if first else -1, name="bn")(y)
+    y = layers.Activation("relu", name="relu")(y)
+    y = layers.MaxPooling2D((2, 2), padding="same", data_format=format, name="pool")(y)
+    y = layers.Conv2D(5, (3, 3), (2, 1), "valid", format, activation="relu", name="c2")(y)
+    y = layers.Permute((3, 1, 2) if first else (2, 3, 1), name="columns")(y)  # [N, W, C, H]
+    y = layers.Reshape((9, 5), name="rows")(y)
+    y = layers.Bidirectional(recurrence(4), name="lower")(y)
+    y = layers.Bidirectional(recurrence(3), name="upper")(y)
+    return tf.keras.Model(x, layers.Dense(7, activation="softmax", name="letters")(y))
+
+
+def record_crnn():
+    folder = os.path.join(FOLDER, "crnn")
+    os.makedirs(folder, exist_ok=True)
+    file = os.path.join(folder, "model.h5")
+    # What no run needs has no kernel here.
+    config = tf.ConfigProto(graph_options=tf.GraphOptions(place_pruned_graph=True))
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        tf.keras.backend.set_session(session)
+        model = crnn(first=True)
+        session.run(tf.global_variables_initializer())
+        draw = np.random.RandomState(7)
+        model.set_weights([
+            np.abs(draw.normal(size=value.shape)) + 0.3
+            if "variance" in weight.name
+            else draw.normal(size=value.shape) * (5 if weight.name.startswith("letters/kernel") else 0.5)
+            for weight, value in zip(model.weights, model.get_weights())
+        ])
+        model.save(file, include_optimizer=False)
+        logits = tf.transpose(tf.log(model.output), [1, 0, 2])
+        lengths = tf.fill([tf.shape(logits)[1]], tf.shape(logits)[0])
+        (found,), _ = tf.nn.ctc_greedy_decoder(logits, lengths)
+        tf.sparse.to_dense(found, default_value=-1, name="text")
+        saver = tf.train.Saver(tf.global_variables())
+        saver.save(session, os.path.join(folder, "model.ckpt"), write_state=False)
+        weights = {layer.name: layer.get_weights() for layer in model.layers}
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.keras.backend.set_session(session)
+        twin = crnn(first=False)
+        twin.load_weights(file)
+        for name in ("c1", "c2", "bn", "letters"):
+            for one, other in zip(twin.get_layer(name).get_weights(), weights[name]):
+                np.testing.assert_array_equal(one, other)
+        logits = tf.transpose(tf.log(twin.output), [1, 0, 2])
+        (found,), _ = tf.nn.ctc_greedy_decoder(logits, tf.fill([tf.shape(logits)[1]], tf.shape(logits)[0]))
+        images = np.random.RandomState(3).normal(size=(3, 8, 21, 1)).astype(np.float32)
+        fed = {twin.input: images}
+        letters, text = session.run([twin.output, tf.sparse.to_dense(found, default_value=-1)], fed)
+    print("crnn", letters.shape, text.tolist())
+    arrays = {"feed0/images": images.transpose(0, 3, 1, 2), "feed0/letters": letters, "feed0/text": text}
+    np.savez_compressed(os.path.join(folder, "golden.npz"), **arrays)
+
+
 if __name__ == "__main__":
     os.makedirs(FOLDER, exist_ok=True)
     for each in sorted(CASES):
         record(each, CASES[each])
+    record_crnn()

@@ -1,4 +1,4 @@
-"""cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
+"""Nodes for a GPU in functions of a TensorFlow 2 SavedModel, and where the weights of cuDNN's are.
 
 `call_functions` makes a graph that calls every function that needs a GPU once. The objects that a function
 captures become variables without values, of the shapes in the file: enough for the shapes of its cuDNN nodes
@@ -6,7 +6,7 @@ and for the variables that their parameters come from.
 Source: tensorflow v2.21.0 core/protobuf/saved_object_graph.proto (SavedConcreteFunction.bound_inputs: the
 last arguments of the function, by the objects they are).
 
-`find_uncalled_functions` lists the functions with cuDNN nodes that no signature calls: a program calls them
+`find_uncalled_functions` lists the functions with such nodes that no signature calls: a program calls them
 through the loaded object. `add_calls` adds calls of them to the graph beside the functions, so that they are
 verified like signatures. The last arguments of existing calls give the variables that a function captures.
 
@@ -28,18 +28,31 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
-from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes import channels_last, inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
 from cudnn_convert.weights import layouts, lazy
 
 
+#: Gradients of convolutions and pools: what reaches them is a step of training.
+_GRADIENTS: Final = ops.CUDNN_GRADIENTS | frozenset(
+    "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter MaxPoolGrad AvgPoolGrad "
+    "MaxPool3DGrad AvgPool3DGrad FusedBatchNormGradV3 BiasAddGrad".split()
+)
+
+
+def needs_gpu(function: Any) -> bool:
+    """Whether a function has a node for which not every CPU has a kernel."""
+    return any(node.op in ops.CUDNN or channels_last.needs_rewriting(node) for node in function.node_def)
+
+
 def needing_gpu(meta: Any) -> list[str]:
-    """The concrete functions of a MetaGraph that reach a cuDNN node, without training steps."""
-    graph = meta.graph_def
-    trained = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS)
-    reaching = inlining.functions_reaching(graph, ops.CUDNN) - trained
-    return sorted(reaching & {*meta.object_graph_def.concrete_functions})
+    """The concrete functions of a MetaGraph that need a GPU, without training steps."""
+    functions = library(meta.graph_def)
+    trained = inlining.functions_reaching(meta.graph_def, _GRADIENTS)
+    needing = {name for name, function in functions.items() if needs_gpu(function)}
+    concrete = {*meta.object_graph_def.concrete_functions} & functions.keys() - trained
+    return sorted(name for name in concrete if not needing.isdisjoint(reachable_functions(functions, [name])))
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
@@ -133,7 +146,7 @@ _SCOPE: Final = "functions"
 
 
 def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The functions with a cuDNN node that none of the `signatures` reaches."""
+    """The functions with a node for a GPU that none of the `signatures` reaches."""
     functions = library(meta.graph_def)
     index = Index(meta.graph_def)
     ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
@@ -142,7 +155,7 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
     return [
         name
         for name in needing_gpu(meta)
-        if any(_has_cudnn(functions[inner]) for inner in reachable_functions(functions, [name]) - reached)
+        if any(needs_gpu(functions[inner]) for inner in reachable_functions(functions, [name]) - reached)
     ]
 
 
@@ -188,10 +201,6 @@ def _ops_by_id(meta: Any) -> dict[int, str]:
             if index.nodes[op].op == "VarHandleOp":
                 ops_by_id[object_id] = op
     return ops_by_id
-
-
-def _has_cudnn(function: Any) -> bool:
-    return any(node.op in ops.CUDNN for node in function.node_def)
 
 
 #: What the output of a source is called in a function.

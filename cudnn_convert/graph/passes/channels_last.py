@@ -88,7 +88,7 @@ def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bo
     `ends` are the tensors that are asked for by name. Without `carry` what follows such an op stays as it is:
     ONNX is channels first by itself, and tf2onnx cancels the transpositions that then stand side by side.
     """
-    functions = compute_in_functions(graph.functions)
+    functions = compute_in_functions(graph.functions, graph.functions.keys())
     if any(functions[name] is not each for name, each in graph.functions.items()):
         graph = Graph(graph, graph.node, functions.values())
     if any(map(is_channels_first, graph.node)):
@@ -96,10 +96,14 @@ def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bo
     return plain_convolutions.replace_convolutions(graph)
 
 
-def compute_in_functions(functions: Mapping[str, FunctionDef]) -> dict[str, FunctionDef]:
-    """Return the functions of a library, those with such ops rewritten, the others as they are."""
+def compute_in_functions(
+    functions: Mapping[str, FunctionDef], names: Collection[str]
+) -> dict[str, FunctionDef]:
+    """Return the functions of a library; of `names` those with such ops are rewritten."""
     return {
-        name: _compute_in_function(each, functions) if any(map(needs_rewriting, each.node_def)) else each
+        name: _compute_in_function(each, functions)
+        if name in names and any(map(needs_rewriting, each.node_def))
+        else each
         for name, each in functions.items()
     }
 

@@ -35,12 +35,13 @@ from cudnn_convert.graph.index import (
     NodeDef,
     all_nodes,
     library,
+    reachable_functions,
     reference,
     split,
     unique,
 )
 from cudnn_convert.graph.node_defs import Graph
-from cudnn_convert.graph.passes import inference, inlining, tf1_ops
+from cudnn_convert.graph.passes import channels_last, inference, inlining, tf1_ops
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
@@ -249,9 +250,19 @@ def lower_functions(path: Path, saved: Any, convention: Convention, *, lowering:
     repaired = saved_model_pb2.SavedModel()
     repaired.CopyFrom(saved)
     for meta in repaired.meta_graphs:
+        _turn_images(meta)
         _lower(path, meta, convention, lowering)
         _off_gpu(meta.graph_def)
     return repaired
+
+
+def _turn_images(meta: Any) -> None:
+    """Compute channels last what the functions that need a GPU compute channels first."""
+    functions = library(meta.graph_def)
+    reached = reachable_functions(functions, saved_functions.needing_gpu(meta))
+    turned = channels_last.compute_in_functions(functions, reached)
+    for function in meta.graph_def.library.function:
+        function.CopyFrom(turned[function.signature.name])
 
 
 def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None:

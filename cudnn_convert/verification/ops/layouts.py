@@ -60,7 +60,12 @@ class Match:
 
 def list_moved(graph: TensorGraph) -> list[str]:
     """The nodes of a graph that an artifact may compute in another way."""
-    return [node.name for node in graph.graph.node if _read_format(node) in _FORMATS or _is_rare(node)]
+    return [node.name for node in graph.graph.node if is_moved(node)]
+
+
+def is_moved(node: NodeDef) -> bool:
+    """Whether an artifact may compute a node in another way."""
+    return _read_format(node) in _FORMATS or _is_rare(node)
 
 
 def _is_rare(node: NodeDef) -> bool:

@@ -26,6 +26,8 @@ from cudnn_convert.verification.ops.graphs import CHOICES, TensorGraph
 
 #: Read the shape of what they are given, not its values.
 SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
+#: Give sizes, which no value changes.
+_SIZES: Final = frozenset("Shape ShapeN Size".split())
 #: What integers may be varied for: other ops make sizes, places and counts of them.
 _FREE: Final = frozenset(
     "Const Identity Cast Add AddV2 Sub Mul Neg Abs Sign Maximum Minimum Greater GreaterEqual Less "
@@ -180,8 +182,10 @@ class Source:
     def is_free(self, region: Region, leaf: str) -> bool:
         """Whether integers that a region reads from a leaf may be any: all that they make are numbers.
 
-        What is compared with them is a bool.
+        What is compared with them is a bool. Sizes of tensors are never any.
         """
+        if self._is_size(leaf):
+            return False
         index, seen, todo = self.graph.index, set[str](), [leaf]
         while todo:
             name = todo.pop()
@@ -193,6 +197,20 @@ class Source:
                 seen.add(node)
                 todo += [f"{node}:{k}" for k in range(2)]
         return True
+
+    def _is_size(self, leaf: str) -> bool:
+        """Whether a tensor is made of sizes of tensors, and of constants."""
+        kinds, seen, todo = set[str](), set[str](), [leaf]
+        while todo:
+            name = self.graph.root(todo.pop())
+            if name in self.graph.fed or split(name)[0] in self.graph.given:
+                return False
+            node = self.graph.node(name)
+            kinds.add(node.op)
+            if name not in seen and node.op not in SHAPES:
+                seen.add(name)
+                todo += self.graph.index.data_inputs(node)
+        return not kinds.isdisjoint(_SIZES) and kinds.isdisjoint(ops.VARIABLES | ops.ALL_PLACEHOLDERS)
 
     def _readers(self, region: Region) -> dict[str, list[str]]:
         """The nodes of a region that read each root."""

@@ -33,6 +33,7 @@ from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, Checkpoint, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
+from cudnn_convert.verification.ops import layouts
 from cudnn_convert.verification.ops.graphs import TensorGraph
 from cudnn_convert.verification.ops.structure import Alike, Comparer, Mismatch
 from cudnn_convert.verification.pieces import carve
@@ -170,7 +171,7 @@ def _find_write(graph: TensorGraph, name: str) -> NodeDef | None:
 
 
 def compare_objects(artifact: Artifact) -> list[Mismatch]:
-    """Compare what a repaired SavedModel keeps beside its graph: all but functions with cuDNN.
+    """Compare what a repaired SavedModel keeps beside its graph: all but functions with ops for a GPU.
 
     TensorFlow 2 loads it by its objects: which variables each function binds, and under which keys they lie.
     """
@@ -186,7 +187,8 @@ def compare_objects(artifact: Artifact) -> list[Mismatch]:
         odd.append(Mismatch("the signatures", "the signatures", "expected those of the source, found others"))
     repaired = library(meta.graph_def)
     for name, function in library(kept.graph_def).items():
-        if not any(node.op in ops.CUDNN | ops.CUDNN_GRADIENTS for node in function.node_def):
+        is_repaired = any(node.op in ops.CUDNN | ops.CUDNN_GRADIENTS for node in function.node_def)
+        if not is_repaired and not any(map(layouts.is_moved, function.node_def)):
             other = repaired.get(name)
             if other is None or not _are_alike(function, other):
                 odd.append(Mismatch(f"function {name}", name, "expected that of the source, found another"))

@@ -174,7 +174,11 @@ def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bo
     needed = index.ancestors(
         (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
     )
-    for node in nodes & needed:  # but for what their parameters are packed from, which the judge leaves out
+    seen = set[str]()
+    while more := (nodes & needed) - seen:  # those below other recurrences too
+        node = min(more)
+        seen.add(node)
+        # What their parameters are packed from is left out, as the judge does.
         read = index.data_inputs(index.nodes[node])
         ends = [split(read[position])[0] for position in (INPUT, INPUT_H, INPUT_C)]
         needed |= index.ancestors(ends, control=False, stop=nodes)
