@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError
-from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.keras.config import channels_first, classes, layer_tree
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor, is_float
 from cudnn_convert.weights import layouts
@@ -69,8 +69,8 @@ def has_cudnn(model: Architecture) -> bool:
 
 
 def require_cudnn(path: Path, model: Architecture) -> None:
-    """Raise UnsupportedModelError where a model has no cuDNN layer."""
-    if not has_cudnn(model):
+    """Raise UnsupportedModelError where a model has no cuDNN layer, and every CPU runs it."""
+    if not has_cudnn(model) and not channels_first.find_layers(model, keras3=False):
         message = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
         raise UnsupportedModelError(path, [f"{message}convert it all the same with --allow-plain"])
 

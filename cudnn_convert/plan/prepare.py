@@ -15,7 +15,7 @@ from cudnn_convert import context
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph.index import unique
-from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.keras.config import channels_first, classes, layer_tree
 from cudnn_convert.model import (
     Architecture,
     Array,
@@ -65,10 +65,11 @@ def is_portable(model: Model, options: Options) -> bool:
     if not (form.layers or form.keeps_functions):
         return False
     from cudnn_convert.keras import cpu_layers
-    from cudnn_convert.keras.config import layer_tree
 
     is_known = layer_tree.is_model(model.architecture.config)
-    return model.keras is KerasFile.ARCHIVE and is_known and not cpu_layers.has_cudnn(model.architecture)
+    is_plain = not cpu_layers.has_cudnn(model.architecture)
+    is_plain = is_plain and not channels_first.find_layers(model.architecture, keras3=True)
+    return model.keras is KerasFile.ARCHIVE and is_known and is_plain
 
 
 def make_plan(model: Model, options: Options) -> Plan:

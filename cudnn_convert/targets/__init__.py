@@ -26,9 +26,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from cudnn_convert.errors import UsageError
+from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras.config import classes
+from cudnn_convert.keras.config import channels_first, classes
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
@@ -154,6 +154,9 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
 
     path, architecture = plan.model.path, plan.model.architecture
     assert architecture is not None
+    if layers := channels_first.find_layers(architecture, keras3=form.is_keras3):
+        expected = "expected layers that every CPU runs, found images whose channels come first"
+        raise UnsupportedModelError(path, [f"{', '.join(layers)}: {expected}; choose --format savedmodel"])
     rewritten = cpu_layers.rewritten(path, architecture, slots=options.slots)
     if not form.is_keras3:
         return replace(plan, target_model=rewritten)

@@ -4,6 +4,7 @@
 * validate  : Validates a config: its claims, and which layers may be built.
 * versions  : What the Keras that wrote a file had not yet, by the version in the file.
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
+* channels_first: Layers whose images are channels first, and that not every CPU runs so.
 * values    : Values in a layer's config beside layers, in the form that Keras 2 builds.
 
 May import: errors, model, graph.ops.

@@ -1,0 +1,43 @@
+"""Layers whose images are channels first, and that not every CPU runs so.
+
+They give TensorFlow convolutions and pools of `NCHW`, which it has with oneDNN alone. Other layers turn their
+images themselves where no GPU is seen, or have kernels for either layout.
+Source: tf_keras v2.21.0 src/layers/convolutional, pooling (`tf.nn.*` with their data_format), src/backend.py
+`_preprocess_conv2d_input` (what turns); keras v3.15.1 src/backend/tensorflow/nn.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from cudnn_convert.keras.config import classes, layer_tree
+from cudnn_convert.model import Architecture
+
+_BOTH: Final = "Conv1D Conv2D Conv1DTranspose Conv3DTranspose Convolution1D Convolution2D".split()
+#: By whether Keras 3 runs them.
+_CLASSES: Final[Mapping[bool, frozenset[str]]] = MappingProxyType(
+    {
+        True: frozenset(
+            "Conv2DTranspose Convolution1DTranspose Convolution2DTranspose Convolution3DTranspose "
+            "ConvLSTM1D ConvLSTM2D".split() + _BOTH
+        ),
+        False: frozenset(
+            "Conv3D Convolution3D Convolution1DTranspose Convolution3DTranspose SeparableConv1D SeparableConv2D "
+            "SeparableConvolution1D SeparableConvolution2D DepthwiseConv1D MaxPooling2D MaxPool2D "
+            "AveragePooling2D AvgPool2D".split() + _BOTH
+        ),
+    }
+)
+
+
+def find_layers(model: Architecture, *, keras3: bool) -> list[str]:
+    """List the paths of the layers of a model that Keras 3, or tf_keras, does not run on every CPU."""
+    return [path for path, entry in layer_tree.below(model.config) if _is_one(entry, _CLASSES[keras3])]
+
+
+def _is_one(entry: layer_tree.Entry, names: Iterable[str]) -> bool:
+    config = entry["config"]
+    is_first = isinstance(config, Mapping) and config.get("data_format") == "channels_first"
+    return is_first and entry["class_name"] in names and classes.is_keras_class(entry)
