@@ -26,6 +26,7 @@ from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
 from cudnn_convert.graph.passes import (
     batch_statistics,
     channels_last,
+    half_precision,
     inference,
     inlining,
     state_io,
@@ -229,8 +230,9 @@ def plan_graph(
         promotes=promotes,
     )
     model = cut_out.settled.model
-    graph = channels_last.compute_channels_last(
-        cut_out.settled.graph, cut_out.signature.tensors, carry=carries_layouts
+    simple = cut_out.settled.graph
+    graph = half_precision.compute_in_float32(
+        channels_last.compute_channels_last(simple, cut_out.signature.tensors, carry=carries_layouts)
     )
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
@@ -258,6 +260,7 @@ def plan_graph(
         *notes.untaken(left),
         *cut_out.statistics.notes,
         *notes.note_flags(cut_out.cut.flags),
+        *obstacles.note_gpu_ops(simple),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),
     )

@@ -5,6 +5,7 @@ are raised at once. `undrawable`: what a proof by random inputs must know of a p
 that say it.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import gpu_ops, node_defs, ops
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
-from cudnn_convert.graph.passes import subgraphs
+from cudnn_convert.graph.passes import channels_last, half_precision, plain_convolutions, subgraphs
 from cudnn_convert.graph.passes.inference import MASKS, mask
 from cudnn_convert.plan import Plan, axes, knobs, statistics
 from cudnn_convert.plan.statistics import CutGraph
@@ -144,6 +145,8 @@ def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
             nodes.setdefault((node.op, "unknown to TensorFlow " + tf.__version__), []).append(node.name)
         elif not _has_cpu_kernel(node.op):
             nodes.setdefault((node.op, "without a CPU kernel"), []).append(node.name)
+        elif lacking := _lacking(node):
+            nodes.setdefault((node.op, lacking), []).append(node.name)
     for (op, what), names in sorted(nodes.items()):
         shown = _list(names)
         avoid = {name for others in nodes.values() for name in others}
@@ -155,6 +158,34 @@ def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
 def _list(names: Sequence[str]) -> str:
     others = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {others} more" if others > 0 else "")
+
+
+def _lacking(node: NodeDef) -> str:
+    """What of a node a CPU has no kernel for, though it has one for its op; nothing where it has."""
+    row = gpu_ops.find_row(node)
+    if row is not None and row.type:
+        return f"without a CPU kernel for {row.type.partition('=')[2]}"
+    if channels_last.needs_rewriting(node):  # and was not: a rank or a window is open
+        return "without a kernel that every CPU has for its images"
+    return ""
+
+
+def note_gpu_ops(graph: node_defs.Graph) -> Iterator[str]:
+    """Notes on ops that only a GPU runs as the source has them."""
+    first = [node.op for node in graph.node if channels_last.is_channels_first(node)]
+    if first:
+        yield f"computed channels last, as every CPU does: {_count(first)}"
+    plain = [node.op for node in graph.node if not plain_convolutions.is_plain(node)]
+    if plain:
+        yield f"computed by other convolutions, which every CPU has: {_count(plain)}"
+    single = [node.op for node in graph.node if half_precision.is_only_single(node)]
+    if single:
+        yield f"computed in float32, for no CPU does in half: {_count(single)}"
+
+
+def _count(names: Sequence[str]) -> str:
+    counts = Counter(names)
+    return ", ".join(f"{count} {name}" if count > 1 else name for name, count in sorted(counts.items()))
 
 
 @cache

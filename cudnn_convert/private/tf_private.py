@@ -38,6 +38,11 @@ def list_kernels(op: str) -> Any:
     return kernels.get_registered_kernels_for_op(op).kernel
 
 
+def list_all_kernels() -> Any:
+    """The KernelDefs of all ops, for all devices."""
+    return kernels.get_all_registered_kernels().kernel
+
+
 def strip_defaults(meta: Any) -> None:
     """Remove attributes at their default from all nodes of a MetaGraphDef, in place."""
     meta_graph.strip_graph_default_valued_attrs(meta)

@@ -39,7 +39,38 @@ def run_on_any_cpu(graph: Any) -> list[Any]:
     """
     functions = [_compute(node) for nodes in _bodies(graph) for node in nodes if _needs_reference(node)]
     _run_channels_last(graph)
+    for node in [node for node in graph.node if node.op in _ONLY_SINGLE and _is_half(node)]:
+        _run_in_single(graph, node)
     return functions
+
+
+#: Ops that no CPU computes in half.
+_ONLY_SINGLE: Final = frozenset(
+    "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
+)
+_HALF: Final = tf.float16.as_datatype_enum
+
+
+def _is_half(node: Any) -> bool:
+    return any(value.type == _HALF for value in node.attr.values())
+
+
+def _run_in_single(graph: Any, node: Any) -> None:
+    """Compute a node of half in float32, in place; its name is that of what is rounded."""
+    wide = node_defs.copy_node(node, name=f"{node.name}{MARK}/single")
+    halves = {key for key, value in node.attr.items() if value.type == _HALF}
+    for key in halves:
+        wide.attr[key].type = tf.float32.as_datatype_enum
+    known = tf_private.find_op(node.op)
+    for position, argument in enumerate(known.input_arg):
+        if argument.type_attr in halves:
+            cast = f"{wide.name}/input_{position}"
+            kinds = {"SrcT": tf.float16, "DstT": tf.float32}
+            graph.node.append(node_defs.node(cast, "Cast", [node.input[position]], **kinds))
+            wide.input[position] = cast
+    end = tf.float16 if known.output_arg[0].type_attr in halves else tf.float32
+    node.CopyFrom(node_defs.node(node.name, "Cast", [wide.name], SrcT=tf.float32, DstT=end))
+    graph.node.append(wide)
 
 
 def _bodies(graph: Any) -> Iterator[Any]:

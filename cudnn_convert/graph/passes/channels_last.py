@@ -78,7 +78,7 @@ def is_channels_first(node: NodeDef) -> bool:
 
 
 def needs_rewriting(node: NodeDef) -> bool:
-    """Whether not every CPU has a kernel for a node of `FORMS`."""
+    """Whether not every CPU has a kernel for the layout or the window of a node."""
     return is_channels_first(node) or not plain_convolutions.is_plain(node)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
+import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, split, tensor
@@ -30,6 +31,10 @@ _IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
 _ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
 _DEPTHWISE: Final = "DepthwiseConv2dNative"
 _DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
+_ONLY_SINGLE: Final = frozenset(
+    "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
+)
+_HALF, _SINGLE = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 #: Ops that treat all elements alike.
 _POINTWISE: Final = frozenset(
     "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt "
@@ -65,7 +70,12 @@ def list_moved(graph: TensorGraph) -> list[str]:
 
 def is_moved(node: NodeDef) -> bool:
     """Whether an artifact may compute a node in another way."""
-    return _read_format(node) in _FORMATS or _is_rare(node)
+    return _read_format(node) in _FORMATS or _is_rare(node) or _is_only_single(node)
+
+
+def _is_only_single(node: NodeDef) -> bool:
+    """Whether a node of half has no kernel on a CPU."""
+    return node.op in _ONLY_SINGLE and any(value.type == _HALF for value in node.attr.values())
 
 
 def _is_rare(node: NodeDef) -> bool:
@@ -133,6 +143,8 @@ class Layouts:
         if is_end or self._source.is_constant(source) or self._artifact.is_constant(artifact):
             return self._constant(source, artifact, order) if order else None
         mine, theirs = self._source.index.nodes[op], self._artifact.index.nodes[other]
+        if _is_only_single(mine) and theirs.op == "Cast":
+            return self._single(mine, theirs, order)
         first, last = _read_format(mine), _read_format(theirs)
         if k == number and (_is_rare(mine) or (first in _FORMATS and last in (_FORMATS[first], ""))):
             return self._image(mine, theirs, order, k)
@@ -145,6 +157,35 @@ class Layouts:
         if k != number:
             raise DifferentError(f"expected {source}, found {artifact}")
         return self._moved(mine, theirs, order)
+
+    def _single(self, mine: NodeDef, cast: NodeDef, order: Order) -> Match:
+        """What a node of half reads that the artifact computes in float32: its casts are passed."""
+        kinds = cast.attr["SrcT"].type, cast.attr["DstT"].type
+        inner = self._artifact.node(self._artifact.root(self._artifact.index.data_inputs(cast)[0]))
+        if kinds not in ((_SINGLE, _HALF), (_SINGLE, _SINGLE)) or inner.op != mine.op:
+            raise DifferentError(f"expected {mine.op} in float32, found {inner.op}")
+        halved = node_defs.copy_node(inner)
+        for key, value in mine.attr.items():
+            if value.type == _HALF and halved.attr[key].type == _SINGLE:
+                halved.attr[key].type = _HALF
+        if _read_format(mine) in _FORMATS:
+            match = self._image(mine, halved, order, 0)
+        else:
+            self._same_op(mine, halved, set())
+            match = Match([(*pair, order) for pair in self._inputs(mine, halved)])
+        types = [argument.type_attr for argument in tf_private.find_op(mine.op).input_arg]
+        pairs = zip(types, match.pairs, strict=True)
+        match.pairs = [self._behind_cast(pair, mine.attr[key].type == _HALF) for key, pair in pairs]
+        return match
+
+    def _behind_cast(self, pair: Pair, is_half: bool) -> Pair:
+        """A pair whose tensor of the artifact is the one that was cast to float32."""
+        if not is_half:
+            return pair
+        node = self._artifact.node(self._artifact.root(pair[1]))
+        if node.op != "Cast" or node.attr["SrcT"].type != _HALF or node.attr["DstT"].type != _SINGLE:
+            raise DifferentError(f"expected {pair[0]} in float32, found {node.op}")
+        return pair[0], self._artifact.index.data_inputs(node)[0], pair[2]
 
     def _constant(self, source: str, artifact: str, order: Order) -> Match:
         mine, theirs = self._source.constant(source), self._artifact.constant(artifact)
