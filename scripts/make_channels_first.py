@@ -10,6 +10,7 @@ of unequal sizes; every run writes the same bytes, but for names that Keras coun
 `crnn` is a network that reads lines of text: convolutions, normalisation and pools channels first, two pairs of
 CuDNNLSTM, and the search of CTC. It is saved as Keras' HDF5 and as a checkpoint; its twin has plain LSTMs.
 """
+
 import os
 import zlib
 
@@ -22,21 +23,21 @@ FOLDER = os.path.join(ROOT, "tests", "data", "channels_first")
 FILMS = "DHW"
 
 
-class Layout(object):
+class Layout:
     """How images lie, and the weights of a case."""
 
     def __init__(self, case, rank, first):
         self.first, self.rank, self.case, self.count = first, rank, case, 0
         self.channel = 1 if first else rank - 1
         self.rows = list(range(2, rank)) if first else list(range(1, rank - 1))
-        places = FILMS[-(rank - 2):]
+        places = FILMS[-(rank - 2) :]
         self.format = "NC" + places if first else "N" + places + "C"
 
     def weight(self, *shape):
         self.count += 1
-        seed = zlib.crc32("{}/{}".format(self.case, self.count).encode()) & 0x7FFFFFFF
+        seed = zlib.crc32(f"{self.case}/{self.count}".encode()) & 0x7FFFFFFF
         value = np.random.RandomState(seed).uniform(-1, 1, shape)
-        return tf.constant(value.astype(np.float32), name="w{}".format(self.count))
+        return tf.constant(value.astype(np.float32), name=f"w{self.count}")
 
     def sizes(self, *sizes):
         return [1, 1] + list(sizes) if self.first else [1] + list(sizes) + [1]
@@ -67,7 +68,9 @@ def conv(layout, x, *filters, **options):
     strides = layout.sizes(*options.pop("strides", (1, 1)))
     dilations = layout.sizes(*options.pop("dilations", (1, 1)))
     padding = options.pop("padding", "SAME")
-    return tf.nn.conv2d(x, layout.weight(*filters), strides, padding, data_format=layout.format, dilations=dilations)
+    return tf.nn.conv2d(
+        x, layout.weight(*filters), strides, padding, data_format=layout.format, dilations=dilations
+    )
 
 
 def grouped(layout, x):
@@ -75,7 +78,9 @@ def grouped(layout, x):
     if layout.first:
         return tf.nn.conv2d(x, weight, layout.sizes(2, 1), "SAME", data_format=layout.format)
     parts = zip(tf.split(x, 2, 3), tf.split(weight, 2, 3))
-    return tf.concat([tf.nn.conv2d(a, b, layout.sizes(2, 1), "SAME", data_format="NHWC") for a, b in parts], 3)
+    return tf.concat(
+        [tf.nn.conv2d(a, b, layout.sizes(2, 1), "SAME", data_format="NHWC") for a, b in parts], 3
+    )
 
 
 def depthwise(layout, x, strides, padding, multiplier=2):
@@ -126,7 +131,12 @@ def batched(layout, x):
 def transposed(layout, x, padding, sizes, strides=(2, 3)):
     shape = layout.shape(tf.shape(x)[0], 4, *sizes)
     return tf.nn.conv2d_transpose(
-        x, layout.weight(3, 4, 4, 3), tf.stack(shape), layout.sizes(*strides), padding, data_format=layout.format
+        x,
+        layout.weight(3, 4, 4, 3),
+        tf.stack(shape),
+        layout.sizes(*strides),
+        padding,
+        data_format=layout.format,
     )
 
 
@@ -154,7 +164,9 @@ def by_hand(layout, x):
 
 
 def bias(layout, x):
-    return tf.nn.bias_add(x, layout.weight(3), data_format=layout.format[:2] + "HW" if layout.first else "NHWC")
+    return tf.nn.bias_add(
+        x, layout.weight(3), data_format=layout.format[:2] + "HW" if layout.first else "NHWC"
+    )
 
 
 def local_response(layout, x):
@@ -222,14 +234,21 @@ def branched(layout, x):
 
 
 def conv3d(layout, x, padding, strides):
-    return tf.nn.conv3d(x, layout.weight(2, 3, 2, 3, 4), layout.sizes(*strides), padding, data_format=layout.format)
+    return tf.nn.conv3d(
+        x, layout.weight(2, 3, 2, 3, 4), layout.sizes(*strides), padding, data_format=layout.format
+    )
 
 
 def conv3d_dilated(layout, x):
     weight = layout.weight(2, 2, 2, 3, 4)
     if layout.first:
         return tf.nn.conv3d(
-            x, weight, layout.sizes(1, 1, 1), "SAME", data_format=layout.format, dilations=layout.sizes(1, 2, 3)
+            x,
+            weight,
+            layout.sizes(1, 1, 1),
+            "SAME",
+            data_format=layout.format,
+            dilations=layout.sizes(1, 2, 3),
         )
     return tf.nn.convolution(x, weight, "SAME", dilation_rate=[1, 2, 3], data_format="NDHWC")
 
@@ -237,13 +256,20 @@ def conv3d_dilated(layout, x):
 def transposed3d(layout, x):
     shape = layout.shape(tf.shape(x)[0], 4, 4, 10, 13)
     return tf.nn.conv3d_transpose(
-        x, layout.weight(2, 3, 2, 4, 3), tf.stack(shape), layout.sizes(1, 2, 2), "SAME", data_format=layout.format
+        x,
+        layout.weight(2, 3, 2, 4, 3),
+        tf.stack(shape),
+        layout.sizes(1, 2, 2),
+        "SAME",
+        data_format=layout.format,
     )
 
 
 def film_bias(layout, x):
     layout_name = "NCHW" if layout.first else "NHWC"
-    return tf.nn.relu(tf.nn.bias_add(conv3d(layout, x, "SAME", (1, 1, 1)), layout.weight(4), data_format=layout_name))
+    return tf.nn.relu(
+        tf.nn.bias_add(conv3d(layout, x, "SAME", (1, 1, 1)), layout.weight(4), data_format=layout_name)
+    )
 
 
 IMAGE, EVEN, FILM = (3, 7, 10), (8, 6, 4), (3, 4, 5, 7)
@@ -301,7 +327,7 @@ CASES = {
         "most": (FILM, lambda l, x: pool(l, x, "max_pool3d", "SAME", (2, 3, 2), (1, 2, 3))),
         "most_valid": (FILM, lambda l, x: pool(l, x, "max_pool3d", "VALID", (2, 3, 2), (2, 2, 1))),
         "mean": (FILM, lambda l, x: pool(l, x, "avg_pool3d", "SAME", (2, 3, 2), (1, 2, 3))),
-            },
+    },
     "only_onednn": {
         "grouped": ((4, 7, 10), grouped),
         "depthwise_unequal": (IMAGE, depthwise_unequal),
@@ -380,12 +406,14 @@ def record_crnn():
         model = crnn(first=True)
         session.run(tf.global_variables_initializer())
         draw = np.random.RandomState(7)
-        model.set_weights([
-            np.abs(draw.normal(size=value.shape)) + 0.3
-            if "variance" in weight.name
-            else draw.normal(size=value.shape) * (5 if weight.name.startswith("letters/kernel") else 0.5)
-            for weight, value in zip(model.weights, model.get_weights())
-        ])
+        model.set_weights(
+            [
+                np.abs(draw.normal(size=value.shape)) + 0.3
+                if "variance" in weight.name
+                else draw.normal(size=value.shape) * (5 if weight.name.startswith("letters/kernel") else 0.5)
+                for weight, value in zip(model.weights, model.get_weights())
+            ]
+        )
         model.save(file, include_optimizer=False)
         logits = tf.transpose(tf.log(model.output), [1, 0, 2])
         lengths = tf.fill([tf.shape(logits)[1]], tf.shape(logits)[0])

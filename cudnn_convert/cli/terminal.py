@@ -112,7 +112,8 @@ def show_inspection(inspection: Inspection) -> None:
                 console.print(f"  {kind} {line}")
     for note in inspection.notes:
         console.print(f"note: {note}")
-    console.print(f"runs on a CPU as it is: {_RUNS[inspection.runs_on_cpu]}")
+    why = f", because of {', '.join(inspection.gpu_ops)}" if inspection.gpu_ops else ""
+    console.print(f"runs on a CPU as it is: {_RUNS[inspection.runs_on_cpu]}{why}")
     for reason in inspection.reasons:
         console.print(reason)
     _commands(console, inspection)

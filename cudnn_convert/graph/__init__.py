@@ -6,7 +6,8 @@ It knows neither plans nor cuDNN's weights.
 * index          : Lookups in a graph: tensor names, producers, consumers, ancestors.
 * node_defs      : Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
 * function_graphs: A function of the library as a graph, and back.
-* gpu_ops        : What TensorFlow computes on a GPU and not on a CPU: the table `gpu_ops.tsv`.
+* gpu_ops        : What TensorFlow computes on a GPU and not on a CPU: a table made from its own registry of
+  kernels.
 * safe_ops       : Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
 * control_flow   : Control flow of TensorFlow 1 (`cond`, `while_loop`), and known function arguments.
 * session        : Gives a graph its values: runs it, freezes variables, and finds what fills lookup tables.

@@ -6,6 +6,7 @@ Sources are read, planned and refused by the functions of a conversion, so both 
 * alternatives     : The commands that convert a source, planned as a conversion plans them.
 * inspect          : Inspects a source: reads and plans it, without running or writing.
 * graph_recurrences: Recurrences of a source with a graph: live, dead, and in uncalled functions.
+* gpu_only         : The ops of a graph, beside recurrences, because of which not every CPU runs it.
 * weights_only     : Recurrences of weights without a graph, and which tensors hold them.
 * keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
 
@@ -100,6 +101,7 @@ class Inspection:
     conversion's refusal does. `runs_on_cpu` is None where that depends on a choice. `stream_command` converts
     it with states as inputs and outputs, None where it cannot be run in chunks; `stream_reasons` say why.
     `decode_command` also searches over its next tokens, None where it is not seen to be a language model.
+    `gpu_ops` are the ops, or layers, because of which not every CPU runs it.
     """
 
     source: str
@@ -115,6 +117,7 @@ class Inspection:
     stream_command: tuple[str, ...] | None = None
     stream_reasons: tuple[str, ...] = ()
     decode_command: tuple[str, ...] | None = None
+    gpu_ops: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `inspect --json` prints."""

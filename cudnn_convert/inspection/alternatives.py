@@ -164,6 +164,7 @@ def build_inspection(
     signatures: Iterable[Offered],
     reasons: Sequence[str] = (),
     options: Options | None = None,
+    gpu_ops: Sequence[str] = (),
 ) -> Inspection:
     """An inspection, with the command of `options` where there are any."""
     return Inspection(
@@ -177,6 +178,7 @@ def build_inspection(
         candidates=(),
         reasons=tuple(reasons),
         notes=model.notes,
+        gpu_ops=tuple(gpu_ops),
     )
 
 

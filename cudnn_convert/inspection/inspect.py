@@ -62,6 +62,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
     """Inspect a checkpoint with its graph, a frozen graph, or a SavedModel."""
+    from cudnn_convert.inspection import gpu_only
     from cudnn_convert.inspection.graph_recurrences import Graph, hollow
 
     model = hollow(model)
@@ -73,12 +74,14 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
     nodes = {recurrence.node for plan in plans for recurrence in plan.recurrences}
     checked = nodes if _has_compared(tried) else set()
     recurrences = tuple(seen.recurrences(live, checked, _convention(tried, options)))
+    others = tuple(sorted({line for plan in plans for line in gpu_only.list_ops(plan.whole)}))
     inspection = alternatives.build_inspection(
         source,
         model,
-        runs_on_cpu=_runs_on_cpu(recurrences, tried),
+        runs_on_cpu=_runs_on_cpu(recurrences, tried, others),
         recurrences=recurrences,
         signatures=_signatures(seen, model, tried),
+        gpu_ops=(*_cudnn_ops(recurrences), *others),
     )
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
     return alternatives.with_streams(inspection, source, model, tried, options)
@@ -126,13 +129,21 @@ def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> d
     return {node.name: node.name in reached for node in seen.nodes}
 
 
-def _runs_on_cpu(recurrences: Sequence[InspectedRecurrence], tried: Alternatives) -> bool | None:
-    """Whether the source runs on a CPU, None where unknown.
+def _cudnn_ops(recurrences: Sequence[InspectedRecurrence]) -> list[str]:
+    """The kinds of recurrences that may need a GPU."""
+    needing = (each for each in recurrences if each.needs_gpu and each.live is not False)
+    return [*dict.fromkeys(each.op for each in needing)]
 
-    A plan has checked all ops other than recurrences.
+
+def _runs_on_cpu(
+    recurrences: Sequence[InspectedRecurrence], tried: Alternatives, others: Sequence[str]
+) -> bool | None:
+    """Whether the source runs on a CPU, None where unknown. `others` are ops that do not, beside recurrences.
+
+    A plan has checked all further ops.
     """
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
-    if any(needing):
+    if any(needing) or others:
         return False
     return True if tried.plans and None not in needing else None
 

@@ -14,7 +14,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
 from cudnn_convert.keras import cpu_layers, translate
-from cudnn_convert.keras.config import classes, layer_tree, validate, values, versions
+from cudnn_convert.keras.config import channels_first, classes, layer_tree, validate, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
@@ -150,14 +150,19 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         kept = replace(options, verify=False)
     recurrences = tuple(describe_layers(architecture))
     is_known = validate.describe_unknown_model(architecture.config, options.custom_class_names) is None
+    needing = [*dict.fromkeys(each.op for each in recurrences if each.needs_gpu)]
+    is_modern = model.keras is KerasFile.ARCHIVE
+    layers = channels_first.find_layers(architecture, keras3=is_modern)
+    images = [f"{', '.join(layers)} channels first"] if layers else []
     inspection = alternatives.build_inspection(
         source,
         model,
-        runs_on_cpu=not any(recurrence.needs_gpu for recurrence in recurrences) if is_known else None,
+        runs_on_cpu=not (needing or images) if is_known else None,
         recurrences=recurrences,
         signatures=[signature(architecture)],
         reasons=reasons,
         options=kept,
+        gpu_ops=[*needing, *images],
     )
     return alternatives.with_streams_of_layers(inspection, source, architecture, kept or options)
 
@@ -218,8 +223,10 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """The default format for a Keras model.
 
     `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers and keras-team's
-    bilinear ones, which both would read wrongly.
+    bilinear ones, which both would read wrongly, and for images that not every CPU takes channels first.
     """
+    if all(channels_first.find_layers(model, keras3=keras3) for keras3 in (True, False)):
+        return "savedmodel"
     configs = [entry["config"] for _, entry in layer_tree.walk(model.config)]
     keras_team = versions.is_keras_team(model.keras_version)
     for config in configs:
@@ -230,7 +237,7 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)
     except UnsupportedModelError:
         return "h5"
-    return "keras"
+    return "h5" if channels_first.find_layers(model, keras3=True) else "keras"
 
 
 def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:

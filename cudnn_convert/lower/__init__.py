@@ -4,7 +4,7 @@
 * tensor_lists : Replaces TensorLists of loops by TensorArrays, which the next step converts.
 * tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
-* missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by those that it has.
+* missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.

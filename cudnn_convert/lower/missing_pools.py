@@ -1,8 +1,8 @@
 """Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 
-`replace_pools`: a pool over three axes becomes one over rows and columns, then one over time. The mean of SAME
-windows counts what lies inside alone, axis by axis too. A MaxPoolV2, whose sizes are inputs, gets them as
-attributes. A FusedBatchNormV2 becomes a FusedBatchNormV3, which computes the same.
+`replace_pools`: a pool over three axes becomes one over rows and columns, then one over time. The mean of
+SAME windows counts what lies inside alone, axis by axis too. A MaxPoolV2, whose sizes are inputs, gets them
+as attributes. A FusedBatchNormV2 becomes a FusedBatchNormV3, which computes the same.
 Source: tensorflow v2.21.0 core/ops/nn_ops.cc, core/kernels/pooling_ops_3d.cc.
 
     before:  y = MaxPool3D(x[N, D, H, W, C], ksize=[1, d, h, w, 1])

@@ -165,7 +165,8 @@ def _lacking(node: NodeDef) -> str:
     row = gpu_ops.find_row(node)
     if row is not None and row.type:
         return f"without a CPU kernel for {row.type.partition('=')[2]}"
-    if channels_last.needs_rewriting(node):  # and was not: a rank or a window is open
+    packed = "data_format" in node.attr and node.attr["data_format"].s.endswith(b"VECT_C")
+    if packed or channels_last.lacks_kernel(node):  # and was not replaced: a rank or a window is open
         return "without a kernel that every CPU has for its images"
     return ""
 

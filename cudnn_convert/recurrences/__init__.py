@@ -7,7 +7,8 @@
 * graphless         : Recurrences of a source without a graph: from names, shapes and flags.
 * graph_from_weights: Builds a graph for weights that have none: each recurrence between placeholders.
 * drop_in           : Recurrences that `cudnn_convert.compat` built of CPU ops become cuDNN nodes again.
-* saved_functions   : cuDNN nodes in functions of a TensorFlow 2 SavedModel, and where their weights are.
+* saved_functions   : Nodes for a GPU in functions of a TensorFlow 2 SavedModel, and where the weights of
+  cuDNN's are.
 * named_weights     : Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
 
 May import: errors, private, model, weights, graph, graph.passes.

@@ -33,31 +33,41 @@ from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
 from cudnn_convert.weights import layouts, lazy
 
-
-#: Gradients of convolutions and pools: what reaches them is a step of training.
-_GRADIENTS: Final = ops.CUDNN_GRADIENTS | frozenset(
+#: Gradients of convolutions and pools, which have no CPU kernel where images are channels first.
+_GRADIENTS: Final = frozenset(
     "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter MaxPoolGrad AvgPoolGrad "
-    "MaxPool3DGrad AvgPool3DGrad FusedBatchNormGradV3 BiasAddGrad".split()
+    "MaxPool3DGrad AvgPool3DGrad".split()
 )
+
+
+def _is_gradient(node: Any) -> bool:
+    is_first = "data_format" in node.attr and node.attr["data_format"].s.startswith(b"NC")
+    return node.op in ops.CUDNN_GRADIENTS or (node.op in _GRADIENTS and is_first)
+
+
+def _find_steps(functions: Mapping[str, Any]) -> set[str]:
+    """The functions that reach a gradient that only a GPU computes: steps of training."""
+    with_one = {name for name, function in functions.items() if any(map(_is_gradient, function.node_def))}
+    return {name for name in functions if with_one and with_one & reachable_functions(functions, [name])}
 
 
 def needs_gpu(function: Any) -> bool:
     """Whether a function has a node for which not every CPU has a kernel."""
-    return any(node.op in ops.CUDNN or channels_last.needs_rewriting(node) for node in function.node_def)
+    return any(node.op in ops.CUDNN or channels_last.lacks_kernel(node) for node in function.node_def)
 
 
 def needing_gpu(meta: Any) -> list[str]:
     """The concrete functions of a MetaGraph that need a GPU, without training steps."""
     functions = library(meta.graph_def)
-    trained = inlining.functions_reaching(meta.graph_def, _GRADIENTS)
+    trained = _find_steps(functions)
     needing = {name for name, function in functions.items() if needs_gpu(function)}
     concrete = {*meta.object_graph_def.concrete_functions} & functions.keys() - trained
     return sorted(name for name in concrete if not needing.isdisjoint(reachable_functions(functions, [name])))
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The signatures that reach the gradient of a cuDNN node, which has no CPU form."""
-    steps, index = inlining.functions_reaching(graph, ops.CUDNN_GRADIENTS), Index(graph)
+    """The signatures that reach a gradient that has no CPU form."""
+    steps, index = _find_steps(library(graph)), Index(graph)
     keys = []
     for key, signature in signatures.items():
         needed = index.ancestors(split(name)[0] for name in signature.outputs.values())

@@ -12,7 +12,7 @@ python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurre
 
 * steps  : One step of one layer and direction, from each form of weights.
 * search : What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
-* convolutions: Convolutions in float64, a product for each place of the window.
+* convolutions: Convolutions in float64, channels last, a product for each place of the window.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
 
 May import: nothing.

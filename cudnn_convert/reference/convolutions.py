@@ -36,9 +36,9 @@ class Window:
             pairs.append((missing // 2, missing - missing // 2))
         return pairs
 
-    def slices(self, place: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
+    def slices(self, offset: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
         """What of a padded image one place of the window meets."""
-        axes = zip(place, counts, self.strides, self.dilations, strict=True)
+        axes = zip(offset, counts, self.strides, self.dilations, strict=True)
         parts = [slice(p * d, p * d + (count - 1) * s + 1, s) for p, count, s, d in axes]
         return (slice(None), *parts)
 
@@ -57,8 +57,8 @@ def convolve(image: Array, kernel: Array, window: Window) -> Array:
     sizes = kernel.shape[:-2]
     padded, counts = _prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, kernel.shape[-1]))
-    for place in np.ndindex(*sizes):
-        total += padded[window.slices(place, counts)] @ kernel[place].astype(np.float64)
+    for offset in np.ndindex(*sizes):
+        total += padded[window.slices(offset, counts)] @ kernel[offset].astype(np.float64)
     return total
 
 
@@ -67,8 +67,8 @@ def convolve_depthwise(image: Array, kernel: Array, window: Window) -> Array:
     sizes = kernel.shape[:-2]
     padded, counts = _prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, *kernel.shape[-2:]))
-    for place in np.ndindex(*sizes):
-        total += padded[window.slices(place, counts)][..., None] * kernel[place].astype(np.float64)
+    for offset in np.ndindex(*sizes):
+        total += padded[window.slices(offset, counts)][..., None] * kernel[offset].astype(np.float64)
     return total.reshape(*total.shape[:-2], -1)
 
 
@@ -77,8 +77,9 @@ def spread(sizes: Sequence[int], kernel: Array, image: Array, window: Window) ->
     edges = window.edges(sizes, kernel.shape[:-2])
     whole = [size + before + behind for size, (before, behind) in zip(sizes, edges, strict=True)]
     total = np.zeros((len(image), *whole, kernel.shape[-2]))
-    for place in np.ndindex(*kernel.shape[:-2]):
-        part = image.astype(np.float64) @ kernel[place].T.astype(np.float64)
-        total[window.slices(place, image.shape[1:-1])] += part
-    inner = (slice(before, before + size) for size, (before, _) in zip(sizes, edges, strict=True))
-    return total[(slice(None), *inner)]
+    for offset in np.ndindex(*kernel.shape[:-2]):
+        part = image.astype(np.float64) @ kernel[offset].T.astype(np.float64)
+        total[window.slices(offset, image.shape[1:-1])] += part
+    inner = [slice(before, before + size) for size, (before, _) in zip(sizes, edges, strict=True)]
+    places = (slice(None), *inner)
+    return np.asarray(total[places])

@@ -3,7 +3,8 @@
 * check      : Verifies an artifact against its source: from feeds to a `Verification`.
 * judges     : Judges of a source: the protocol, and a judge that computes each recurrence alone.
 * graph_judge: Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
-* channels_first: Runs a source's convolutions and pools for which TensorFlow has no kernel on every CPU.
+* channels_first: Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on
+  every CPU.
 * ids        : Which tables the integers of an input pick rows of: what random ones may be.
 * feeds      : Inputs to compare on: random, seeded, and such that the model accepts them.
 * compare    : Compares two sets of outputs, and joins the results of all statements.

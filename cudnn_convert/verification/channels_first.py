@@ -1,7 +1,8 @@
 """Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on every CPU.
 
-Those of channels first get the judge's own transpositions around TensorFlow's kernels for `NHWC`. Convolutions
-that no kernel for `NHWC` computes either without oneDNN are computed in float64 by `reference.convolutions`.
+Those of channels first get the judge's own transpositions around TensorFlow's kernels for `NHWC`.
+Convolutions that no kernel for `NHWC` computes either without oneDNN are computed in float64, by
+`reference.convolutions`.
 All is written apart from the passes that lower such ops, and shares nothing with them: each op stands alone
 here, and no layout goes on.
 Source: tensorflow v2.21.0 core/util/tensor_format.h (GetTensorDimIndex), core/ops/nn_ops.cc.
@@ -95,9 +96,14 @@ def _read_layout(node: Any) -> str:
     return (node.attr["data_format"].s.decode() if "data_format" in node.attr else "") or default
 
 
+def _read_type(node: Any) -> tf.DType:
+    """The type of a node's image; files leave out float where it is the default, as of pools."""
+    return tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.float32
+
+
 def _compute(node: Any) -> Any:
     """Make a PyFunc of a convolution, in place."""
-    layout, kind = _read_layout(node), tf.as_dtype(node.attr["T"].type)
+    layout, kind = _read_layout(node), _read_type(node)
     rows, channel = [k for k, axis in enumerate(layout) if axis not in "NC"], layout.index("C")
     lists = {key: [*node.attr[key].list.i] if key in node.attr else [] for key in _PER_AXIS}
     pairs = [*node.attr["explicit_paddings"].list.i] if "explicit_paddings" in node.attr else []
@@ -120,7 +126,10 @@ def _compute(node: Any) -> Any:
             result = convolutions.convolve(image, given[1], window)
         return np.ascontiguousarray(np.moveaxis(result, -1, channel), kind.as_numpy_dtype)
 
-    token, types = tf_private.register_function(compute), [tf.int32, kind, kind] if op in _IMAGE else [kind] * 2
+    token, types = (
+        tf_private.register_function(compute),
+        [tf.int32, kind, kind] if op in _IMAGE else [kind] * 2,
+    )
     node.CopyFrom(node_defs.node(node.name, "PyFunc", node.input, token=token, Tin=types, Tout=[kind]))
     return compute
 
@@ -141,7 +150,7 @@ def _run_channels_last(graph: Any) -> None:
     if not nodes:
         return
     frames = control_flow.frames(Index(graph))
-    shapes = node_defs.import_checked(graph) if any(node.op == "BiasAdd" for node in nodes) else None
+    shapes = node_defs.import_checked(graph)
     for node in nodes:
         rank = shapes.get_tensor_by_name(f"{node.name}:0").shape.rank if node.op == "BiasAdd" else None
         others = [f"{node.name}:{k}" for k in range(1, 6)]
@@ -168,12 +177,12 @@ def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
     wait = [f"^{node.input[0].partition(':')[0]}"] if in_loop else []
     turned = node_defs.copy_node(node, name=f"{node.name}{MARK}")
     turned.attr["data_format"].s = _PLACES[_read_format(node)].encode()
-    kind, added = node.attr["T"].type, []
+    kind, added = _read_type(node), []
 
     def move(name: str, source: str, order: Sequence[int]) -> Any:
         perm = node_defs.constant(f"{name}/perm", np.array(order, np.int32), control=wait)
         added.append(perm)
-        return node_defs.node(name, "Transpose", [source, perm.name], T=tf.as_dtype(kind), Tperm=tf.int32)
+        return node_defs.node(name, "Transpose", [source, perm.name], T=kind, Tperm=tf.int32)
 
     image = _IMAGE.get(node.op, 0)
     added.append(move(f"{turned.name}/image", node.input[image], ahead))
@@ -199,9 +208,9 @@ def _pick(name: str, source: str, order: Sequence[int], wait: Sequence[str]) -> 
 def _move_attributes(node: Any, order: Sequence[int]) -> None:
     for key in _PER_AXIS:
         values = list(node.attr[key].list.i) if key in node.attr else []
-        for place, axis in enumerate(order if values else ()):
-            node.attr[key].list.i[place] = values[axis]
+        for position, axis in enumerate(order if values else ()):
+            node.attr[key].list.i[position] = values[axis]
     pairs = list(node.attr["explicit_paddings"].list.i) if "explicit_paddings" in node.attr else []
-    for place, axis in enumerate(order if pairs else ()):
-        node.attr["explicit_paddings"].list.i[2 * place] = pairs[2 * axis]
-        node.attr["explicit_paddings"].list.i[2 * place + 1] = pairs[2 * axis + 1]
+    for position, axis in enumerate(order if pairs else ()):
+        node.attr["explicit_paddings"].list.i[2 * position] = pairs[2 * axis]
+        node.attr["explicit_paddings"].list.i[2 * position + 1] = pairs[2 * axis + 1]

@@ -1,4 +1,4 @@
-"""The table of what a CPU has no kernel for: that of the installed TensorFlow, with something done for each row."""
+"""The table of what a CPU has no kernel for is the installed TensorFlow's; each row is dealt with."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.Row) -> None:
     kind = row.type.partition("=")[2]
     what = f"without a CPU kernel for {kind}" if kind else "without a CPU kernel"
     (line,) = caught.value.reasons
-    assert str(line) == f"asked: expected ops that run on a CPU, found {row.op}, {what}; choose other --outputs"
+    assert (
+        str(line) == f"asked: expected ops that run on a CPU, found {row.op}, {what}; choose other --outputs"
+    )
 
 
 def test_half_that_no_cpu_computes_goes_through_float32(tmp_path: Path) -> None:
@@ -83,7 +85,12 @@ def test_half_that_no_cpu_computes_goes_through_float32(tmp_path: Path) -> None:
     weight = rng.normal(size=(3, 5)).astype(np.float16)
     with drawing() as graph:
         x = v1.placeholder(tf.float16, [None, 3, 4, 5, 6], "x")
-        window = {"ksize": [1, 1, 2, 3, 2], "strides": [1, 1, 2, 1, 3], "padding": "SAME", "data_format": "NCDHW"}
+        window = {
+            "ksize": [1, 1, 2, 3, 2],
+            "strides": [1, 1, 2, 1, 3],
+            "padding": "SAME",
+            "data_format": "NCDHW",
+        }
         y = tf.raw_ops.MaxPool3D(input=x, **window)
         tf.raw_ops.Rint(x=tf.raw_ops.AvgPool3D(input=y, **window) * 8.0, name="y")
         m = v1.placeholder(tf.float16, [None, 4, 3], "m")
@@ -98,8 +105,8 @@ def test_half_that_no_cpu_computes_goes_through_float32(tmp_path: Path) -> None:
     answer = cudnn_convert.run(out, data=feed).outputs[0]
     film = tf.transpose(tf.cast(feed["x"], tf.float32), [0, 2, 3, 4, 1])
     size, strides = [1, 2, 3, 2, 1], [1, 2, 1, 3, 1]
-    pooled = tf.cast(tf.cast(tf.nn.avg_pool3d(tf.nn.max_pool3d(film, size, strides, "SAME"), size, strides, "SAME"),
-                             tf.float16) * 8.0, tf.float32)  # fmt: skip
+    means = tf.nn.avg_pool3d(tf.nn.max_pool3d(film, size, strides, "SAME"), size, strides, "SAME")
+    pooled = tf.cast(tf.cast(means, tf.float16) * 8.0, tf.float32)
     expected = tf.transpose(tf.math.rint(pooled), [0, 4, 1, 2, 3]).numpy()
     np.testing.assert_allclose(answer["y"].astype(np.float32), expected, atol=1.0)
     assert np.mean(answer["y"] == expected) > 0.9

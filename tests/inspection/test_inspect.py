@@ -130,7 +130,7 @@ def test_results_go_to_stdout_and_nothing_else_is_said(
     ]
     assert "weights of cudnn_lstm/CudnnRNN, cudnn_lstm/CudnnRNN_1: both, agree" in lines
     assert "  takes x = x:0 float32 [?, ?, 3]" in lines
-    assert "runs on a CPU as it is: no" in lines
+    assert "runs on a CPU as it is: no, because of CudnnRNN" in lines
     line = f"  cudnn-convert {source} model_cpu --format savedmodel"
     streaming = "in chunks of steps, with its states as inputs and outputs:"
     assert lines[-4:] == ["convert it with:", line, streaming, f"{line} --states"]

@@ -39,9 +39,7 @@ def test_explicit_padding_and_three_axes() -> None:
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
 @pytest.mark.parametrize(("strides", "dilations"), [((2, 2), (1, 1)), ((1, 1), (2, 3))])
-def test_depthwise_convolutions(
-    padding: str, strides: tuple[int, int], dilations: tuple[int, int]
-) -> None:
+def test_depthwise_convolutions(padding: str, strides: tuple[int, int], dilations: tuple[int, int]) -> None:
     kernel = RNG.uniform(-1, 1, (3, 2, 3, 2))
     expected = tf.nn.depthwise_conv2d(IMAGE, kernel, [1, *strides, 1], padding, dilations=dilations)
     found = convolve_depthwise(IMAGE, kernel, Window(strides, dilations, pads(padding)))

@@ -1,4 +1,4 @@
-"""The judge of channels-first ops: what it answers is what TensorFlow 1.15 recorded, whatever the machine has."""
+"""The judge of channels-first ops answers what TensorFlow 1.15 recorded, whatever the machine has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from cudnn_convert.verification import channels_first as judge
 v1 = tf.compat.v1
 
 
-@pytest.mark.parametrize("group", some(["convolutions", "only_onednn"], "carried", "control", "depthwise", "films"))
+@pytest.mark.parametrize(
+    "group", some(["convolutions", "only_onednn"], "carried", "control", "depthwise", "films")
+)
 def test_the_judge_answers_as_the_twin(group: str) -> None:
     feeds, expected = channels_first.recorded(group)
     graph = channels_first.definition(group)

@@ -5,11 +5,15 @@
 * subgraphs    : Extracts the subgraph between inputs and outputs, and finds where it may be cut.
 * inference    : Simplifies a graph for inference: dropout, dead branches, reserve space, loop invariants.
 * batch_statistics: Finds statistics of the batch, and takes their moving averages in their place.
-* channels_last: Computes convolutions, pools and normalisations channels last, as every CPU has them.
-* image_layouts: Tensors that lie in another layout too, and the nodes that make them.
-* carried_layouts: Carries a layout through ops that work alike in any, so that transpositions cancel.
-* plain_convolutions: Replaces convolutions that a CPU computes with oneDNN alone.
-* half_precision: Computes in float32 what a CPU has no kernel for in half.
+* channels_last: Computes convolutions, pools and normalisations channels last, as every CPU has kernels for
+  them.
+* image_layouts: Tensors that lie in another layout too: their axes in another order, and the nodes that make
+  them.
+* carried_layouts: Carries a layout through ops that work alike in any, so that transpositions meet and
+  cancel.
+* plain_convolutions: Replaces convolutions that a CPU computes with oneDNN alone by others that every CPU has
+  kernels for.
+* half_precision: Computes in float32 what a CPU has no kernel for in half, and rounds the result.
 * tf1_ops      : Replaces ops of TensorFlow 1: reference variables and GatherTree.
 * state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
 * open_steps   : Opens the number of steps that a graph fixes, in shapes of inputs and of ops.

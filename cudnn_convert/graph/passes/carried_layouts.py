@@ -21,7 +21,15 @@ import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, reference
-from cudnn_convert.graph.passes.image_layouts import Laid, Layouts, Order, Result, element_type, invert, order_of
+from cudnn_convert.graph.passes.image_layouts import (
+    Laid,
+    Layouts,
+    Order,
+    Result,
+    element_type,
+    invert,
+    order_of,
+)
 from cudnn_convert.graph.passes.subgraphs import output_types
 from cudnn_convert.model import Array
 
@@ -29,8 +37,8 @@ Rule = Callable[[Layouts, NodeDef], Result | None]
 
 _ELEMENTWISE: Final = (
     "Identity StopGradient Snapshot PreventGradient CheckNumerics Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh "
-    "Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Floor Ceil Round Rint "
-    "Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite ZerosLike OnesLike FakeQuantWithMinMaxArgs "
+    "Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Floor Ceil Round "
+    "Rint Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite ZerosLike OnesLike FakeQuantWithMinMaxArgs "
     "FakeQuantWithMinMaxVars Add AddV2 AddN Sub Mul MulNoNan Div RealDiv DivNoNan FloorDiv FloorMod Maximum "
     "Minimum SquaredDifference Pow Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr "
     "SelectV2 ClipByValue"
@@ -44,11 +52,11 @@ def _elementwise(layouts: Layouts, node: NodeDef) -> Result | None:
     if len(orders) != 1:
         return None
     (order,) = orders
-    kind = element_type(node) if "T" in node.attr or node.op == "Cast" else None
+    kind = element_type(node)
     inputs = []
     for name in names:
         known = layouts.known.get(name)
-        laid = known.name if known else None if kind is None else layouts.operand(name, order, kind)
+        laid = known.name if known else layouts.operand(name, order, kind)
         if laid is None:
             return None
         inputs.append(laid)
@@ -80,7 +88,7 @@ def _join(layouts: Layouts, node: NodeDef) -> Result | None:
         return None
     (order,) = orders
     inputs = [layouts.known[name].name for name in names]
-    return Result(layouts.copy(node, [*inputs, _moved_axis(layouts, at, order)]), (order,))
+    return Result(layouts.copy(node, [*inputs, _move_axis(layouts, at, order)]), (order,))
 
 
 def _part(layouts: Layouts, node: NodeDef) -> Result | None:
@@ -89,13 +97,13 @@ def _part(layouts: Layouts, node: NodeDef) -> Result | None:
     laid, at = layouts.known.get(names[image]), layouts.value(names[axis])
     if laid is None or at is None:
         return None
-    names[image], names[axis] = laid.name, _moved_axis(layouts, at, laid.order)
+    names[image], names[axis] = laid.name, _move_axis(layouts, at, laid.order)
     return Result(layouts.copy(node, names), (laid.order,) * len([*output_types(node)]))
 
 
-def _moved_axis(layouts: Layouts, axis: Array, order: Order) -> str:
-    place = order.index(int(axis) % len(order))
-    return layouts.constant("channels_last/axis", np.array(place, axis.dtype))
+def _move_axis(layouts: Layouts, axis: Array, order: Order) -> str:
+    position = order.index(int(axis) % len(order))
+    return layouts.constant("channels_last/axis", np.array(position, axis.dtype))
 
 
 def _reduce(layouts: Layouts, node: NodeDef) -> Result | None:
@@ -176,7 +184,7 @@ def transpose(layouts: Layouts, node: NodeDef) -> NodeDef | None:
         layouts.known[f"{node.name}:0"] = Laid(laid.name, last)
     if laid.name == image:
         return None
-    dtype, waits = tf.as_dtype(node.attr["T"].type), [name for name in node.input if name.startswith("^")]
+    dtype, waits = element_type(node), [name for name in node.input if name.startswith("^")]
     if places == tuple(sorted(places)):
         return node_defs.identity(node.name, reference(laid.name), dtype.as_datatype_enum, control=waits)
     order = layouts.constant("channels_last/perm", np.array(places, np.int32))

@@ -1,8 +1,8 @@
-"""Computes convolutions, pools and normalisations channels last, the only form for which every CPU has kernels.
+"""Computes convolutions, pools and normalisations channels last, as every CPU has kernels for them.
 
-TensorFlow's CPU kernels of most such ops take `NHWC` alone; those for `NCHW` belong to oneDNN, which is not on
-with every processor. Each op reads its image transposed, and its old name becomes the transposition back, so
-that every tensor keeps its name and its value.
+TensorFlow's CPU kernels of most such ops take `NHWC` alone; those for `NCHW` belong to oneDNN, which is not
+on with every processor. Each op reads its image transposed, and its old name becomes the transposition back,
+so that every tensor keeps its name and its value.
 
     before:  y = Conv2D(x, w, data_format="NCHW", strides=[1, 1, 2, 1])
     after:   y/channels_last = Conv2D(Transpose(x, [0, 2, 3, 1]), w, data_format="NHWC", strides=[1, 2, 1, 1])
@@ -38,7 +38,7 @@ from cudnn_convert.graph.passes.image_layouts import (
     element_type,
     invert,
     order_of,
-    permuted,
+    permute_attribute,
 )
 from cudnn_convert.graph.passes.subgraphs import output_types
 from cudnn_convert.model import Array
@@ -67,6 +67,8 @@ FORMS: Final[Mapping[str, Form]] = MappingProxyType(
         **dict.fromkeys(("BiasAdd", "SpaceToDepth", "DepthToSpace"), Form()),
     }
 )
+#: Those that CPUs compute in either layout.
+_OF_BOTH: Final = frozenset("BiasAdd FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3".split())
 #: The most outputs of an op of `FORMS`.
 _MOST: Final = 6
 _LAST: Final = MappingProxyType({b"NCHW": b"NHWC", b"NCDHW": b"NDHWC"})
@@ -78,8 +80,13 @@ def is_channels_first(node: NodeDef) -> bool:
 
 
 def needs_rewriting(node: NodeDef) -> bool:
-    """Whether not every CPU has a kernel for the layout or the window of a node."""
+    """Whether a node of `FORMS` is computed in another way on CPUs."""
     return is_channels_first(node) or not plain_convolutions.is_plain(node)
+
+
+def lacks_kernel(node: NodeDef) -> bool:
+    """Whether not every CPU has a kernel for the layout or the window of a node."""
+    return needs_rewriting(node) and node.op not in _OF_BOTH
 
 
 def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bool = True) -> Graph:
@@ -174,7 +181,7 @@ class _Rewriting:
         if not readers or not all(map(is_channels_first, readers)):
             return False
         rank = len(readers[0].attr["data_format"].s)
-        self.layouts.laid(tensor(node.input[0]), order_of(rank), element_type(node))
+        self.layouts.lay(tensor(node.input[0]), order_of(rank), element_type(node))
         return True
 
     def _convert(self, node: NodeDef) -> Result | None:
@@ -189,13 +196,13 @@ class _Rewriting:
         if rank is None:
             return None
         order = order_of(rank)
-        inputs[form.image] = self.layouts.laid(inputs[form.image], order, element_type(node))
+        inputs[form.image] = self.layouts.lay(inputs[form.image], order, element_type(node))
         for position in form.vectors:
             inputs[position] = self._sizes(inputs[position], order)
         copied = self.layouts.copy(node, inputs)
         copied.attr["data_format"].s = _LAST[layout]
         for key in form.lists:
-            permuted(copied, key, order)
+            permute_attribute(copied, key, order)
         others = len([*output_types(node)]) - 1
         return Result(copied, (order, *[None] * others))
 

@@ -38,7 +38,9 @@ def compute_in_float32(graph: node_defs.Graph) -> node_defs.Graph:
 def _widen(node: NodeDef, inputs: list[str], taken: set[str]) -> list[NodeDef]:
     """The casts, the op in float32, and the cast that has the node's name."""
     definition = tf_private.find_op(node.op)
-    wide = [each.name for each in definition.attr if each.type == "type" and node.attr[each.name].type == _HALF]
+    wide = [
+        each.name for each in definition.attr if each.type == "type" and node.attr[each.name].type == _HALF
+    ]
     nodes, waits = [], [name for name in node.input if name.startswith("^")]
     for position, argument in enumerate(definition.input_arg):
         if argument.type_attr in wide:

@@ -18,6 +18,7 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import NodeDef, claim, reference, split
 from cudnn_convert.model import Array
+from cudnn_convert.private import tf_private
 
 Order = tuple[int, ...]
 #: What the name of a node gets that computes in another layout.
@@ -54,8 +55,12 @@ def invert(order: Order) -> Order:
 
 
 def element_type(node: NodeDef) -> tf.DType:
-    """Return the type of the elements of a node's first input."""
-    return tf.as_dtype(node.attr["SrcT" if node.op == "Cast" else "T"].type)
+    """Return the type of a node's elements, the default where it does not say it."""
+    key = "SrcT" if node.op == "Cast" else "T"
+    if key in node.attr:
+        return tf.as_dtype(node.attr[key].type)
+    known = (each.default_value.type for each in tf_private.find_op(node.op).attr if each.name == key)
+    return tf.as_dtype(next(known, 0) or tf.float32)
 
 
 class Layouts:
@@ -95,29 +100,29 @@ class Layouts:
             shape = self.graph.shapes.get_tensor_by_name(name).shape
         except (InvalidModelError, KeyError, ValueError):
             return None
-        return None if shape.rank is None else [size for size in shape]
+        return None if shape.rank is None else list(shape)
 
     def value(self, name: str) -> Array | None:
         """Return the value of a small constant, None of what is none."""
         return node_defs.fold_constant(self.index, name)
 
-    def transposed(self, name: str, order: Order, dtype: tf.DType, suffix: str = "last") -> str:
+    def transpose(self, name: str, order: Order, dtype: tf.DType, suffix: str = "last") -> str:
         """Add the transposition of a tensor."""
         perm = self.constant(f"{suffix}/perm", np.array(order, np.int32))
         return self.add(suffix, "Transpose", [name, perm], T=dtype, Tperm=tf.int32)
 
-    def laid(self, name: str, order: Order, dtype: tf.DType) -> str:
+    def lay(self, name: str, order: Order, dtype: tf.DType) -> str:
         """Return a tensor in an order, transposed at most once."""
         if order == tuple(sorted(order)):
             return name
         known = self.known.get(name)
         if known is None:
-            known = Laid(f"{self.transposed(name, order, dtype, 'channels_last/input')}:0", order)
+            known = Laid(f"{self.transpose(name, order, dtype, 'channels_last/input')}:0", order)
             self.known[name] = known
         if known.order == order:
             return known.name
         between = tuple(known.order.index(axis) for axis in order)
-        return self.transposed(known.name, between, dtype, "channels_last/input")
+        return self.transpose(known.name, between, dtype, "channels_last/input")
 
     def vector(self, name: str, order: Sequence[int], suffix: str = "sizes") -> str:
         """Return the rows of a tensor that has one for each axis, in an order."""
@@ -148,11 +153,11 @@ class Layouts:
         if len(wide) > 1 and self.index.maker(name, ops.IDENTITIES).op not in _CONSTANTS:
             return None
         if wide == sorted(wide):
-            return self._reshaped(name, [sizes[axis] for axis in order], dtype)
-        whole = name if len(shape) == rank else self._reshaped(name, sizes, dtype)
-        return self.transposed(whole, order, dtype, "channels_last/operand")
+            return self._reshape(name, [sizes[axis] for axis in order], dtype)
+        whole = name if len(shape) == rank else self._reshape(name, sizes, dtype)
+        return self.transpose(whole, order, dtype, "channels_last/operand")
 
-    def _reshaped(self, name: str, sizes: Sequence[int], dtype: tf.DType) -> str:
+    def _reshape(self, name: str, sizes: Sequence[int], dtype: tf.DType) -> str:
         shape = self.constant("channels_last/shape", np.array(sizes, np.int32))
         return self.add("channels_last/operand", "Reshape", [name, shape], T=dtype, Tshape=tf.int32)
 
@@ -170,7 +175,7 @@ class Layouts:
         return {self.known[name].order for name in names if name in self.known}
 
 
-def permuted(node: NodeDef, key: str, order: Sequence[int]) -> None:
+def permute_attribute(node: NodeDef, key: str, order: Sequence[int]) -> None:
     """Put the numbers of an attribute, one for each axis, into an order, in place."""
     values = [*node.attr[key].list.i] if key in node.attr else []
     if len(values) == len(order):

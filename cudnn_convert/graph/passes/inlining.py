@@ -47,7 +47,7 @@ from cudnn_convert.graph.index import (
     tensor,
 )
 from cudnn_convert.graph.node_defs import Graph, copy_node, extract_nodes, with_inputs
-from cudnn_convert.graph.passes import cases, inference
+from cudnn_convert.graph.passes import cases, channels_last, inference
 from cudnn_convert.private import tf_private
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
@@ -230,11 +230,18 @@ def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
     Only TensorFlow's runtime has the op Case.
     """
     index, called = graph.index, _call_ops(graph)
-    reaching = functions_reaching(graph, ops.CUDNN | cases.OPS)
+    reaching = functions_reaching(graph, ops.CUDNN | cases.OPS | find_replaced_ops(graph))
     needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
     return any(
         node.op in called or node.op in cases.OPS or not reaching.isdisjoint(callees(node)) for node in needed
     )
+
+
+def find_replaced_ops(graph: AnyGraph) -> frozenset[str]:
+    """Return the ops of functions that `channels_last` replaces: what holds one in a branch is laid flat."""
+    nodes = (node for function in graph.library.function for node in function.node_def)
+    replaced = {node.op for node in nodes if channels_last.needs_rewriting(node)}
+    return frozenset(replaced | ({"Conv2D"} if "DepthwiseConv2dNative" in replaced else set()))
 
 
 def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
@@ -261,7 +268,8 @@ def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) ->
     """
     graph = inference.fold_quantized_weights(Graph.of(graph))
     if needs_inlining(graph, keep):
-        return inline_functions(graph, keep, origins=origins)
+        around = ops.CUDNN | find_replaced_ops(graph)
+        return inline_functions(graph, keep, origins=origins, around=around)
     frames = control_flow.frames(graph.index) if any(node.op in ops.ENTERS for node in graph.node) else {}
     is_in_loop = any(frames.get(node.name) for node in graph.node if node.op in ops.RECURRENCES)
     return inference.hoist_loop_invariants(graph) if is_in_loop else graph

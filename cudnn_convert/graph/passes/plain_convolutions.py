@@ -11,8 +11,8 @@ Dilated ones over three axes, and transposed ones, get the zeros between the pla
     after:   y = Conv3D(x, w/dilated[2, 3, 3, C, O])
 
 All are channels last, as `channels_last` leaves them.
-Source: tensorflow v2.21.0 core/kernels/depthwise_conv_op.cc, conv_ops_3d.cc, conv_grad_input_ops.cc (what a CPU
-refuses), core/kernels/conv_ops_impl.h (groups).
+Source: tensorflow v2.21.0 core/kernels/depthwise_conv_op.cc, conv_ops_3d.cc, conv_grad_input_ops.cc (what a
+CPU refuses), core/kernels/conv_ops_impl.h (groups).
 """
 
 from __future__ import annotations

@@ -166,7 +166,14 @@ def output_types(node: NodeDef) -> Iterator[int]:
             continue
         count = node.attr[argument.number_attr].i if argument.number_attr else 1
         is_said = argument.type_attr in node.attr  # to read it where it is not would set it
-        yield from [argument.type or (node.attr[argument.type_attr].type if is_said else 0)] * count
+        kind = node.attr[argument.type_attr].type if is_said else _default(definition, argument.type_attr)
+        yield from [argument.type or kind] * count
+
+
+def _default(definition: Any, attribute: str) -> int:
+    """The type that an attribute has where a node does not say it, 0 where it must."""
+    known = (each.default_value.type for each in definition.attr if each.name == attribute)
+    return next(known, 0)
 
 
 @dataclass(frozen=True, slots=True)

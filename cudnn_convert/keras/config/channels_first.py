@@ -21,12 +21,14 @@ _CLASSES: Final[Mapping[bool, frozenset[str]]] = MappingProxyType(
     {
         True: frozenset(
             "Conv2DTranspose Convolution1DTranspose Convolution2DTranspose Convolution3DTranspose "
-            "ConvLSTM1D ConvLSTM2D".split() + _BOTH
+            "ConvLSTM1D ConvLSTM2D".split()
+            + _BOTH
         ),
         False: frozenset(
-            "Conv3D Convolution3D Convolution1DTranspose Convolution3DTranspose SeparableConv1D SeparableConv2D "
-            "SeparableConvolution1D SeparableConvolution2D DepthwiseConv1D MaxPooling2D MaxPool2D "
-            "AveragePooling2D AvgPool2D".split() + _BOTH
+            "Conv3D Convolution3D Convolution1DTranspose Convolution3DTranspose SeparableConv1D "
+            "SeparableConv2D SeparableConvolution1D SeparableConvolution2D DepthwiseConv1D MaxPooling2D "
+            "MaxPool2D AveragePooling2D AvgPool2D".split()
+            + _BOTH
         ),
     }
 )

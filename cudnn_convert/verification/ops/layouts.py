@@ -2,53 +2,44 @@
 
 An artifact computes channels last what its source computes channels first. `order` lists the axes of the
 source's tensor as they lie in the artifact's; an empty one says that they lie alike. Each rule states what an
-op reads if what it gives has its axes in an order. The rules are those of TensorFlow's ops, written apart from
-the pass that moves layouts, which they judge.
-Source: tensorflow v2.21.0 core/ops/nn_ops.cc, array_ops.cc, math_ops.cc, core/util/tensor_format.h.
+op reads if what it gives has its axes in an order. The rules are those of TensorFlow's ops, written apart
+from the pass that moves layouts, which they judge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
-
-Order = tuple[int, ...]
-#: A tensor of the source, one of the artifact, and the order of its axes there.
-Pair = tuple[str, str, Order]
-
-_FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
-_IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
-_ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
-_DEPTHWISE: Final = "DepthwiseConv2dNative"
-_DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
-_ONLY_SINGLE: Final = frozenset(
-    "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
+from cudnn_convert.verification.ops.moved_ops import (
+    BATCHED,
+    DEPTHWISE,
+    DILATED,
+    FORMATS,
+    HALF,
+    IMAGE,
+    LISTS,
+    POINTWISE,
+    REDUCTIONS,
+    ROWED,
+    ROWS,
+    SINGLE,
+    Order,
+    Pair,
+    is_only_single,
+    is_rare,
+    read_format,
+    read_list,
+    simplify,
 )
-_HALF, _SINGLE = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
-#: Ops that treat all elements alike.
-_POINTWISE: Final = frozenset(
-    "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square Sqrt "
-    "Rsqrt Reciprocal Inv Floor Ceil Round Rint Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite ZerosLike "
-    "OnesLike FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars AddV2 AddN Sub Mul MulNoNan Div RealDiv DivNoNan "
-    "FloorDiv FloorMod Maximum Minimum SquaredDifference Pow Greater GreaterEqual Less LessEqual Equal NotEqual "
-    "LogicalAnd LogicalOr SelectV2 ClipByValue".split()
-)
-_REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any".split())
-#: Attributes with a number, or a pair, for each axis.
-_LISTS: Final = ("ksize", "strides", "dilations", "explicit_paddings")
-#: Ops with a row for each axis in their second input.
-_ROWED: Final = frozenset("Pad PadV2 MirrorPad Tile".split())
-_BATCHED: Final = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
 
 
 class DifferentError(Exception):
@@ -61,47 +52,6 @@ class Match:
 
     pairs: list[Pair] = field(default_factory=list)
     constants: int = 0
-
-
-def list_moved(graph: TensorGraph) -> list[str]:
-    """The nodes of a graph that an artifact may compute in another way."""
-    return [node.name for node in graph.graph.node if is_moved(node)]
-
-
-def is_moved(node: NodeDef) -> bool:
-    """Whether an artifact may compute a node in another way."""
-    return _read_format(node) in _FORMATS or _is_rare(node) or _is_only_single(node)
-
-
-def _is_only_single(node: NodeDef) -> bool:
-    """Whether a node of half has no kernel on a CPU."""
-    return node.op in _ONLY_SINGLE and any(value.type == _HALF for value in node.attr.values())
-
-
-def _is_rare(node: NodeDef) -> bool:
-    """Whether a convolution has no kernel on some CPUs, in any layout."""
-    if node.op not in _DILATED | {_DEPTHWISE}:
-        return False
-    strides = [stride for stride in _read_list(node, "strides") if stride != 1]
-    is_unequal = node.op == _DEPTHWISE and len(strides) != 0 and (len(strides) == 1 or len({*strides}) > 1)
-    return is_unequal or any(dilation != 1 for dilation in _read_list(node, "dilations"))
-
-
-def _read_format(node: NodeDef) -> str:
-    return node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
-
-
-def _read_list(node: NodeDef, key: str) -> list[int]:
-    """The numbers of an attribute, its default where the node has none."""
-    if key in node.attr:
-        return [*node.attr[key].list.i]
-    known = [each for each in tf_private.find_op(node.op).attr if each.name == key]
-    return [*known[0].default_value.list.i] if known else []
-
-
-def simplify(order: Sequence[int]) -> Order:
-    """An order, empty where all axes lie as they did."""
-    return () if [*order] == sorted(order) else tuple(int(axis) for axis in order)
 
 
 class Layouts:
@@ -143,39 +93,37 @@ class Layouts:
         if is_end or self._source.is_constant(source) or self._artifact.is_constant(artifact):
             return self._constant(source, artifact, order) if order else None
         mine, theirs = self._source.index.nodes[op], self._artifact.index.nodes[other]
-        if _is_only_single(mine) and theirs.op == "Cast":
+        if is_only_single(mine) and theirs.op == "Cast":
             return self._single(mine, theirs, order)
-        first, last = _read_format(mine), _read_format(theirs)
-        if k == number and (_is_rare(mine) or (first in _FORMATS and last in (_FORMATS[first], ""))):
+        first, last = read_format(mine), read_format(theirs)
+        if k == number and (is_rare(mine) or (first in FORMATS and last in (FORMATS[first], ""))):
             return self._image(mine, theirs, order, k)
         if mine.op == "Shape" and theirs.op == "GatherV2":
             return self._shape(mine, theirs)
-        if mine.op in _REDUCTIONS | {"Squeeze"} and mine.op == theirs.op:
-            return self._dropped(mine, theirs, order)
-        if not order:
-            return None
-        if k != number:
+        is_dropping = mine.op in REDUCTIONS | {"Squeeze"} and mine.op == theirs.op
+        if order and not is_dropping and k != number:
             raise DifferentError(f"expected {source}, found {artifact}")
-        return self._moved(mine, theirs, order)
+        rule = self._compare_reductions if is_dropping else self._compare_moved
+        return rule(mine, theirs, order) if order or is_dropping else None
 
     def _single(self, mine: NodeDef, cast: NodeDef, order: Order) -> Match:
         """What a node of half reads that the artifact computes in float32: its casts are passed."""
         kinds = cast.attr["SrcT"].type, cast.attr["DstT"].type
         inner = self._artifact.node(self._artifact.root(self._artifact.index.data_inputs(cast)[0]))
-        if kinds not in ((_SINGLE, _HALF), (_SINGLE, _SINGLE)) or inner.op != mine.op:
+        if kinds not in ((SINGLE, HALF), (SINGLE, SINGLE)) or inner.op != mine.op:
             raise DifferentError(f"expected {mine.op} in float32, found {inner.op}")
         halved = node_defs.copy_node(inner)
         for key, value in mine.attr.items():
-            if value.type == _HALF and halved.attr[key].type == _SINGLE:
-                halved.attr[key].type = _HALF
-        if _read_format(mine) in _FORMATS:
+            if value.type == HALF and halved.attr[key].type == SINGLE:
+                halved.attr[key].type = HALF
+        if read_format(mine) in FORMATS:
             match = self._image(mine, halved, order, 0)
         else:
             self._same_op(mine, halved, set())
             match = Match([(*pair, order) for pair in self._inputs(mine, halved)])
         types = [argument.type_attr for argument in tf_private.find_op(mine.op).input_arg]
         pairs = zip(types, match.pairs, strict=True)
-        match.pairs = [self._behind_cast(pair, mine.attr[key].type == _HALF) for key, pair in pairs]
+        match.pairs = [self._behind_cast(pair, mine.attr[key].type == HALF) for key, pair in pairs]
         return match
 
     def _behind_cast(self, pair: Pair, is_half: bool) -> Pair:
@@ -183,7 +131,7 @@ class Layouts:
         if not is_half:
             return pair
         node = self._artifact.node(self._artifact.root(pair[1]))
-        if node.op != "Cast" or node.attr["SrcT"].type != _HALF or node.attr["DstT"].type != _SINGLE:
+        if node.op != "Cast" or node.attr["SrcT"].type != HALF or node.attr["DstT"].type != SINGLE:
             raise DifferentError(f"expected {pair[0]} in float32, found {node.op}")
         return pair[0], self._artifact.index.data_inputs(node)[0], pair[2]
 
@@ -196,37 +144,43 @@ class Layouts:
         return Match([], 1)
 
     def _image(self, mine: NodeDef, theirs: NodeDef, order: Order, k: int) -> Match:
-        first = _read_format(mine)
+        first = read_format(mine)
         rank = len(first) or (5 if mine.op.startswith("Conv3D") else 4)
         if mine.op == "BiasAdd":
             rank = len(order) or self._rank(f"{mine.name}:0")
-        last = (0, *range(2, rank), 1)[:rank] if first in _FORMATS else (*range(rank),)
-        if (mine.op, theirs.op) != (_DEPTHWISE, "Conv2D"):
-            self._same_op(mine, theirs, {"data_format", *_LISTS})
+        last = (0, *range(2, rank), 1)[:rank] if first in FORMATS else (*range(rank),)
+        if (mine.op, theirs.op) != (DEPTHWISE, "Conv2D"):
+            self._same_op(mine, theirs, {"data_format", *LISTS})
         elif mine.attr["T"] != theirs.attr["T"] or mine.attr["padding"] != theirs.attr["padding"]:
             raise DifferentError(f"expected the padding of {mine.name}, found another")
         if simplify(last) != (order if k == 0 else simplify(last)) or (k and order):
             raise DifferentError(f"expected {mine.name} with its axes in order {[*last]}, found {[*order]}")
-        dilated: list[int] = []
-        for key in _LISTS:
-            wanted, given = _read_list(mine, key), _read_list(theirs, key)
-            if len(wanted) == rank:
-                wanted = [wanted[axis] for axis in last]
-            elif wanted:
-                wanted = [wanted[2 * axis + side] for axis in last for side in (0, 1)]
-            if key == "dilations" and mine.op in _DILATED and _is_rare(mine) and {*given} == {1}:
-                dilated = wanted[1:-1]
-            elif wanted != given:
-                raise DifferentError(f"expected the {key} of {mine.name} to be {wanted}, found {given}")
-        match, image = Match(), _IMAGE.get(mine.op, 0)
+        dilated = self._lists(mine, theirs, last)
+        match, image = Match(), IMAGE.get(mine.op, 0)
         for position, (wanted_input, given_input) in enumerate(self._inputs(mine, theirs)):
             if position == 1 and (dilated or mine.op != theirs.op):
                 match.pairs.append((wanted_input, self._filter(wanted_input, given_input, dilated), ()))
-            elif position in _ROWS.get(mine.op, ()):
+            elif position in ROWS.get(mine.op, ()):
                 self._rows(match, mine, theirs, position, last)
             else:
                 match.pairs.append((wanted_input, given_input, simplify(last) if position == image else ()))
         return match
+
+    @staticmethod
+    def _lists(mine: NodeDef, theirs: NodeDef, order: Sequence[int]) -> list[int]:
+        """Compare the numbers for each axis; returns the dilations that the artifact's filter must have."""
+        dilated: list[int] = []
+        for key in LISTS:
+            wanted, given = read_list(mine, key), read_list(theirs, key)
+            if len(wanted) == len(order):
+                wanted = [wanted[axis] for axis in order]
+            elif wanted:
+                wanted = [wanted[2 * axis + side] for axis in order for side in (0, 1)]
+            if key == "dilations" and mine.op in DILATED and is_rare(mine) and {*given} == {1}:
+                dilated = wanted[1:-1]
+            elif wanted != given:
+                raise DifferentError(f"expected the {key} of {mine.name} to be {wanted}, found {given}")
+        return dilated
 
     def _filter(self, source: str, artifact: str, dilated: Sequence[int]) -> str:
         """What a filter is made of: in groups of one channel each, or with zeros between its places."""
@@ -252,19 +206,19 @@ class Layouts:
                 [*zeros, (0, 0), (0, 0)],
                 [*(part for size in window for part in (size, 1)), *ends],
             ]
-        if not all(np.array_equal(one, other) for one, other in zip(wanted, read, strict=True)):
+        if not all(np.array_equal(expected, actual) for expected, actual in zip(wanted, read, strict=True)):
             raise DifferentError(f"expected the filter {source} with its places apart, found another")
         return artifact
 
-    def _moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
+    def _compare_moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
         """What nodes read that give the same, with its axes in an order."""
         match = Match()
         inputs = self._inputs(mine, theirs)
         op = self._source.form(mine)[0]
-        if op in _POINTWISE:
+        if op in POINTWISE:
             return self._pointwise(mine, theirs, order)
         self._same_op(mine, theirs, set())
-        if op in _ROWED:
+        if op in ROWED:
             match.pairs.append((*inputs[0], order))
             self._rows(match, mine, theirs, 1, order)
             match.pairs += [(*pair, ()) for pair in inputs[2:]]
@@ -276,7 +230,7 @@ class Layouts:
             self._axis(match, mine, theirs, axis, order)
             match.pairs.append((*inputs[image], order))
             match.pairs += [(*pair, ()) for k, pair in enumerate(inputs) if k not in (axis, image)]
-        elif op in _BATCHED:
+        elif op in BATCHED:
             match.pairs.append((*inputs[0], order))
             self._blocks(match, mine, theirs, order)
         else:
@@ -314,17 +268,17 @@ class Layouts:
         sizes = [1] * (len(order) - len(shape)) + shape
         if all(size == 1 for size in sizes):
             return source, artifact, ()
-        root, found = self._artifact.root(artifact), order
+        root, given_order = self._artifact.root(artifact), order
         if (perm := self._perm(self._artifact, root)) is not None:
             if tuple(perm) != order:
                 raise DifferentError(f"expected the axes of {source} in order {[*order]}, found {perm}")
-            root, found = self._first(self._artifact, root), (*range(len(order)),)
+            root, given_order = self._first(self._artifact, root), (*range(len(order)),)
         node = None if self._artifact.is_end(root) else self._artifact.node(root)
         given = self._value(self._artifact, node, 1) if node is not None and node.op == "Reshape" else None
         wide = [axis for axis in order if sizes[axis] != 1]
-        if node is None or given is None or [*given] != [sizes[axis] for axis in found]:
+        if node is None or given is None or [*given] != [sizes[axis] for axis in given_order]:
             return source, artifact, order
-        if found == order and wide != sorted(wide):
+        if given_order == order and wide != sorted(wide):
             raise DifferentError(f"expected the axes of {source} in order {[*order]}, found a reshape")
         return source, self._artifact.index.data_inputs(node)[0], ()
 
@@ -337,9 +291,9 @@ class Layouts:
             raise DifferentError(f"expected the sizes of {mine.name}, found others")
         self._same_op(mine, sizes, set())
         pair = self._source.index.data_inputs(mine)[0], self._artifact.index.data_inputs(sizes)[0]
-        return Match([(*pair, simplify(np.argsort(at)))], 1)
+        return Match([(*pair, simplify([*map(int, np.argsort(at))]))], 1)
 
-    def _dropped(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match | None:
+    def _compare_reductions(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match | None:
         """What a node reads that leaves axes out; the numbers of both say where they lie."""
         if mine.op == "Squeeze":
             gone, places = ([*node.attr["squeeze_dims"].list.i] for node in (mine, theirs))
@@ -348,7 +302,7 @@ class Layouts:
             values = [self._value(graph, node, 1) for graph, node in self._both(mine, theirs)]
             if values[0] is None or values[1] is None:
                 return None
-            gone, places = ([int(axis) for axis in value.reshape(-1)] for value in values)
+            gone, places = ([int(axis) for axis in np.ravel(value)] for value in values if value is not None)
             keeps = mine.attr["keep_dims"].b if "keep_dims" in mine.attr else False
         if not order and gone == places:
             return None
@@ -358,20 +312,24 @@ class Layouts:
         if len(gone) != len(places):
             raise DifferentError(f"expected {len(gone)} axes of {mine.name}, found {len(places)}")
         self._same_op(mine, theirs, {"squeeze_dims"})
-        found = order if keeps else _insert(gone, places, order, rank, is_sorted=mine.op == "Squeeze")
-        if [found[place] for place in places] != gone and sorted(found[place] for place in places) != sorted(
-            gone
-        ):
+        axes = order if keeps else _insert(gone, places, order, rank, is_sorted=mine.op == "Squeeze")
+        if [axes[position] for position in places] != gone and sorted(
+            axes[position] for position in places
+        ) != sorted(gone):
             raise DifferentError(f"expected the axes {gone} of {mine.name}, found {places}")
-        return Match([(*pair, simplify(found))], 1)
+        return Match([(*pair, simplify(axes))], 1)
 
-    def _rows(self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Sequence[int]) -> None:
+    def _rows(
+        self, match: Match, mine: NodeDef, theirs: NodeDef, position: int, order: Sequence[int]
+    ) -> None:
         """Compare inputs with a row for each axis: constants, or rows picked in the order."""
         wanted, given = (self._value(graph, node, position) for graph, node in self._both(mine, theirs))
         if wanted is not None and given is not None:
             expected = wanted[[*order]] if len(wanted) == len(order) else wanted
             if not np.array_equal(expected, given):
-                raise DifferentError(f"expected {expected.tolist()} as {mine.name} reads, found {given.tolist()}")
+                raise DifferentError(
+                    f"expected {expected.tolist()} as {mine.name} reads, found {given.tolist()}"
+                )
             match.constants += 1
             return
         source, artifact = self._inputs(mine, theirs)[position]
@@ -461,4 +419,4 @@ def _insert(gone: Sequence[int], places: Sequence[int], order: Order, rank: int,
     left = [axis for axis in range(rank) if axis not in gone]
     rest = iter([left[axis] for axis in order or range(len(left))])
     at = dict(zip(places, gone, strict=True))
-    return tuple(at[place] if place in at else next(rest) for place in range(rank))
+    return tuple(at[position] if position in at else next(rest) for position in range(rank))

@@ -45,7 +45,8 @@ _ROUNDING: Final = frozenset(
     "LogSoftmax Cumsum SquaredDifference Exp Log Tanh Sigmoid Erf Elu Selu Softplus Softsign Sin Cos Tan Pow "
     "Rsqrt Sqrt FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 AvgPool AddN SegmentSum UnsortedSegmentSum "
     "ResizeBilinear LRN L2Loss RealDiv Div Reciprocal Log1p Expm1 Cosh Sinh Asinh Acosh Atanh Asin Acos Atan "
-    "Lgamma Digamma BlockLSTM LSTMBlockCell GRUBlockCell PyFunc Merge If StatelessIf While StatelessWhile".split()
+    "Lgamma Digamma BlockLSTM LSTMBlockCell GRUBlockCell PyFunc Merge If StatelessIf While "
+    "StatelessWhile".split()
 )
 #: Functions between -1 and 1, and those that are computed as a sum with 1: what is much smaller may be 0.
 _AROUND_ONE: Final = frozenset("Sigmoid Tanh Softmax Erf Elu Selu Expm1 Log1p Softplus".split())

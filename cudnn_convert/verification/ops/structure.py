@@ -21,7 +21,8 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
-from cudnn_convert.verification.ops.layouts import DifferentError, Layouts, Pair, list_moved
+from cudnn_convert.verification.ops.layouts import DifferentError, Layouts
+from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 #: Read the sizes of their operands alone.
 _OF_SIZES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())

@@ -33,7 +33,7 @@ from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, Checkpoint, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
-from cudnn_convert.verification.ops import layouts
+from cudnn_convert.verification.ops import moved_ops
 from cudnn_convert.verification.ops.graphs import TensorGraph
 from cudnn_convert.verification.ops.structure import Alike, Comparer, Mismatch
 from cudnn_convert.verification.pieces import carve
@@ -188,7 +188,7 @@ def compare_objects(artifact: Artifact) -> list[Mismatch]:
     repaired = library(meta.graph_def)
     for name, function in library(kept.graph_def).items():
         is_repaired = any(node.op in ops.CUDNN | ops.CUDNN_GRADIENTS for node in function.node_def)
-        if not is_repaired and not any(map(layouts.is_moved, function.node_def)):
+        if not is_repaired and not any(map(moved_ops.is_moved, function.node_def)):
             other = repaired.get(name)
             if other is None or not _are_alike(function, other):
                 odd.append(Mismatch(f"function {name}", name, "expected that of the source, found another"))

@@ -233,7 +233,9 @@ def inline_artifact(artifact: Artifact) -> Laid:
     ends = plan.signature.tensors
     there = {node.name for node in graph.node}
     wanted = [name for name in ends if split(name)[0] in there]
-    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted, around=[_OPAQUE]))
+    saved = plan.model.saved
+    replaced = inlining.find_replaced_ops(saved.meta_graphs[0].graph_def) if saved is not None else ()
+    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted, around=[_OPAQUE, *replaced]))
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
     others = (other for other in meta.graph_def.library.function if other.signature.name not in known)

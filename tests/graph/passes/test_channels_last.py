@@ -19,9 +19,7 @@ v1 = tf.compat.v1
 
 
 def rewritten(group: str, *, carry: bool = True) -> node_defs.Graph:
-    return channels_last.compute_channels_last(
-        node_defs.Graph(channels_first.definition(group)), carry=carry
-    )
+    return channels_last.compute_channels_last(node_defs.Graph(channels_first.definition(group)), carry=carry)
 
 
 def ask(graph: node_defs.Graph, feeds: dict[str, np.ndarray], names: list[str]) -> list[np.ndarray]:
@@ -53,7 +51,9 @@ def test_every_tensor_keeps_its_name_and_value() -> None:
     with drawing() as graph:
         x = v1.placeholder(tf.float32, [None, 5, 6, 3], "x")
         # No constants: TensorFlow folds them into sums of one output.
-        values = [v1.placeholder_with_default(np.linspace(0.5, k, 3).astype(np.float32), [3]) for k in (1, 2, 3, 4)]
+        values = [
+            v1.placeholder_with_default(np.linspace(0.5, k, 3).astype(np.float32), [3]) for k in (1, 2, 3, 4)
+        ]
         y, *_ = v1.nn.fused_batch_norm(x, *values[:2], *values[2:], is_training=False, name="bn")
         left, right = tf.split(tf.nn.relu(y, name="relu"), [1, 2], 3, name="parts")
         tf.concat([right, left], 3, name="joined")
@@ -74,7 +74,9 @@ def test_every_tensor_keeps_its_name_and_value() -> None:
         if name == "shape:0":
             np.testing.assert_array_equal(found, expected[[0, 3, 1, 2]])
         else:
-            np.testing.assert_array_equal(found, expected.transpose(0, 3, 1, 2) if expected.ndim == 4 else expected)
+            np.testing.assert_array_equal(
+                found, expected.transpose(0, 3, 1, 2) if expected.ndim == 4 else expected
+            )
 
 
 TENSORS = ("bn:0", "bn:1", "relu:0", "parts:0", "parts:1", "joined:0", "shape:0")
@@ -130,7 +132,8 @@ def test_the_table_has_every_op_with_a_data_format_that_inference_uses() -> None
     known = {
         name
         for name in dir(tf.raw_ops)
-        if (found := op_def_registry.get(name)) is not None and any(a.name == "data_format" for a in found.attr)
+        if (found := op_def_registry.get(name)) is not None
+        and any(a.name == "data_format" for a in found.attr)
     }
     beside = {name for name in known if "Grad" in name or "Quantized" in name or "BackpropFilter" in name}
     beside |= {"Conv", "Conv2DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"}

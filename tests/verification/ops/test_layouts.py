@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from support import channels_first, gated_models
 
 import cudnn_convert
@@ -112,7 +111,10 @@ CHANGES = {
     ),
     "kernel": ("convolutions", of_input(f"same/Conv2D/{LAST}", 1, "explicit/w1")),
     "a weight": ("convolutions", first("same/w1")),
-    "sizes": ("convolutions", of_input(f"transposed_same/conv2d_transpose/{LAST}", 0, "transposed_same/stack")),
+    "sizes": (
+        "convolutions",
+        of_input(f"transposed_same/conv2d_transpose/{LAST}", 0, "transposed_same/stack"),
+    ),
     "epsilon": (
         "convolutions",
         lambda nodes: setattr(nodes[f"normalised/FusedBatchNorm/{LAST}"].attr["epsilon"], "f", 0.02),
@@ -141,11 +143,11 @@ CHANGES = {
     "sides of a maximum": ("carried", of_input(f"residual/Maximum/{LAST}", 0, f"residual/Relu/{LAST}")),
     "film strides": ("films", of_list(f"valid/Conv3D/{LAST}", "strides", [1, 1, 2, 3, 1])),
     "grouped filter": ("only_onednn", constant(f"{GROUPED}/filter/shape", 3, 2, 2, -1)),
-    "zeros of a filter": ("only_onednn", constant(f"film_dilations/Conv3D/{LAST}/dilated/size", 2, 3, 3, -1, -1)),
-    "dilations of groups": (
+    "zeros of a filter": (
         "only_onednn",
-        of_list(GROUPED, "dilations", [1, 1, 1, 1]),
+        constant(f"film_dilations/Conv3D/{LAST}/dilated/size", 2, 3, 3, -1, -1),
     ),
+    "dilations of groups": ("only_onednn", of_list(GROUPED, "dilations", [1, 1, 1, 1])),
 }
 
 

@@ -1,0 +1,86 @@
+"""The ops that an artifact may compute in another way than its source, as the judge knows them.
+
+It is stated apart from the passes that do so: images whose channels come first, convolutions that a CPU has
+with oneDNN alone, and ops of half that no CPU computes.
+Source: tensorflow v2.21.0 core/ops/nn_ops.cc, array_ops.cc, math_ops.cc, core/util/tensor_format.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph.index import NodeDef
+from cudnn_convert.private import tf_private
+from cudnn_convert.verification.ops.graphs import TensorGraph
+
+Order = tuple[int, ...]
+#: A tensor of the source, one of the artifact, and the order of its axes there.
+Pair = tuple[str, str, Order]
+
+FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
+IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
+ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
+DEPTHWISE: Final = "DepthwiseConv2dNative"
+DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
+ONLY_SINGLE: Final = frozenset(
+    "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
+)
+HALF, SINGLE = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
+#: Ops that treat all elements alike.
+POINTWISE: Final = frozenset(
+    "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square "
+    "Sqrt Rsqrt Reciprocal Inv Floor Ceil Round Rint Erf Sin Cos Cast LogicalNot IsNan IsInf IsFinite "
+    "ZerosLike OnesLike FakeQuantWithMinMaxArgs FakeQuantWithMinMaxVars AddV2 AddN Sub Mul MulNoNan Div "
+    "RealDiv DivNoNan FloorDiv FloorMod Maximum Minimum SquaredDifference Pow Greater GreaterEqual Less "
+    "LessEqual Equal NotEqual LogicalAnd LogicalOr SelectV2 ClipByValue".split()
+)
+REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any".split())
+#: Attributes with a number, or a pair, for each axis.
+LISTS: Final = ("ksize", "strides", "dilations", "explicit_paddings")
+#: Ops with a row for each axis in their second input.
+ROWED: Final = frozenset("Pad PadV2 MirrorPad Tile".split())
+BATCHED: Final = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
+
+
+def list_moved(graph: TensorGraph) -> list[str]:
+    """The nodes of a graph that an artifact may compute in another way."""
+    return [node.name for node in graph.graph.node if is_moved(node)]
+
+
+def is_moved(node: NodeDef) -> bool:
+    """Whether an artifact may compute a node in another way."""
+    return read_format(node) in FORMATS or is_rare(node) or is_only_single(node)
+
+
+def is_only_single(node: NodeDef) -> bool:
+    """Whether a node of half has no kernel on a CPU."""
+    return node.op in ONLY_SINGLE and any(value.type == HALF for value in node.attr.values())
+
+
+def is_rare(node: NodeDef) -> bool:
+    """Whether a convolution has no kernel on some CPUs, in any layout."""
+    if node.op not in DILATED | {DEPTHWISE}:
+        return False
+    strides = [stride for stride in read_list(node, "strides") if stride != 1]
+    is_unequal = node.op == DEPTHWISE and len(strides) != 0 and (len(strides) == 1 or len({*strides}) > 1)
+    return is_unequal or any(dilation != 1 for dilation in read_list(node, "dilations"))
+
+
+def read_format(node: NodeDef) -> str:
+    return node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
+
+
+def read_list(node: NodeDef, key: str) -> list[int]:
+    """The numbers of an attribute, its default where the node has none."""
+    if key in node.attr:
+        return [*node.attr[key].list.i]
+    known = [each for each in tf_private.find_op(node.op).attr if each.name == key]
+    return [*known[0].default_value.list.i] if known else []
+
+
+def simplify(order: Sequence[int]) -> Order:
+    """An order, empty where all axes lie as they did."""
+    return () if [*order] == sorted(order) else tuple(int(axis) for axis in order)
