@@ -43,6 +43,26 @@ def conv_beside(keras: Any) -> Case:
     return Case(keras.Model(x, {"fused": fused, "plain": plain}), served(lstm(UNITS, 5)))
 
 
+def channels_first(keras: Any) -> Case:
+    """Lines of text: convolutions and pools channels first, then two pairs of LSTMs on columns.
+
+    Make it with TF_ENABLE_ONEDNN_OPTS=1 on a processor that has such kernels.
+    """
+    layers, last = keras.layers, {"data_format": "channels_first"}
+    x = keras.Input((1, 8, 21), name="x")
+    h = layers.Conv2D(6, (3, 2), padding="same", **last)(x)
+    h = layers.ReLU()(layers.BatchNormalization(axis=1)(h))
+    h = layers.MaxPooling2D((2, 2), **last)(h)
+    h = layers.Conv2D(5, 3, (2, 1), activation="relu", **last)(layers.DepthwiseConv2D(3, padding="same", **last)(h))
+    h = layers.Reshape((8, 5))(layers.Permute((3, 1, 2))(h))
+    h = layers.Bidirectional(layers.LSTM(UNITS, return_sequences=True))(h)
+    y = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(h)
+    feeds: list[Feed] = [{"x": Floats((2, 1, 8, 21))}, {"x": Floats((3, 1, 8, 21))}]
+    sizes = ((UNITS, 5), (3, 2 * UNITS))
+    recurrences = [lstm(*size, backwards=backwards) for size in sizes for backwards in (False, True)]
+    return Case(keras.Model(x, y), served(*recurrences, feeds=feeds))
+
+
 def with_vocabulary(keras: Any) -> Case:
     """Words from a file of the SavedModel's assets, a table, and an LSTM."""
     layers = keras.layers
@@ -89,4 +109,4 @@ def signatures(keras: Any) -> Case:
     return Case(model, described, save)
 
 
-CASES = (time_distributed, nested, conv_beside, with_vocabulary, signatures)
+CASES = (time_distributed, nested, conv_beside, channels_first, with_vocabulary, signatures)

@@ -20,4 +20,6 @@ def set_weights(case: str, model: Any) -> None:
             continue
         shape = tuple(int(size) for size in variable.shape)
         numbers = seeded(f"{case}/{number}/{name}").uniform(-SPREAD, SPREAD, shape)
+        if name == "moving_variance":
+            numbers = np.abs(numbers) + SPREAD
         variable.assign(numbers.astype(np.float64 if "64" in str(variable.dtype) else np.float32))

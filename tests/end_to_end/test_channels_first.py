@@ -16,10 +16,11 @@ import pytest
 import tensorflow as tf
 from support import artifacts, channels_first
 from support.recorded import assert_close
-from support.tiers import combinations
+from support.tiers import combinations, some
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
+from cudnn_convert.errors import UnsupportedModelError
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
 FIRST = {("carried", "savedmodel"), ("depthwise", "onnx"), ("film_pools", "tflite")}
@@ -65,6 +66,102 @@ def test_onnx_has_no_transposition_for_a_layout_that_is_its_own(tmp_path: Path) 
     graph = onnx.load(str(out)).graph
     assert "Transpose" not in {node.op_type for node in graph.node}
     assert "joined/concat:0" in {name for node in graph.node for name in node.output}
+
+
+CRNN = channels_first.FOLDER / "crnn"
+#: The output of a source, where it is not asked for the text: TensorFlow 1 computed it in other ops.
+LETTERS = {"model.ckpt": "letters/truediv:0", "model.h5": "letters/Softmax:0"}
+
+
+@combinations(
+    lambda source, form: (source, form) == ("model.h5", "onnx"),
+    source=("model.ckpt", "model.h5"),
+    form=(*FORMATS, "checkpoint"),
+)
+def test_a_network_that_reads_lines(source: str, form: str, tmp_path: Path) -> None:
+    """Its checkpoint gives the text that CTC finds too, without a flag; TensorFlow Lite has no such op."""
+    out = tmp_path / "out"
+    has_text = source == "model.ckpt" and form != "tflite"
+    flags = {} if has_text or source == "model.h5" else {"outputs": LETTERS[source]}
+    report = cudnn_convert.convert(CRNN / source, out, format=form, **flags)
+    ((key, name),) = report.outputs.items()
+    assert name == ("text:0" if has_text else LETTERS[source])
+    job = artifacts.job(out, form, CRNN / "golden.npz", tmp_path / "answers.npz")
+    job["inputs"]["images"]["source"] = "images"
+    artifacts.answer([job])
+    with np.load(tmp_path / "answers.npz") as found, np.load(CRNN / "golden.npz") as golden:
+        if has_text:
+            np.testing.assert_array_equal(found[f"feed0/{key}"], golden["feed0/text"])
+        else:
+            assert_close(found[f"feed0/{key}"], golden["feed0/letters"], name=form)
+
+
+@pytest.mark.parametrize(("form", "layers"), [("keras", "c1, c2"), ("h5", "c1, pool, c2")])
+def test_layers_stay_channels_first_and_are_refused(form: str, layers: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError) as caught:
+        cudnn_convert.convert(CRNN / "model.h5", tmp_path / "out", format=form)
+    expected = "expected layers that every CPU runs, found images whose channels come first"
+    (line,) = caught.value.reasons
+    assert str(line) == f"{layers}: {expected}; choose --format savedmodel"
+    assert not (tmp_path / "out").exists()
+
+
+class Branching(tf.Module):
+    """A convolution, one in a loop, and one of two pools, by the sign of the first pixel."""
+
+    def __init__(self, *, first: bool) -> None:
+        super().__init__()
+        rng = np.random.default_rng(1)
+        kernels = [rng.uniform(-1, 1, (height, 2, 3, 3)).astype(np.float32) for height in (3, 2)]
+        self.before, self.inner = (tf.Variable(kernel) for kernel in kernels)
+        self.layout, self.rows = ("NCHW", [2, 3]) if first else ("NHWC", [1, 2])
+
+    def convolve(self, x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+        return tf.nn.conv2d(x, kernel, 1, "SAME", data_format=self.layout)
+
+    def call(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        def step(k: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            y = tf.nn.bias_add(self.convolve(y, self.inner), [0.1, 0.2, -0.3], data_format=self.layout)
+            return k + 1, tf.tanh(y)
+
+        _, y = tf.while_loop(lambda k, _: k < 2, step, [0, tf.nn.relu(self.convolve(x, self.before))])
+        options = {"ksize": 2, "strides": 1, "padding": "SAME", "data_format": self.layout}
+        y = tf.cond(
+            x[0, 0, 0, 0] > 0, lambda: tf.nn.max_pool2d(y, **options), lambda: tf.nn.avg_pool2d(y, **options)
+        )
+        return {"y": y, "mean": tf.reduce_mean(y, self.rows)}
+
+
+@pytest.mark.parametrize("form", some(["savedmodel"], "frozen", "onnx", "tflite"))
+def test_functions_of_a_saved_model_are_repaired(form: str, tmp_path: Path) -> None:
+    """It has no recurrence, and no kernel on every CPU all the same."""
+    module, twin = Branching(first=True), Branching(first=False)
+    call = tf.function(module.call, input_signature=[tf.TensorSpec([None, 3, 4, 5], tf.float32, "x")])
+    source, out = tmp_path / "source", tmp_path / "out"
+    tf.saved_model.save(module, str(source), signatures={"serving_default": call})
+    report = cudnn_convert.convert(source, out, format=form)
+    assert report.verification is not None
+    assert report.verification.ops is not None
+    assert report.verification.ops.passed
+    assert "computed channels last, as every CPU does: AvgPool, BiasAdd, 2 Conv2D, MaxPool" in report.notes
+    image = np.random.default_rng(2).uniform(0.1, 1, (2, 4, 5, 3)).astype(np.float32)
+    for x in (image, -image):
+        expected = twin.call(tf.constant(x))
+        answer = cudnn_convert.run(out, data={"x": x.transpose(0, 3, 1, 2)}).outputs[0]
+        assert_close(answer["y"].transpose(0, 2, 3, 1), expected["y"].numpy())
+        assert_close(answer["mean"], expected["mean"].numpy())
+
+
+def test_inspect_names_what_only_a_gpu_runs() -> None:
+    found = cudnn_convert.inspect(channels_first.path("only_onednn"), **channels_first.flags("only_onednn"))
+    assert found.runs_on_cpu is False
+    assert found.gpu_ops == ("2 DepthwiseConv2dNative of NCHW", "Conv2D of NCHW", "Conv3D of NCDHW")
+    checkpoint = cudnn_convert.inspect(CRNN / "model.ckpt")
+    assert checkpoint.gpu_ops == ("CudnnRNNV2", "2 Conv2D of NCHW", "MaxPool of NCHW")
+    layers = cudnn_convert.inspect(CRNN / "model.h5")
+    assert (layers.runs_on_cpu, layers.gpu_ops) == (False, ("CuDNNLSTM", "c1, pool, c2 channels first"))
+    assert layers.command is not None
+    assert layers.command[-1] == "savedmodel"
 
 
 PROGRAM = """

@@ -35,7 +35,10 @@ ONCE: Final = [
 #: Tables and several signatures: test_repaired_saved_model.py.
 REPAIRED: Final = ("stateful", "time_distributed", "dropout", "exported")
 #: Layers one behind the other, as many times over, and the same functions with more objects around them.
-AS_OTHERS: Final = ("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved")
+AS_OTHERS: Final = (
+    *("archive", "stacked", "go_backwards", "signatures", "with_vocabulary", "portable_saved"),
+    "channels_first",  # a small module in test_channels_first.py
+)
 #: One node more or less of a kind that another case has.
 ALIKE: Final = (
     *("bidirectional", "cudnn_trained", "go_backwards_masked", "gru", "lstm", "masked_last", "mixed_float16"),
