@@ -7,6 +7,7 @@ from typing import Any, Final
 from support import asking_keras as asking
 from support.advice import Advice
 from support.keras_files import entry
+from support.samples import ROOT
 
 _H5: Final = r"write (--format h5)"
 _KERAS: Final = ["--format", "keras"]
@@ -47,6 +48,12 @@ WRITTEN: Final = (
         ),
         _KERAS,
         r"write (--format savedmodel)",
+    ),
+    Advice(
+        ["targets/__init__.py: {}: {}; choose --format savedmodel"],
+        lambda _: ROOT / "tests" / "data" / "channels_first" / "crnn" / "model.h5",
+        _KERAS,
+        r"choose (--format savedmodel)",
     ),
     Advice(
         ["keras/trace.py: expected no initial state where steps are masked"],
