@@ -53,7 +53,9 @@ def channels_first(keras: Any) -> Case:
     h = layers.Conv2D(6, (3, 2), padding="same", **last)(x)
     h = layers.ReLU()(layers.BatchNormalization(axis=1)(h))
     h = layers.MaxPooling2D((2, 2), **last)(h)
-    h = layers.Conv2D(5, 3, (2, 1), activation="relu", **last)(layers.DepthwiseConv2D(3, padding="same", **last)(h))
+    h = layers.Conv2D(5, 3, (2, 1), activation="relu", **last)(
+        layers.DepthwiseConv2D(3, padding="same", **last)(h)
+    )
     h = layers.Reshape((8, 5))(layers.Permute((3, 1, 2))(h))
     h = layers.Bidirectional(layers.LSTM(UNITS, return_sequences=True))(h)
     y = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(h)

@@ -34,12 +34,14 @@ _FILTER: Final = 1
 
 
 def is_plain(node: NodeDef) -> bool:
-    """Whether every CPU has a kernel for a convolution, channels last."""
+    """Whether every CPU has a kernel for a convolution, its channels last."""
     dilations = [*node.attr["dilations"].list.i] if "dilations" in node.attr else []
     is_dilated = any(dilation > 1 for dilation in dilations)
     if node.op == _DEPTHWISE:
         strides = node.attr["strides"].list.i
-        return not is_dilated and strides[1] == strides[2]
+        is_first = "data_format" in node.attr and node.attr["data_format"].s == b"NCHW"
+        rows, columns = strides[2:] if is_first else strides[1:3]
+        return not is_dilated and rows == columns
     return node.op not in _DILATED or not is_dilated
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from support import channels_first
 from support.graphs import drawing
 from support.recorded import assert_close
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import split
-from cudnn_convert.graph.passes import channels_last
+from cudnn_convert.graph.passes import channels_last, plain_convolutions
+from cudnn_convert.plan import obstacles
 
 v1 = tf.compat.v1
 
@@ -138,3 +141,32 @@ def test_the_table_has_every_op_with_a_data_format_that_inference_uses() -> None
     beside = {name for name in known if "Grad" in name or "Quantized" in name or "BackpropFilter" in name}
     beside |= {"Conv", "Conv2DBackpropInputV2", "DepthwiseConv2dNativeBackpropInput"}
     assert known - beside - {split(name)[0] for name in channels_last.FORMS} == set()
+
+
+@pytest.mark.parametrize(
+    ("layout", "strides", "is_plain"),
+    [("NCHW", [1, 1, 2, 2], True), ("NHWC", [1, 2, 2, 1], True), ("NCHW", [1, 1, 1, 2], False)],
+)
+def test_strides_of_rows_and_columns_are_told_apart(layout: str, strides: list[int], is_plain: bool) -> None:
+    with drawing() as graph:
+        image, kernel = (v1.placeholder(tf.float32, [None] * 4, name) for name in ("x", "w"))
+        tf.raw_ops.DepthwiseConv2dNative(
+            input=image, filter=kernel, strides=strides, padding="SAME", data_format=layout, name="y"
+        )
+    (node,) = (node for node in graph.as_graph_def().node if node.name == "y")
+    assert plain_convolutions.is_plain(node) is is_plain
+
+
+def test_a_window_of_open_size_stays_and_is_refused() -> None:
+    with drawing() as graph:
+        image, kernel = (
+            v1.placeholder(tf.float32, [None] * rank, name) for rank, name in ((4, "x"), (4, "w"))
+        )
+        tf.raw_ops.DepthwiseConv2dNative(
+            input=image, filter=kernel, strides=[1, 1, 1, 2], padding="SAME", data_format="NCHW", name="y"
+        )
+    made = channels_last.compute_channels_last(node_defs.Graph(graph.as_graph_def()))
+    with pytest.raises(
+        UnsupportedModelError, match="found DepthwiseConv2dNative, without a kernel that every"
+    ):
+        obstacles.check_runs_on_cpu(Path("model.pb"), made, outputs={"y": "y:0"})
