@@ -168,6 +168,10 @@ def _lacking(node: NodeDef) -> str:
     packed = "data_format" in node.attr and node.attr["data_format"].s.endswith(b"VECT_C")
     if packed or channels_last.lacks_kernel(node):  # and was not replaced: a rank or a window is open
         return "without a kernel that every CPU has for its images"
+    # What JAX exported; source: tensorflow v2.21.0 compiler/tf2xla/ops/xla_ops.cc XlaCallModule, `platforms`.
+    platforms = node.attr["platforms"].list.s if node.op == "XlaCallModule" else ()
+    if platforms and b"CPU" not in platforms:
+        return f"compiled for {', '.join(each.decode() for each in platforms)} alone"
     return ""
 
 

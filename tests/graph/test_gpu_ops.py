@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,23 @@ def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.Row) -> None:
     assert (
         str(line) == f"asked: expected ops that run on a CPU, found {row.op}, {what}; choose other --outputs"
     )
+
+
+@pytest.mark.parametrize("platforms", [["CUDA"], ["CPU", "CUDA"], []])
+def test_a_program_of_xla_for_a_gpu_alone_is_refused(platforms: list[str]) -> None:
+    graph = v1.GraphDef(node=[node_defs.placeholder("x", tf.float32, tf.TensorShape([2]))])
+    node = graph.node.add(name="asked", op="XlaCallModule", input=["x"])
+    node.attr["Tin"].list.type.append(tf.float32.as_datatype_enum)
+    node.attr["Tout"].list.type.append(tf.float32.as_datatype_enum)
+    node.attr["Sout"].list.shape.add()
+    node.attr["module"].s = b""
+    node.attr["version"].i = 9
+    node.attr["platforms"].list.s.extend(each.encode() for each in platforms)
+    is_refused = platforms == ["CUDA"]
+    with (
+        pytest.raises(UnsupportedModelError, match="compiled for CUDA alone") if is_refused else nullcontext()
+    ):
+        obstacles.check_runs_on_cpu(Path("model.pb"), node_defs.Graph(graph), outputs={"y": "asked:0"})
 
 
 def test_half_that_no_cpu_computes_goes_through_float32(tmp_path: Path) -> None:
