@@ -104,22 +104,20 @@ class TensorGraph:
         return name in self.fed or split(name)[0] in self.given
 
     @cached_property
+    def _written(self) -> set[str]:
+        """The variables that an op of the graph writes."""
+        writes = (node for node in self.graph.node if node.op in ops.WRITES)
+        return {self.index.maker(node.input[0], _COPIES | ops.ENTERS).name for node in writes}
+
+    @cached_property
     def _stored(self) -> dict[str, float]:
         """The values of scalar variables that nothing writes, by op: flags of training."""
-        passed = _COPIES | ops.ENTERS
-        written = {
-            self.index.maker(node.input[0], passed).name for node in self.graph.node if node.op in ops.WRITES
-        }
         stored = {}
         for node in self.graph.node:
-            if (
-                node.op in ops.VARIABLES
-                and node.name not in written
-                and tf.TensorShape(node.attr["shape"].shape).rank == 0
-            ):
+            if node.op in ops.VARIABLES and tf.TensorShape(node.attr["shape"].shape).rank == 0:
                 with suppress(LookupError):  # no file has its value
                     stored[node.name] = self.variable(node).item()
-        return stored
+        return {name: value for name, value in stored.items() if name not in self._written}
 
     @cached_property
     def _with_defaults(self) -> Index:
@@ -274,10 +272,6 @@ class TensorGraph:
             return np.asarray(tf.make_ndarray(node.attr["value"].tensor))
         return self.variable(node) if node.op in ops.VARIABLES else None
 
-    def _array(self, root: str) -> Array:
-        """The value of a root that is a Const."""
-        return np.asarray(tf.make_ndarray(self.node(root).attr["value"].tensor))
-
     def is_constant(self, root: str) -> bool:
         """Whether a root is a constant or a variable."""
         return root not in self.fed and (self.node(root).op == "Const" or self.node(root).op in ops.VARIABLES)
@@ -333,13 +327,18 @@ class TensorGraph:
         """A sum as it is compared; the difference from a constant is the sum with it negated."""
         if tf.as_dtype(node.attr["T"].type).is_floating:
             left, right = map(self.root, inputs)
-            if op == "Sub" and self.node(right).op == "Const" and not self.is_constant(left):
-                return "AddV2", attributes, [inputs[0], np.asarray(-self._array(right))]
+            if op == "Sub" and not self.is_constant(left) and (value := self._fixed(right)) is not None:
+                return "AddV2", attributes, [inputs[0], np.asarray(-value)]
             if op == "AddV2" and self.is_constant(left) != self.is_constant(right):
                 constant, rest = (left, inputs[1]) if self.is_constant(left) else (right, inputs[0])
-                if self.node(constant).op == "Const":
-                    return op, attributes, [rest, self._array(constant)]
+                if (value := self._fixed(constant)) is not None:
+                    return op, attributes, [rest, value]
         return op, attributes, inputs
+
+    def _fixed(self, root: str) -> Array | None:
+        """The value of a constant, or of a variable that nothing writes; None for others."""
+        is_fixed = self.is_constant(root) and split(root)[0] not in self._written
+        return self.constant(root) if is_fixed else None
 
     @cached_property
     def _functions(self) -> dict[str, Any]:
