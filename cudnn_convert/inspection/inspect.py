@@ -54,6 +54,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         runs_on_cpu=False if recurrences else True if model.plain.whole else None,
         recurrences=recurrences,
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
+        gpu_ops=_cudnn_ops(recurrences),
     )
     notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
