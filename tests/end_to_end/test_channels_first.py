@@ -23,7 +23,7 @@ import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
-FIRST = {("carried", "savedmodel"), ("depthwise", "onnx"), ("film_pools", "tflite")}
+FIRST = {("carried", "savedmodel"), ("film_pools", "tflite")}
 
 
 @combinations(lambda group, form: (group, form) in FIRST, group=channels_first.GROUPS, form=FORMATS)
@@ -74,7 +74,7 @@ LETTERS = {"model.ckpt": "letters/truediv:0", "model.h5": "letters/Softmax:0"}
 
 
 @combinations(
-    lambda source, form: (source, form) == ("model.h5", "onnx"),
+    lambda source, form: (source, form) == ("model.ckpt", "frozen"),
     source=("model.ckpt", "model.h5"),
     form=(*FORMATS, "checkpoint"),
 )
@@ -96,8 +96,9 @@ def test_a_network_that_reads_lines(source: str, form: str, tmp_path: Path) -> N
             assert_close(found[f"feed0/{key}"], golden["feed0/letters"], name=form)
 
 
-@pytest.mark.parametrize(("form", "layers"), [("keras", "c1, c2"), ("h5", "c1, pool, c2")])
-def test_layers_stay_channels_first_and_are_refused(form: str, layers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", some(["keras"], "h5"))
+def test_layers_stay_channels_first_and_are_refused(form: str, tmp_path: Path) -> None:
+    layers = {"keras": "c1, c2", "h5": "c1, pool, c2"}[form]
     with pytest.raises(UnsupportedModelError) as caught:
         cudnn_convert.convert(CRNN / "model.h5", tmp_path / "out", format=form)
     expected = "expected layers that every CPU runs, found images whose channels come first"
