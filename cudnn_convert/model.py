@@ -451,6 +451,7 @@ class Model:
     `plain`: what weights without a graph hold beside cuDNN recurrences.
     `checkpoint`: what the values are restored from, where an op of the file's own does it.
     `kind` is for people; `keras` says which of Keras' own files it is, if one.
+    `unverified`: what an artifact has of the source though `graph` does not: layers of a user's, functions.
     """
 
     path: Path
@@ -469,6 +470,7 @@ class Model:
     keys: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     keras: KerasFile | None = None
+    unverified: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,6 +290,8 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         axes=dict(plan.axes),
         network=network.draw_network(plan),
         decoder=_search(plan),
+        alone=plan.alone,
+        unverified=plan.model.unverified,
     )
 
 

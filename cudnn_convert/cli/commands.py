@@ -92,7 +92,7 @@ def _convert(flags: argparse.Namespace) -> int:
     if not flags.quiet:
         from cudnn_convert.cli import terminal
 
-        terminal.explain(report, chosen_here=flags.format is None)
+        terminal.explain(report, chosen_here=flags.format is None, verbose=flags.verbose)
     print(report.to_json() if flags.json else visible(report.out or "portable already"))
     return 0
 
@@ -180,7 +180,7 @@ def _verify(flags: argparse.Namespace) -> int:
     if not flags.quiet:
         from cudnn_convert.cli import terminal
 
-        terminal.verification(result)
+        terminal.explain_proof(result, verbose=flags.verbose)
     print(result.to_json() if flags.json else _verdict(result))
     return 0
 

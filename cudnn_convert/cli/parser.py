@@ -145,7 +145,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the flags of where a report goes."""
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--quiet", action="store_true", help="nothing on stderr but errors")
+    amount.add_argument(
+        "--verbose", action="store_true", help="tables of the proof, its inputs, and the flags that repeat it"
+    )
 
 
 def also_complete(argument: argparse.Action, words: Collection[str]) -> None:

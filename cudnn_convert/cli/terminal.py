@@ -26,7 +26,15 @@ from cudnn_convert.artifacts.runners import WHOLE, Answers, measure
 from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
-from cudnn_convert.report import DecodingReport, OpsReport, Report, StreamReport, Subject, Verification
+from cudnn_convert.report import (
+    DecodingReport,
+    OpsReport,
+    Report,
+    StreamReport,
+    Subject,
+    Verification,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
@@ -222,40 +230,57 @@ def _show_value(item: Any) -> str:
     return f"{float(item):.6g}" if isinstance(item, np.floating) else str(item)
 
 
-def explain(report: Report, *, chosen_here: bool = False) -> None:
-    """Print recurrences, choices, the flags that repeat them, and the proof on stderr.
+def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False) -> None:
+    """Print on stderr what was chosen, what asks for something to be done, and the verdict, in that order.
 
-    `chosen_here`: no flag named the format.
+    `chosen_here`: no flag named the format. `verbose`: recurrences, the flags that repeat the choices, and
+    the figures of the proof too.
     """
     console = Screen(stderr=True)
-    table = _make_table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
-    for recurrence in report.recurrences:
-        sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
-        table.add_row(recurrence.node, recurrence.op, recurrence.mode, *map(str, sizes), recurrence.weights)
-    if report.recurrences:
-        console.print(table)
+    if verbose and report.recurrences:
+        console.print(_sizes(report))
     if chosen_here and report.out is not None:
         console.print(f"note: format {report.format}; --format chooses another")
     for note in report.notes:
         console.print(f"note: {note}")
-    if report.flags:
+    if verbose and report.flags:
         console.print(f"repeat with: {command(report.flags)}")
     if report.out is None:
         return
     if report.verification is None:
-        console.print("NOT VERIFIED: nothing was compared (--no-verify)", style="bold red")
+        console.print(verdict.of_conversion(report), style="bold red")
     else:
-        verification(report.verification)
+        _proof(console, report.verification, verdict.of_conversion(report), verbose=verbose)
 
 
-def verification(result: Verification) -> None:
-    """Print a proof on stderr: each recurrence by itself, then the difference of each output."""
-    console = Screen(stderr=True)
+def explain_proof(result: Verification, *, verbose: bool = False) -> None:
+    """Print on stderr the warnings of a verification and its verdict; `verbose`: its figures too."""
+    _proof(Screen(stderr=True), result, verdict.of_verification(result), verbose=verbose)
+
+
+def _proof(console: Screen, result: Verification, sentence: str, *, verbose: bool) -> None:
+    if verbose:
+        _figures(console, result)
+    for warning in result.warnings:
+        console.print(f"warning: {warning}")
+    console.print(sentence, style="bold" if result.end_to_end == "equal" else "bold yellow")
+
+
+def _sizes(report: Report) -> Table:
+    table = _make_table("recurrence", "op", "mode", "layers", "directions", "units", "inputs", "weights")
+    for recurrence in report.recurrences:
+        sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
+        table.add_row(recurrence.node, recurrence.op, recurrence.mode, *map(str, sizes), recurrence.weights)
+    return table
+
+
+def _figures(console: Screen, result: Verification) -> None:
+    """Print each recurrence by itself, each output, what else was compared, and the inputs."""
     if result.recurrences:
         console.print(_recurrence_table(result))
-    table = _make_table("output", "values", "worst difference", "of tolerance", "judged as")
+    table = _make_table("output", "values", "max abs error", "max error [% of tolerance]", "judged as")
     for output in result.outputs:
-        share = f"{output.needed:.1%}" if output.judged else "not judged"
+        share = f"{output.needed:.1%}".rstrip("%") if output.judged else "not judged"
         table.add_row(output.output, str(output.compared), f"{output.worst:.2e}", share, output.reason)
     console.print(table)
     if result.ops is not None:
@@ -264,8 +289,8 @@ def verification(result: Verification) -> None:
         console.print(_in_chunks(result.streaming))
     if result.decoding is not None:
         console.print(describe_search(result.decoding))
-    for warning in result.warnings:
-        console.print(f"warning: {warning}")
+    for remark in result.remarks:
+        console.print(f"remark: {remark}")
     if result.recording:
         console.print(f"judged by {_recording(result.recording)}")
     feeds = (", ".join(f"{key} {list(shape)}" for key, shape in feed.items()) for feed in result.feeds)
@@ -302,12 +327,12 @@ def describe_search(searched: DecodingReport) -> str:
 def _recurrence_table(result: Verification) -> Table:
     """A table of each recurrence's own check, and what its inputs would have shown."""
     table = _make_table(
-        *("recurrence", "layers", "asked in", "worst difference", "of tolerance"),
-        *("wrong weights show", "weakest weight shows", ""),
+        *("recurrence", "layer", "in the artifact", "max abs error", "max error [% of tolerance]"),
+        *("wrong weights [tolerances]", "weakest weight [tolerances]", ""),
     )
     for recurrence in result.recurrences:
         shares = (_times(recurrence.smallest), _times(recurrence.weakest))
-        numbers = (f"{recurrence.worst:.2e}", f"{recurrence.needed:.1%}", *shares)
+        numbers = (f"{recurrence.worst:.2e}", f"{recurrence.needed:.1%}".rstrip("%"), *shares)
         numbers = numbers if recurrence.asked else ("", "", "", "")
         layers = ", ".join(map(str, recurrence.layers))
         remarks = [f"{len(recurrence.unseen)} changes show little"] if recurrence.unseen else []
@@ -320,7 +345,7 @@ def _recurrence_table(result: Verification) -> Table:
 
 def _times(share: float | None) -> str:
     """A share of the tolerance as a multiple."""
-    return "nothing to show" if share is None else f"{share:,.0f} tolerances"
+    return "-" if share is None else f"{share:,.0f}"
 
 
 def _recording(facts: dict[str, Any]) -> str:

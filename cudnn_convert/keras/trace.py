@@ -88,7 +88,8 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     if others:
         repeats = f"Keras {version} repeats at masked steps what came before, and later ones give zeros"
         notes.append(f"{', '.join(others)}: {repeats}")
-    return replace(traced, notes=(*model.notes, *notes))
+    unverified = tuple(layer.layer for layer in refused)
+    return replace(traced, notes=(*model.notes, *notes), unverified=unverified)
 
 
 def _inputs_alone(model: Model, described: Architecture) -> Model:

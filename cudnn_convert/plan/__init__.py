@@ -138,7 +138,7 @@ class Plan:
     the plan of the signatures without states that the artifact has too, if the format knows several.
     `variable_states` are those of plain layers in variables, where they became inputs and outputs.
     `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
-    of inputs and outputs by key, where they are known.
+    of inputs and outputs by key, where they are known. `alone`: of the source only its recurrences are there.
     """
 
     model: Model
@@ -158,6 +158,7 @@ class Plan:
     serving: Plan | None = None
     axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     decoder: Decoder | None = None
+    alone: bool = False
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
 

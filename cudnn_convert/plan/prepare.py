@@ -93,6 +93,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     if form.alone or _needs_no_graph(model, options):
         plan = _plan_alone(model, options, convention)
         plan = plan_layers(plan, options) if options.recurrences_only else plan
+        plan = replace(plan, alone=True)
         return stream_singles(plan) if options.states else plan
     from cudnn_convert.graph import session
     from cudnn_convert.plan import decoding, obstacles, streaming
@@ -113,6 +114,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         promotes=options.states,
         carries_layouts=not form.is_channels_first,
     )
+    plan = replace(plan, alone=is_graphless)
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
@@ -333,7 +335,8 @@ def _whole(model: Model) -> Model:
     if rest := [name for name in beside if name not in signature]:
         notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
     signatures, notes = {**left, **signature}, [*model.notes, *notes]
-    return replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+    graph_of_all = replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+    return replace(graph_of_all, unverified=(*steps, *rest))
 
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:

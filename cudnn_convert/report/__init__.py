@@ -4,6 +4,7 @@
 * draw : The network around recurrences as a picture, from its inputs to its outputs.
 * page : A report as one self-contained page of HTML: no script, no font, no address.
 * card : A model card in Markdown: where an artifact comes from, and its verdict on a date.
+* verdict: The verdict in one sentence: what was proven, how closely, and what was not looked at.
 * files: Writes reports beside OUT: JSON, a page, a model card.
 
 May import: version, errors, model, storage.
@@ -160,7 +161,8 @@ class OutputReport:
     expected values larger than `rel_floor`; `ulp`, the largest distance in units of the last place of the
     coarser type; `cosine`, of the angle between expected and found. `worst_element` used most of its
     tolerance, or is the first unequal one where equality is asked. A field without meaning for the output is
-    None. `judged` is false where the bound is too wide to judge by: `message` then has both numbers.
+    None. `judged` is false where the bound is too wide to judge by: `message` then has both numbers. `origin`
+    of the bound: the rounding of the output's `type`, the model's `noise`, `given` by the user, `max_error`.
     """
 
     output: str
@@ -182,6 +184,7 @@ class OutputReport:
     over_time: OverTime | None = None
     distribution: Distribution | None = None
     judged: bool = True
+    origin: str = "type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +370,8 @@ class StateReport:
 class Subject:
     """The two sides of a `verify` or a map; a Report has the same fields.
 
-    `artifact` is None where the map is that of a conversion which was not kept.
+    `artifact` is None where the map is that of a conversion which was not kept. `alone`: of the source only
+    its recurrences are there. `unverified` are the layers, signatures and functions that no proof runs.
     """
 
     source: str
@@ -381,6 +385,8 @@ class Subject:
     weights: WeightsReport | None = None
     states: tuple[StateReport, ...] = ()
     network: Network | None = None
+    alone: bool = False
+    unverified: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `map --json` gives."""
@@ -400,7 +406,8 @@ class Verification:
     around recurrences, or two models were compared. `misplaced` has a line for each weight
     that the map finds nowhere in the artifact, or in another order than the others. `streaming` is None where
     the artifact was not run in chunks, `decoding` where it has no search. `data` says which data of the user
-    the feeds are, None where they are not the user's.
+    the feeds are, None where they are not the user's. `warnings` are for a person to act on; `remarks` say
+    what else was seen: noise, choices too close to call, what was not compared.
     """
 
     passed: bool
@@ -419,6 +426,7 @@ class Verification:
     streaming: StreamReport | None = None
     data: str | None = None
     decoding: DecodingReport | None = None
+    remarks: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `verify --json` gives."""
@@ -447,8 +455,8 @@ class Report:
 
     `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
     already and nothing was written; `origin` is then None too. `axes` has for keys of inputs and outputs the
-    name, the size or None of each axis, as far as they are known; `decoder` is a search over the model. A
-    notebook shows it as a short page.
+    name, the size or None of each axis, as far as they are known; `decoder` is a search over the model.
+    `alone` and `unverified` are as in `Subject`. A notebook shows it as a short page.
     """
 
     source: str
@@ -467,6 +475,8 @@ class Report:
     origin: Origin | None = None
     axes: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     decoder: DecoderReport | None = None
+    alone: bool = False
+    unverified: tuple[str, ...] = ()
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""

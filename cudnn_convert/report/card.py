@@ -76,8 +76,8 @@ def _list_parts(report: Report) -> Iterator[str]:
         if proof.ops is not None:
             yield f"Around the recurrences: {_text(proof.ops.verdict)}."
         yield _conditions(proof)
-    warnings = () if proof is None else proof.warnings
-    for title, lines in (("Warnings", warnings), ("Notes", report.notes)):
+    warnings, remarks = ((), ()) if proof is None else (proof.warnings, proof.remarks)
+    for title, lines in (("Warnings", warnings), ("Remarks", remarks), ("Notes", report.notes)):
         if lines:
             yield f"## {title}"
             yield "\n".join(f"- {_text(line)}" for line in lines)

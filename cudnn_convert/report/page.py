@@ -74,6 +74,8 @@ def _list_sections(proof: Verification | None, subject: Subject | None, copied: 
     if proof is not None:
         if proof.warnings:
             yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
+        if proof.remarks:
+            yield section("Remarks", tag("div", bullets(proof.remarks), class_="card"))
         yield from recurrence_table(proof)
         yield outputs(proof)
     if subject is not None:

@@ -138,6 +138,8 @@ def describe_failure(result: Verification) -> Iterator[str]:
             yield f"{output.output}: largest error from step: {_over_time(output.over_time)}"
     for warning in result.warnings:
         yield f"warning: {warning}"
+    for remark in result.remarks:
+        yield f"remark: {remark}"
     shapes = (", ".join(f"{key} {[*shape]}" for key, shape in feed.items()) for feed in result.feeds)
     yield f"compared on: {'; '.join(shapes)}"
 

@@ -67,6 +67,7 @@ def judge_sides(
         compare.warnings(reports),
         subject=_subject(actual, expected, {ours: key for key, ours in taken.items()}, pairs),
         recording=expected.recording,
+        remarks=compare.remarks(reports),
     )
 
 

@@ -100,6 +100,7 @@ def verify_artifact(
         streaming=in_chunks,
         data=None if judging.calls is None else judging.calls.summary,
         decoding=searched,
+        remarks=(*compare.remarks(outputs), *verdict.remarks),
     )
 
 

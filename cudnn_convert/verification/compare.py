@@ -220,12 +220,12 @@ _NO_FIGURES: Final = Figures()
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """`|a-b| <= atol + rtol*|b|`, and where the numbers come from; `is_given`: from the user."""
+    """`|a-b| <= atol + rtol*|b|`, and where the numbers come from; `origin` as in `OutputReport`."""
 
     atol: float
     rtol: float
     reason: str
-    is_given: bool = False
+    origin: str = "type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,15 +260,16 @@ def tolerance(
     if dtype.kind not in "fcV":  # bfloat16 is of kind V
         return Tolerance(0.0, 0.0, "equal")
     if most is not None:
-        return Tolerance(most, 0.0, "--max-error")
+        return Tolerance(most, 0.0, "--max-error", "max_error")
     base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
     wide = max(base, margin * noise)
     if atol is not None or rtol is not None:
         given = (wide if atol is None else atol, base if rtol is None else rtol)
-        return Tolerance(*given, "asked for", is_given=True)
+        return Tolerance(*given, "asked for", "given")
     if wide > base:
         times = "twice" if margin == 2 else f"{margin} times"
-        return Tolerance(wide, base, f"{dtype.name}, widened to {times} the model's noise floor {noise:.1e}")
+        reason = f"{dtype.name}, widened to {times} the model's noise floor {noise:.1e}"
+        return Tolerance(wide, base, reason, "noise")
     return Tolerance(base, base, dtype.name)
 
 
@@ -392,6 +393,7 @@ class Verdict:
     end_to_end: str
     unproven: tuple[str, ...]
     warnings: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
@@ -434,11 +436,9 @@ def combine(
             f"recurrences are equal by themselves; end to end not judged: {', '.join(unjudged)}; "
             "give other inputs with --data"
         )
+    remarks: list[str] = []
     if ops is None or not ops.asked:  # that says more than what the glue left open
-        warnings += _warn_of_glue(glue, alone)
-    is_partial = ops is not None and (not ops.asked or ops.not_reached or ops.not_looked_at)
-    if ops is not None and ops.passed and is_partial and (alone or not asked):
-        warnings.append(f"around the recurrences {ops.verdict}")
+        remarks += _remark_on_glue(glue, alone)
     return Verdict(
         not differ
         and all(output.passed for output in asked)
@@ -447,11 +447,12 @@ def combine(
         "different" if differ else "not judged" if unjudged else "equal",
         tuple(unproven),
         tuple(warnings),
+        tuple(remarks),
     )
 
 
-def _warn_of_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[str]:
-    """Warnings of what stands around the recurrences that were asked `alone`."""
+def _remark_on_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[str]:
+    """Remarks on what stands around the recurrences that were asked `alone`."""
     if glue is None:
         return
     if not glue.asked and alone:
@@ -488,17 +489,21 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
         worst_element=figures.worst_element,
         over_time=figures.over_time,
         distribution=figures.distribution,
+        origin=bound.origin,
     )
 
 
 def warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
-    """What passed, and yet should be known."""
+    """What passed, and yet asks for other inputs."""
+    return tuple(f"{each.output}: {each.message}" for each in reports if each.passed and each.message)
+
+
+def remarks(reports: Sequence[OutputReport]) -> tuple[str, ...]:
+    """How outputs that passed were judged where that is not the usual way."""
     lines = []
     for report in reports:
-        if "noise floor" in report.reason and report.judged:
+        if report.origin == "noise" and report.judged:
             lines.append(f"{report.output}: ill-conditioned; compared as {report.reason}")
-        if report.passed and report.message:
-            lines.append(f"{report.output}: {report.message}")
         if report.excused:
             lines.append(f"{report.output}: {report.excused} choices between scores too close to call differ")
     return tuple(lines)

@@ -267,7 +267,7 @@ class Golden:
 
         `noise` is how far float32's rounding moves it. A bound that the user asked for stays.
         """
-        if not self.recording.is_tf32 or dtype.name != "float32" or bound.is_given:
+        if not self.recording.is_tf32 or dtype.name != "float32" or bound.origin == "given":
             return bound
         wide, reason = self.widen(noise), "at least TF32's rounding, 2^-10, which the recording's device used"
         if wide > TF32:

@@ -252,14 +252,31 @@ def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: py
 
 
 def test_a_conversion_speaks_on_stderr_and_answers_on_stdout(source: Path, tmp_path: Path) -> None:
-    ended = command(source, tmp_path / "out.onnx", "--format", "onnx")
-    assert (ended.code, ended.stdout) == (0, f"{tmp_path / 'out.onnx'}\n")
-    lines = ended.stderr.splitlines()
-    assert not {"reading", "writing", "verifying"} & {line.partition(" ")[0] for line in lines}
-    assert "note: outputs chosen from the graph: rnn_out:0, state_h:0" in lines
+    out = tmp_path / "out.onnx"
+    ended = command(source, out, "--format", "onnx")
+    assert (ended.code, ended.stdout) == (0, f"{out}\n")
+    first, *others, verdict = ended.stderr.splitlines()
+    assert first == "note: outputs chosen from the graph: rnn_out:0, state_h:0"
+    assert all(line.startswith("note: ") for line in others)
+    facts = re.escape(f"{out}: proven equal to {source} (2 outputs, 1 recurrence; largest error ")
+    assert re.fullmatch(rf"{facts}(under )?\d+ % of the tolerance\)", verdict)
+    ended = command("verify", source, out)
+    assert (ended.code, ended.stdout) == (0, "equal\n")
+    assert ended.stderr.splitlines() == [verdict]
+
+
+def test_figures_are_told_on_request(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    lines = command(source, out, "--verbose").stderr.splitlines()
     assert "repeat with: --inputs=x=x:0,h0=h0:0 --outputs=rnn_out=rnn_out:0,state_h=state_h:0" in lines
-    assert any(line.startswith("cudnn_rnn_tanh/CudnnRNNV3 ") for line in lines)
-    assert lines[-1].startswith("compared on: x [3, 17, 3], h0 [3, 2, 6]; ")
+    assert sum(line.startswith("cudnn_rnn_tanh/CudnnRNNV3 ") for line in lines) > 1
+    (fed,) = (line for line in lines if line.startswith("compared on: "))
+    assert fed.startswith("compared on: x [3, 17, 3], h0 [3, 2, 6]; ")
+    assert lines[-1].startswith(f"{out}: proven equal to ")
+    again = command("verify", source, out, "--verbose").stderr.splitlines()
+    assert {fed, lines[-1]} < {*again}
+    [line] = command("verify", source, out, "--verbose", "--quiet").stderr.splitlines()
+    assert "--quiet: not allowed with argument --verbose" in line
 
 
 def test_quiet_is_silent(source: Path, tmp_path: Path) -> None:
@@ -271,7 +288,12 @@ def test_quiet_is_silent(source: Path, tmp_path: Path) -> None:
 
 
 def test_without_verification_it_says_so_loudly(source: Path, tmp_path: Path) -> None:
-    assert "NOT VERIFIED" in command(source, tmp_path / "out", "--format", "npz", "--no-verify").stderr
+    ended = command(source, tmp_path / "out.npz", "--no-verify")
+    last = f"{tmp_path / 'out.npz'}: recurrences alone, not proven; nothing was compared with {source}"
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, last)
+    ended = command(source, tmp_path / "out", "--no-verify")
+    last = f"{tmp_path / 'out'}: not proven; nothing was compared with {source}"
+    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, last)
 
 
 def test_json_is_all_of_stdout(source: Path, tmp_path: Path) -> None:
@@ -573,8 +595,8 @@ def test_the_module_is_the_script_and_writes_what_the_library_writes(source: Pat
     assert done.returncode == 0
     assert done.stdout == f"{tmp_path / 'out'}\n"
     first, *_, last = done.stderr.splitlines()
-    assert first.startswith("recurrence ")
-    assert last.startswith("compared on: ")
+    assert first.startswith("note: format savedmodel; ")
+    assert last.startswith(f"{tmp_path / 'out'}: proven equal to {source} (")
     assert not any(word in done.stderr for word in ("absl", "port.cc", "WARNING", "Warning"))
     cudnn_convert.convert(source, tmp_path / "again", verify=False)
     assert contents(tmp_path / "out") == contents(tmp_path / "again")
@@ -588,7 +610,7 @@ NODE = "a/rather/long/scope/of/a/model/cudnn_lstm/CudnnRNNV3"
 def shown() -> str:
     found = RecurrenceReport(NODE, "CudnnRNNV3", "lstm", 2, 2, 128, 64, "float32", "canonical")
     report = Report("s", "k", "onnx", "o", {}, {}, (found,), ("[b]:cat:",), ("--set=a*=1",), None)
-    terminal.explain(report)
+    terminal.explain(report, verbose=True)
     return str(getattr(sys.stderr, "getvalue")())  # noqa: B009
 
 

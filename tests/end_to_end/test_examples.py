@@ -64,7 +64,7 @@ def test_an_example_that_was_cut_off_is_no_input(tmp_path: Path) -> None:
 @pytest.mark.slow("cudnn_convert/graph/passes/subgraphs.py")
 @pytest.mark.parametrize("form", ["tflite", "onnx"])
 def test_a_format_without_strings_takes_the_features(tmp_path: Path, form: str) -> None:
-    ended = command(SAMPLE.prefix, tmp_path / "out", "--format", form)
+    ended = command(SAMPLE.prefix, tmp_path / "out", "--format", form, "--verbose")
     assert ended.code == 0, ended.stderr
     assert "cut behind the parser of tf.Examples ParseExample/ParseExample: " in ended.stderr
     assert "repeat with: --inputs=tokens=tokens:0,age=ParseExample/ParseExample:3 " in ended.stderr

@@ -55,7 +55,6 @@ EXCEPTIONS: Final = MappingProxyType(
         "plan/notes.py: --set changes it": "a note, whose variable test_from_graph.py of plan binds",
         "plan/from_graph.py: --weights={}": "a call repeated, which test_printed_commands.py types",
         "report/page.py: Nothing was compared": "the flag that was given",
-        "cli/terminal.py: NOT VERIFIED": "the flag that was given",
         "verification/check.py: fewer steps of values": "what was looked at, beside its warning",
         "benchmark/models.py: {} of the first model or --data": "where feeds are from",
         "benchmark/models.py: input {}": "another call of `benchmark`, with data of the user's",

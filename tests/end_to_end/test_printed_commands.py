@@ -321,11 +321,11 @@ def source_of(name: str) -> Path:
 def test_what_a_note_names_is_done(tmp_path: Path, case: str) -> None:
     name, flags, told = NOTED[case]
     source = source_of(name)
-    first = command(source, tmp_path / "first", *flags)
+    first = command(source, tmp_path / "first", *flags, "--verbose")
     assert first.code == 0, first.stderr
     match = next(match for line in first.stderr.splitlines() if (match := re.search(told, line)))
     kept = flags[:2] if flags[:1] == ["--format"] else []
-    again = command(source, tmp_path / "again", *kept, *shlex.split(match[1]))
+    again = command(source, tmp_path / "again", *kept, *shlex.split(match[1]), "--verbose")
     assert again.code == 0, again.stderr
     said = [re.search(r"repeat with: (.+)", ended.stderr) for ended in (first, again)]
     assert all(said)

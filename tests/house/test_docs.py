@@ -134,7 +134,7 @@ UNRUN = ("html", "js", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^ {4}[^\n]*\n|^\n)+)", re.MULTILINE | re.DOTALL)
 #: A word that stands for what the reader has, as in a usage line.
 STANDS_FOR = re.compile(r"\b(?:SOURCE|ARTIFACT|OUT|FILE|PATH)\b|\[flags\]")
-NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+|%)")
+NUMBER = re.compile(r"(?:under )?\d+(?:\.\d+)?(?:e[-+]\d+| ?%)")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 #: A module's path in a text, or its name alone; `*` and NAME stand for any name.

@@ -153,7 +153,7 @@ def test_bounds_are_those_of_the_type_of_noise_or_as_asked_for(lstm: Any, feeds:
 
     found = assert_equivalent(off, lstm, feeds, noise=2e-5)
     assert {(one.atol, one.rtol) for one in found.outputs} == {(4e-5, 1e-5)}
-    assert found.warnings[0].startswith("y: ill-conditioned; compared as float32, widened to twice")
+    assert found.remarks[0].startswith("y: ill-conditioned; compared as float32, widened to twice")
     with pytest.raises(EquivalenceError) as caught:
         assert_equivalent(off, lstm, feeds, noise={"h": 2e-5, "c": 2e-5})
     assert [one.output for one in caught.value.report.outputs if not one.passed] == ["y"]

@@ -127,11 +127,11 @@ def test_an_override_is_used_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_ill_conditioned_model_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Differences of the recurrence's rounding, made large."""
     found = verdict(lambda: tf.sin(rnn() * 5e3), lambda answers: answers, monkeypatch)
-    (output,), (warning,) = found.outputs, found.warnings
+    (output,), (remark,) = found.outputs, found.remarks
     assert found.passed
     assert output.atol > 1e-4
     assert output.rtol == 1e-5
-    assert warning == f"scores: ill-conditioned; compared as {output.reason}"
+    assert (found.warnings, remark) == ((), f"scores: ill-conditioned; compared as {output.reason}")
     assert output.reason.startswith("float32, widened to 10 times the model's noise floor ")
     assert output.judged
     assert found.end_to_end == "equal"
@@ -250,7 +250,7 @@ def test_a_tie_may_go_either_way_and_is_counted(monkeypatch: pytest.MonkeyPatch)
     count = 17 * 3 + 9 * 2 + 1 * 2
     assert found.passed
     assert found.outputs[0].excused == count
-    assert found.warnings == (f"scores: {count} choices between scores too close to call differ",)
+    assert found.remarks == (f"scores: {count} choices between scores too close to call differ",)
 
 
 def test_a_clear_choice_may_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def test_a_bound_that_is_given_as_the_largest_error_is_all_there_is() -> None:
     """Neither a coarse type nor noise widens it, and large values get no more."""
     for kind in (np.float32, np.float64, np.float16, np.complex64):
         found = compare.tolerance(np.dtype(kind), 0.5, atol=3, rtol=4, most=1e-3)
-        assert found == Tolerance(1e-3, 0.0, "--max-error")
+        assert found == Tolerance(1e-3, 0.0, "--max-error", "max_error")
     assert compare.tolerance(np.dtype(np.int32), 0.5, most=1e-3) == Tolerance(0.0, 0.0, "equal")
 
 

@@ -227,7 +227,7 @@ def with_tf32(arrays: Arrays, meta: dict[str, Any]) -> None:
     [
         ("float32", Tolerance(1e-5, 1e-5, "float32"), 2.0**-10),
         ("float32", Tolerance(0.5, 1e-5, "float32, widened"), 0.5),
-        ("float32", Tolerance(1e-7, 0.0, "asked for", is_given=True), 1e-7),
+        ("float32", Tolerance(1e-7, 0.0, "asked for", "given"), 1e-7),
         ("float64", Tolerance(1e-12, 1e-12, "float64"), 1e-12),
         ("int32", Tolerance(0.0, 0.0, "equal"), 0.0),
     ],

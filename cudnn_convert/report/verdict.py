@@ -1,0 +1,114 @@
+"""The verdict in one sentence: what was proven, how closely, and what was not looked at."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cudnn_convert.report import PieceReport, Report, Subject, Verification
+
+#: The relative bound of float32: a wider one is the rounding of half.
+_FLOAT32: Final = 1e-5
+
+
+def of_conversion(report: Report) -> str:
+    """Say what a conversion proved of what it wrote at `report.out`."""
+    assert report.out is not None
+    subject = report.as_subject(report.out)
+    if report.verification is None:
+        lead = "recurrences alone, not proven" if report.alone else "not proven"
+        return f"{report.out}: {lead}; nothing was compared with {report.source}"
+    return _describe(report.verification, subject)
+
+
+def of_verification(result: Verification) -> str:
+    """Say what a verification proved of `result.subject.artifact`."""
+    assert result.subject is not None
+    return _describe(result, result.subject)
+
+
+def _describe(result: Verification, subject: Subject) -> str:
+    facts = [*_counts(result, subject), *_closeness(result), *_omissions(result, subject)]
+    alone = "recurrences alone, " if subject.alone else ""
+    return f"{subject.artifact}: {alone}{_relation(result, subject)} ({'; '.join(facts)})"
+
+
+def _relation(result: Verification, subject: Subject) -> str:
+    """How the artifact stands to its source."""
+    those = "those of " if subject.alone else ""
+    source = f"{those}{subject.source}"
+    if result.recording is not None:
+        source = f"what {source} answered in {result.recording['file']}"
+    if gated := [output.atol for output in result.outputs if output.origin == "max_error"]:
+        return f"not equal, but within {max(gated):g} of {source}"
+    if result.end_to_end == "equal":
+        return f"proven equal to {source}"
+    is_whole = any(each is not None and each.asked for each in (result.glue, result.ops))
+    return f"proven equal to {source} piece by piece" if is_whole else f"recurrences proven equal to {source}"
+
+
+def _counts(result: Verification, subject: Subject) -> Iterator[str]:
+    """What was compared: `3 outputs, 2 recurrences`."""
+    judged = sum(output.judged for output in result.outputs)
+    total = len(result.outputs)
+    counts = [_count(total, "output") if judged == total else f"{judged} of {_count(total, 'output')}"]
+    if subject.recurrences:
+        counts.append(_count(len(subject.recurrences), "recurrence"))
+    yield ", ".join(counts)
+    if result.streaming is not None and result.streaming.compared:
+        yield "in chunks of steps too"
+    if result.decoding is not None:
+        yield f"a search over {_count(result.decoding.compared, 'token')} too"
+
+
+def _closeness(result: Verification) -> Iterator[str]:
+    """The largest error, and a bound that is not the usual one."""
+    judged = [output for output in result.outputs if output.judged]
+    absolute = [output.max_abs for output in judged if output.max_abs is not None]
+    if any(output.origin == "max_error" for output in judged):
+        yield f"largest error {max(absolute, default=0.0):.2g}"
+    else:
+        asked = (piece.needed for piece in result.recurrences if piece.asked)
+        others = (each.needed for each in (result.streaming, result.decoding) if each is not None)
+        share = max([*(output.needed for output in judged), *asked, *others], default=0.0)
+        yield f"largest error {_percent(share)} of the tolerance"
+    given = [output for output in judged if output.origin == "given"]
+    coarse = [output for output in judged if output.origin != "given" and output.rtol > _FLOAT32]
+    for what, bounded in (("a given tolerance", given), ("a tolerance", coarse)):
+        if bounded:
+            atol, rtol = max(each.atol for each in bounded), max(each.rtol for each in bounded)
+            yield f"{what} of {atol:.1g} + {rtol:.1g}*|x|"
+    if close := sum(output.excused for output in result.outputs):
+        yield f"{_count(close, 'choice')} too close to call"
+
+
+def _omissions(result: Verification, subject: Subject) -> Iterator[str]:
+    """What was not judged or not reached, with counts."""
+    if unjudged := sum(not output.judged for output in result.outputs):
+        yield f"{_count(unjudged, 'output')} not judged end to end"
+    if through := _count_indirect(result.recurrences):
+        yield f"{_count(through, 'recurrence')} asked through outputs alone"
+    if result.streaming is not None and result.streaming.unjudged:
+        yield f"{_count(len(result.streaming.unjudged), 'output')} not judged in chunks"
+    if result.ops is not None and not result.ops.asked:
+        yield "ops around recurrences not compared one by one"
+    elif result.ops is not None:
+        if result.ops.not_reached:
+            yield f"{_count(len(result.ops.not_reached), 'gate')} not reached"
+        if result.ops.not_looked_at:
+            yield f"{_count(len(result.ops.not_looked_at), 'op')} not compared one by one"
+    elif result.glue is not None and not result.glue.asked:
+        yield "what stands around recurrences not run by itself"
+    if subject.unverified:
+        yield f"{_count(len(subject.unverified), 'part')} not run: {', '.join(subject.unverified)}"
+
+
+def _count_indirect(pieces: Sequence[PieceReport]) -> int:
+    """The number of recurrences with a layer that was not asked by itself."""
+    return len({piece.node for piece in pieces if not piece.asked})
+
+
+def _percent(share: float) -> str:
+    return "under 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
