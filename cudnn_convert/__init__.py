@@ -433,7 +433,7 @@ def _log_warnings(result: _Result) -> _Result:
 def _format(out: str | PathLike[str], given: str | None) -> str:
     from cudnn_convert.options import choose_format
 
-    return choose_format(Path(out), given)
+    return choose_format(out, given)
 
 
 def _options(given: Mapping[str, Any]) -> Options:

@@ -73,16 +73,20 @@ class Format:
         """The suffixes that make OUT the file itself."""
         return () if self.suffix is None else (self.suffix, *self.aliases)
 
+    def has_suffix(self, path: Path) -> bool:
+        """Whether a path ends in one of the suffixes, in upper or lower case."""
+        return path.suffix.lower() in self.suffixes
+
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
         """Whether OUT is a folder, and the artifact's path, which is OUT for several files."""
-        if out.suffix in self.suffixes:
+        if self.has_suffix(out):
             return False, out
         return True, out / self.name if self.name and not (together and self.each) else out
 
 
 def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
     """The file of one part: `path` itself, or a file in the folder `path`."""
-    return path if path.suffix == suffix or path.is_file() else path / f"{part}{suffix}"
+    return path if path.suffix.lower() == suffix or path.is_file() else path / f"{part}{suffix}"
 
 
 #: A single step, which runs without TensorFlow's loop.

@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
+from os import PathLike, fspath, sep
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
@@ -23,6 +25,8 @@ SEARCHES: Final = ("greedy", "beam", "sample")
 #: The value of `--pad-mask` with which a mask is an input of the search.
 MASK_OF_CALL: Final = "input"
 
+#: How much of its letters a suffix shares with the one that it stands for: .onxx and .onnx, not .pt and .pb.
+_NEAR: Final = 0.7
 _SPEC: Final = "[KEY=]TENSOR[[shape]],..."
 _ALONE: Final = "sources without a graph"
 _KERAS: Final = "sources of Keras"
@@ -348,17 +352,48 @@ def is_seed(value: Any) -> bool:
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
-def choose_format(out: Path, given: str | None) -> str:
+def choose_format(out: str | PathLike[str], given: str | None) -> str:
     """Return the format of OUT: the one `given`, else that of OUT's suffix, else a SavedModel.
 
-    Raises UsageError where OUT has the suffix of another format than the one given.
+    A folder has no suffix, ends in a slash, is there already, or has its format `given`. Raises UsageError
+    where OUT has the suffix of another format than the one given, or one that is no format's.
     """
-    named = next((name for name, form in FORMATS.items() if out.suffix in form.suffixes), None)
+    text = fspath(out)
+    path, is_folder = Path(text), text.endswith(("/", sep))
+    named = next((name for name, form in FORMATS.items() if form.has_suffix(path)), None)
+    if named and is_folder:
+        cure = "leave out the slash, or the suffix"
+        raise UsageError(
+            f"OUT {text}: expected no suffix of a format on a folder, found {path.suffix}; {cure}"
+        )
     if given in FORMATS and named not in (given, None):
         expected = f"no suffix of another format with --format {given}"
         cure = "leave out --format, or rename OUT"
-        raise UsageError(f"OUT {out}: expected {expected}, found {out.suffix} of {named}; {cure}")
+        raise UsageError(f"OUT {text}: expected {expected}, found {path.suffix} of {named}; {cure}")
+    if named and FORMATS[named].is_keras3 and path.suffix not in FORMATS[named].suffixes:
+        name = path.with_suffix(path.suffix.lower()).name
+        raise UsageError(
+            f"OUT {text}: expected {path.suffix.lower()}, the only suffix that Keras 3 loads, "
+            f"found {path.suffix}; name it {name}"
+        )
+    if path.suffix and not (named or is_folder or path.is_dir()):
+        _refuse_suffix(text, path, given)
     return given or named or DEFAULT
+
+
+def _refuse_suffix(text: str, path: Path, given: str | None) -> None:
+    """Refuse a suffix that is no format's, unless a format is given that it is not a misspelling of."""
+    known = [suffix for form in FORMATS.values() for suffix in form.suffixes]
+    near = get_close_matches(path.suffix.lower(), known, n=1, cutoff=_NEAR)
+    if given and not near:
+        return
+    closest = (
+        f"did you mean {path.with_suffix(near[0]).name}?" if near else f"formats have {', '.join(known)}"
+    )
+    raise UsageError(
+        f"OUT {text}: expected the suffix of a format or none, found {path.suffix}; {closest}; "
+        f"{path.name}/ names a folder"
+    )
 
 
 def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:

@@ -53,24 +53,63 @@ def test_a_format_has_all_its_functions(form: str) -> None:
         assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)
 
 
+#: The suffixes of formats, as a message lists them.
+SUFFIXES = ".pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors"
+
+
 @pytest.mark.parametrize(
     ("out", "form"),
     [
         *(("m.onnx", "onnx"), ("m.pb", "frozen"), ("m.tflite", "tflite"), ("m.keras", "keras")),
         *(("m.h5", "h5"), ("m.hdf5", "h5"), ("m.npz", "npz"), ("m.safetensors", "safetensors")),
-        *(("m", "savedmodel"), ("m.v2", "savedmodel"), ("m.onnx/m", "savedmodel"), ("m.ckpt", "savedmodel")),
+        *(("m.ONNX", "onnx"), ("m.Pb", "frozen"), ("m.HDF5", "h5"), ("m.NPZ", "npz")),
+        *(("m", "savedmodel"), ("m.onnx/m", "savedmodel"), ("../m", "savedmodel"), (".m", "savedmodel")),
     ],
 )
 def test_the_suffix_of_out_names_the_format(out: str, form: str) -> None:
     assert choose_format(Path(out), None) == form
     assert choose_format(Path(out), form) == form
-    is_file = out not in {"m", "m.v2", "m.onnx/m", "m.ckpt"}
+    is_file = bool(Path(out).suffix)
     assert FORMATS[form].target(Path(out)) == (not is_file, Path(out))
     if is_file:
         with pytest.raises(
             UsageError, match=f"--format savedmodel, found {Path(out).suffix} of {form}; leave"
         ):
             choose_format(Path(out), "savedmodel")
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ("d/m.onxx", "found .onxx; did you mean m.onnx?; m.onxx/ names a folder"),
+        ("m.ONXX", "found .ONXX; did you mean m.onnx?; m.ONXX/ names a folder"),
+        ("m.tflit", "found .tflit; did you mean m.tflite?; m.tflit/ names a folder"),
+        ("m.hd5", "found .hd5; did you mean m.hdf5?; m.hd5/ names a folder"),
+        ("m.pt", f"found .pt; formats have {SUFFIXES}; m.pt/ names a folder"),
+        ("m.v2", f"found .v2; formats have {SUFFIXES}; m.v2/ names a folder"),
+    ],
+)
+def test_a_suffix_of_no_format_is_refused(out: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_format(out, None)
+    assert str(caught.value) == f"OUT {out}: expected the suffix of a format or none, {message}"
+
+
+def test_a_folder_may_have_any_suffix_where_that_is_said(tmp_path: Path) -> None:
+    assert choose_format("m.v2/", None) == "savedmodel"
+    assert choose_format("m.onxx/", "onnx") == "onnx"
+    assert choose_format("m.v2", "onnx") == "onnx"
+    (tmp_path / "m.v2").mkdir()
+    assert choose_format(tmp_path / "m.v2", None) == "savedmodel"
+    with pytest.raises(UsageError, match=r"OUT m\.onxx: .*; did you mean m\.onnx\?; m\.onxx/ names a folder"):
+        choose_format("m.onxx", "onnx")
+    with pytest.raises(UsageError, match=r"OUT m\.onnx/: .*found \.onnx; leave out the slash, or the suffix"):
+        choose_format("m.onnx/", None)
+
+
+def test_keras_loads_its_suffix_in_lower_case_alone() -> None:
+    with pytest.raises(UsageError, match=r"OUT m\.KERAS: .*found \.KERAS; name it m\.keras"):
+        choose_format("m.KERAS", None)
 
 
 def test_every_module_of_a_format_is_in_a_row() -> None:

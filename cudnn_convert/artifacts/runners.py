@@ -69,8 +69,7 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
 
 def _by_suffix(path: Path) -> str:
     """Return the format of a file's suffix, or ""."""
-    known = ((name, {form.suffix, *form.aliases} - {None}) for name, form in FORMATS.items())
-    return next((name for name, suffixes in known if path.suffix in suffixes), "")
+    return next((name for name, form in FORMATS.items() if form.has_suffix(path)), "")
 
 
 def is_ours(path: Path) -> bool:

@@ -84,7 +84,7 @@ def _convert(flags: argparse.Namespace) -> int:
     from cudnn_convert import pipeline
 
     source, out = Path(flags.source), Path(flags.out)
-    form = choose_format(out, flags.format)
+    form = choose_format(flags.out, flags.format)
     options = read_options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     read = pipeline.apart(source, options) if flags.report or flags.card else []
     with _write_reports(flags, [*read, (f"OUT {out}", out)]) as keep, show_progress(flags):

@@ -292,7 +292,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
     Empty for a file that another program wrote. Raises what NumPy and safetensors raise for damaged files.
     """
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         text = "".join(value.tobytes().decode() for value in npz_archive.load(path, only=KEY).values())
     else:
         from safetensors import safe_open
@@ -305,7 +305,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
 def arrays(path: Path) -> dict[str, Array]:
     """The arrays of an npz or safetensors file by name. Raises as `file_metadata`."""
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
     from safetensors.numpy import load_file
 

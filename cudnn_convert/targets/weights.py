@@ -42,7 +42,7 @@ def write(path: Path, weightses: Sequence[Weights], *, provenance: str) -> None:
     arrays = {
         f"{weights.name}/{key}": value for weights in weightses for key, value in weights.weights.items()
     }
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         with path.open("wb") as stream:  # np.savez appends .npz to a path, not to a stream
             np.savez(stream, **{KEY: np.frombuffer(text.encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
         return
