@@ -422,10 +422,11 @@ _Result = TypeVar("_Result", "Report", "Verification")
 
 
 def _log_warnings(result: _Result) -> _Result:
-    """Log the warnings of a proof."""
+    """Log the warnings of a conversion and of a proof."""
     from cudnn_convert.calls import log_warnings
 
     proof: Any = getattr(result, "verification", result)
+    log_warnings(() if proof is result else result.warnings)
     log_warnings(() if proof is None else proof.warnings)
     return result
 

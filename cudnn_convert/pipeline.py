@@ -291,6 +291,7 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         network=network.draw_network(plan),
         decoder=_search(plan),
         alone=plan.alone,
+        warnings=plan.warnings,
         unverified=plan.model.unverified,
     )
 

@@ -245,6 +245,8 @@ def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False)
         console.print(f"note: {note}")
     if verbose and report.flags:
         console.print(f"repeat with: {command(report.flags)}")
+    for warning in report.warnings:
+        console.print(f"warning: {warning}")
     if report.out is None:
         return
     if report.verification is None:

@@ -139,6 +139,7 @@ class Plan:
     `variable_states` are those of plain layers in variables, where they became inputs and outputs.
     `decoder` is a search over the steps of a streamed model that the artifact has beside it. `axes` are those
     of inputs and outputs by key, where they are known. `alone`: of the source only its recurrences are there.
+    `warnings` ask for something to be done, as where a part of the source is lost.
     """
 
     model: Model
@@ -159,6 +160,7 @@ class Plan:
     axes: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
     decoder: Decoder | None = None
     alone: bool = False
+    warnings: tuple[str, ...] = ()
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
 

@@ -93,7 +93,8 @@ def make_plan(model: Model, options: Options) -> Plan:
     if form.alone or _needs_no_graph(model, options):
         plan = _plan_alone(model, options, convention)
         plan = plan_layers(plan, options) if options.recurrences_only else plan
-        plan = replace(plan, alone=True)
+        lost = _warn_of_lost_graph(model, plan) if is_graphless and not _is_meant_alone(options) else ()
+        plan = replace(plan, alone=True, warnings=lost)
         return stream_singles(plan) if options.states else plan
     from cudnn_convert.graph import session
     from cudnn_convert.plan import decoding, obstacles, streaming
@@ -114,7 +115,9 @@ def make_plan(model: Model, options: Options) -> Plan:
         promotes=options.states,
         carries_layouts=not form.is_channels_first,
     )
-    plan = replace(plan, alone=is_graphless)
+    plan = replace(
+        plan, alone=is_graphless, warnings=_warn_of_lost_graph(model, plan) if is_graphless else ()
+    )
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
@@ -132,6 +135,27 @@ def make_plan(model: Model, options: Options) -> Plan:
     if drawn and (reasons := obstacles.undrawable(plan)):
         raise UnsupportedModelError(model.path, reasons)
     return plan
+
+
+def _is_meant_alone(options: Options) -> bool:
+    """Whether recurrences alone are what the user asks for."""
+    return options.form.alone or options.recurrences_only
+
+
+def _warn_of_lost_graph(model: Model, plan: Plan) -> tuple[str, ...]:
+    """A warning of what weights without their graph leave out, with the file that has it."""
+    others = graphless.list_other_tensors(model, {part.name for part in plan.parts})
+    if not others:
+        return ()
+    if model.keras is None:
+        lead = f"{model.path.name}.meta is missing"
+        cure = "put that file beside the checkpoint, or give the graph with --architecture"
+    else:
+        lead = f"{model.path.name} has no layers, only their weights"
+        cure = "give the JSON of the model with --architecture"
+    more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+    left = f"{', '.join(others[:_LISTED])}{more}"
+    return (f"{lead}, so that recurrences alone are converted; left out: {left}; {cure}",)
 
 
 def _stream(plan: Plan, options: Options) -> Plan:
@@ -374,6 +398,8 @@ def user_code(options: Options) -> classes.Vouched:
     return brought.for_both() if options.form.is_keras3 else brought
 
 
+#: How many tensors that are left out a warning lists.
+_LISTED: Final = 12
 #: tensorflow v1.15.0 python/training/moving_averages.py ExponentialMovingAverage, its default name.
 _AVERAGE: Final = "ExponentialMovingAverage"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -137,6 +137,8 @@ def _nothing(model: Model, vectors: dict[str, Tensor]) -> Reason:
 
 #: Ends each key of tf.train.Checkpoint (tensorflow v2.21.0 python/trackable/base.py).
 _OF_OBJECT: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
+#: Source: tensorflow v2.21.0 python/trackable/constants.py OPTIMIZER_SLOTS_NAME.
+_OF_SLOT: Final = ".OPTIMIZER_SLOT/"
 FLAGS: Final = "--mode, --layers, --units and --directions"
 #: The default scopes of contrib layers name their mode, the same file.
 _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?")
@@ -203,6 +205,28 @@ def blob_keys(model: Model) -> list[str]:
         key
         for key, tensor in model.variables.items()
         if scope_of_blob(key) is not None and len(tensor.shape) == 1
+    ]
+
+
+def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
+    """List the tensors beside recurrences and what trained them; empty where names do not tell these apart.
+
+    `taken` are the names of signatures that were made of blobs under any name. Optimizer slots, averages and
+    scalars such as a step are no part of a model.
+    """
+    scopes_taken = {parameters.scope for parameters in model.canonical} | {
+        *map(scope_of_blob, blob_keys(model))
+    }
+    if "" in scopes_taken:
+        return []
+    return [
+        key.removesuffix(_OF_OBJECT)
+        for key, tensor in model.variables.items()
+        if tensor.shape
+        and not any(key.startswith(scope) for scope in scopes_taken if scope)
+        and key.rpartition("/")[0] not in model.variables
+        and _OF_SLOT not in key
+        and name(key) not in taken
     ]
 
 

@@ -371,7 +371,8 @@ class Subject:
     """The two sides of a `verify` or a map; a Report has the same fields.
 
     `artifact` is None where the map is that of a conversion which was not kept. `alone`: of the source only
-    its recurrences are there. `unverified` are the layers, signatures and functions that no proof runs.
+    its recurrences are there. `unverified` are the layers, signatures and functions that no proof runs;
+    `warnings` tell what of the source is lost, and how to have it.
     """
 
     source: str
@@ -387,6 +388,7 @@ class Subject:
     network: Network | None = None
     alone: bool = False
     unverified: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The JSON object that `map --json` gives."""
@@ -456,7 +458,7 @@ class Report:
     `states` are those among them that go from chunk to chunk. `out` is None where the source is portable
     already and nothing was written; `origin` is then None too. `axes` has for keys of inputs and outputs the
     name, the size or None of each axis, as far as they are known; `decoder` is a search over the model.
-    `alone` and `unverified` are as in `Subject`. A notebook shows it as a short page.
+    `alone`, `unverified` and `warnings` are as in `Subject`. A notebook shows it as a short page.
     """
 
     source: str
@@ -477,6 +479,7 @@ class Report:
     decoder: DecoderReport | None = None
     alone: bool = False
     unverified: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def as_subject(self, artifact: str | None) -> Subject:
         """What a verification or a map of an artifact says of the same source."""

@@ -77,6 +77,7 @@ def _list_parts(report: Report) -> Iterator[str]:
             yield f"Around the recurrences: {_text(proof.ops.verdict)}."
         yield _conditions(proof)
     warnings, remarks = ((), ()) if proof is None else (proof.warnings, proof.remarks)
+    warnings = (*report.warnings, *warnings)
     for title, lines in (("Warnings", warnings), ("Remarks", remarks), ("Notes", report.notes)):
         if lines:
             yield f"## {title}"

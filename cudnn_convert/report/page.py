@@ -71,9 +71,10 @@ def _list_sections(proof: Verification | None, subject: Subject | None, copied: 
         yield _comparison_card(proof, subject)
     if subject is not None and subject.network is not None and subject.recurrences:
         yield section("The network around its recurrences", draw.network(subject, proof))
+    warnings = (*(subject.warnings if subject else ()), *(proof.warnings if proof else ()))
+    if warnings:
+        yield section("Warnings", tag("div", bullets(warnings), class_="card warn"))
     if proof is not None:
-        if proof.warnings:
-            yield section("Warnings", tag("div", bullets(proof.warnings), class_="card warn"))
         if proof.remarks:
             yield section("Remarks", tag("div", bullets(proof.remarks), class_="card"))
         yield from recurrence_table(proof)

@@ -426,12 +426,14 @@ def test_an_out_that_is_taken_is_refused(
 
 @pytest.mark.parametrize("out", ["source", "source/model.ckpt", "source/out", "."])
 def test_an_out_inside_or_around_the_source_is_refused(source: Path, tmp_path: Path, out: str) -> None:
-    [line] = refused(tmp_path, source.parent, tmp_path / out, "--force", code=2)
+    words = ("--format", "savedmodel", "--force")
+    [line] = refused(tmp_path, source.parent, tmp_path / out, *words, code=2)
     assert "expected a path apart from the source" in line
 
 
 def test_a_file_of_the_source_is_never_replaced(source: Path, tmp_path: Path) -> None:
-    [line] = refused(tmp_path, source, beside(source, ".meta"), "--force", code=2)
+    words = ("--format", "savedmodel", "--force")
+    [line] = refused(tmp_path, source, beside(source, ".meta"), *words, code=2)
     assert f"expected a path apart from the source {source}; choose another path" in line
 
 

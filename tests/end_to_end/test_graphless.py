@@ -176,6 +176,24 @@ def test_the_parts_chained_give_the_whole_model(tmp_path: Path) -> None:
         assert_close(y, feed["rnn_out:0"])
 
 
+def test_what_a_lost_graph_leaves_out_is_listed(tmp_path: Path) -> None:
+    source = without_graph(fixture("1.15.5-bilstm_tagger"), tmp_path / "lost")
+    report = cudnn_convert.convert(source, tmp_path / "out.npz", verify=False)
+    assert (report.alone, report.warnings) == (True, ())  # which is what that format is for
+    report = cudnn_convert.convert(source, tmp_path / "out.onnx", verify=False)
+    lead = "model.ckpt.meta is missing, so that recurrences alone are converted; left out: "
+    cure = "; put that file beside the checkpoint, or give the graph with --architecture"
+    (warning,) = report.warnings
+    assert report.alone
+    assert warning.startswith(lead)
+    assert warning.endswith(cure)
+    found = warning.removeprefix(lead).removesuffix(cure).split(", ")
+    assert {*found} == {"embedding", "scores/bias", "scores/kernel"}
+    source = fixture("1.15.5-object_lstm_2l").prefix
+    report = cudnn_convert.convert(source, tmp_path / "whole.onnx", verify=False)
+    assert (report.alone, report.warnings) == (True, ())
+
+
 def test_one_of_several(tmp_path: Path) -> None:
     source = without_graph(fixture("1.15.5-two_layers"), tmp_path / "source")
     report = cudnn_convert.convert(
