@@ -5,6 +5,7 @@
 * saved_model  : Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
 * variable_keys: Finds under which key a checkpoint keeps a variable: partitions, object graphs.
 * checks       : Checks a graph's names, functions, constants and attributes before anything follows them.
+* unknown      : Says what a file or folder is that no reader takes, by its content, and what to do.
 * paths        : Which files a given path stands for, and which links may be followed.
 * hdf5         : Reads HDF5 files with bounds: no external links, no more memory than stored.
 * keras_archive: Reads `.keras` archives and the weight groups of `.weights.h5` files.
@@ -26,13 +27,12 @@ from typing import Final
 from cudnn_convert import context
 from cudnn_convert.errors import AmbiguousSourceError, ReadError, UsageError, name_access
 from cudnn_convert.model import Model
-from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model
+from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5, paths, saved_model, unknown
 
 READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def), *(keras_hdf5, keras_archive))
 
 _KINDS: Final = ", ".join(reader.KIND for reader in READERS)
 _NOTHING: Final = "no such file or folder"
-_CHECK: Final = "check the path"
 #: Bytes that are digested at a time.
 _BLOCK: Final = 1 << 20
 
@@ -50,6 +50,8 @@ def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
 
 def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     paths.refuse(path, trust=trust)
+    unknown.refuse_part(path)
+    unknown.refuse_pointers(paths.of(path))
     known = [(reader, recognised) for reader in READERS if (recognised := reader.recognise(path)) is not None]
     if len(known) > 1:
         kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
@@ -62,8 +64,16 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
         model: Model = reader.read(recognised, tag) if reader.TAGS else reader.read(recognised)
         paths.refuse(path, model.assets.values(), trust=trust)
         return model
-    what = "a file or folder of another kind" if path.exists() else _NOTHING
-    raise ReadError(path, "source", expected=_KINDS, found=what, advice="" if path.exists() else _CHECK)
+    if not path.exists():
+        raise _missing(path)
+    what, advice = unknown.describe(path)
+    raise ReadError(path, "source", expected=_KINDS, found=what, advice=advice)
+
+
+def _missing(path: Path) -> ReadError:
+    near = unknown.find_near(path)
+    advice = f"did you mean {near}?" if near else "check the path"
+    return ReadError(path, "source", expected=_KINDS, found=_NOTHING, advice=advice)
 
 
 def is_model(path: Path) -> bool:
@@ -121,4 +131,4 @@ def require(path: Path) -> None:
     Raises ReadError where there is none, AccessError where the system refuses to answer.
     """
     if not any(os.path.lexists(file) for file in files(path)):
-        raise ReadError(path, "source", expected=_KINDS, found=_NOTHING, advice=_CHECK)
+        raise _missing(path)

@@ -73,6 +73,8 @@ EXCEPTIONS: Final = MappingProxyType(
         "options.py: expected --decode {}": "what a flag belongs to; leaving it out is advised",
         "pipeline.py: name one without suffix": "another OUT, which end_to_end/test_decoding.py refuses",
         "plan/prepare.py: put that file beside the checkpoint": "a file that only the user has",
+        "read/unknown.py: give the model, and arrays with --data": "another SOURCE, which only the user has",
+        "read/unknown.py: give the weights, and this with --architecture": "another SOURCE",
         "plan/prepare.py: give the JSON of the model": "a file that only the user has",
         "plan/prepare.py: give the source that it was trained in": "as with all weights alone",
         "plan/decoding.py: --decode={}": "a call repeated, which test_decoding.py of plan looks at",

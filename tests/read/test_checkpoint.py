@@ -182,8 +182,8 @@ def test_two_models_under_one_name_are_a_choice(tmp_path: Path) -> None:
     ("make", "found"),
     [
         (lambda path: None, "found no such file or folder; check the path"),
-        (lambda path: path.mkdir(), "found a file or folder of another kind"),
-        (lambda path: path.write_text("text"), "found a file or folder of another kind"),
+        (lambda path: path.mkdir(), "found an empty folder"),
+        (lambda path: path.write_text("text"), "found text"),
     ],
     ids=["nothing", "empty folder", "text"],
 )

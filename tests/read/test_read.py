@@ -35,7 +35,10 @@ def test_something_else_is_told(tmp_path: Path, folder: bool) -> None:
         path.write_text("a letter")
     with pytest.raises(ReadError) as caught:
         read(path)
-    assert str(caught.value) == f"{path}: source: expected {KINDS}, found a file or folder of another kind"
+    assert (
+        str(caught.value)
+        == f"{path}: source: expected {KINDS}, found {'an empty folder' if folder else 'text'}"
+    )
 
 
 def test_a_file_of_two_kinds_is_told(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_the_json_of_a_report_holds_all_of_it() -> None:
     found = json.loads(made().to_json())
     assert list(found) == [
         "source", "kind", "format", "out", "inputs", "outputs", "recurrences", "notes", "flags",
-        "verification", "weights", "states", "network", "origin", "axes", "decoder", "alone", "unverified", "warnings",
+        "verification", "weights", "states", "network", "origin", "axes", "decoder",
+        "alone", "unverified", "warnings",
     ]  # fmt: skip
     assert found["verification"] == json.loads(PROOF.to_json())
     assert found["verification"]["feeds"] == [{"x": [17, 3, 3]}]

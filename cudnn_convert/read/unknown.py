@@ -1,0 +1,190 @@
+"""Says what a file or folder is that no reader takes, by its content, and what to do.
+
+Sources of the marks: git-lfs v3.7 docs/spec.md; PKWARE APPNOTE 6.3 section 4.3; POSIX ustar; RFC 1952;
+onnx v1.20 onnx/onnx.proto `ModelProto`; tensorflow v2.21.0 tensorflow/compiler/mlir/lite/schema/schema.fbs
+`file_identifier`; safetensors v0.6 README, Format; CPython 3.13 Lib/pickle.py `PROTO`; NumPy 2.3
+lib/_format_impl.py `MAGIC_PREFIX`.
+"""
+
+import difflib
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import ReadError
+
+_LFS: Final = b"version https://git-lfs.github.com/spec/"
+#: A pointer is smaller, by its specification.
+_LFS_BYTES: Final = 1024
+_ZIP: Final = (b"PK\x03\x04", b"PK\x05\x06")
+_GZIP, _USTAR, _USTAR_AT = b"\x1f\x8b", b"ustar", 257
+_OTHERS: Final = (
+    (b"BZh", "a bzip2 file"),
+    (b"\xfd7zXZ", "an xz file"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
+)
+_TFLITE: Final = b"TFL3"
+_NUMPY: Final = b"\x93NUMPY"
+#: The protocol mark of a pickle, as `torch.save` wrote before PyTorch 1.6.
+_PICKLES: Final = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
+#: `ir_version`, a small number, and the next field of a ModelProto: a name, a version or its graph.
+_ONNX_FIELDS: Final = frozenset({0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42})
+_ONNX_VERSIONS: Final = range(1, 32)
+_HEAD: Final = 1 << 10
+#: How much of its letters a name shares with one that it stands for.
+_NEAR: Final = 0.6
+#: Files of a folder that are looked at.
+_LISTED: Final = 1000
+_ON_CPU: Final = "it runs on a CPU as it is: see `cudnn-convert run`; a call of verify names the source first"
+_PYTORCH: Final = "give a model of TensorFlow or Keras"
+
+
+def describe(path: Path) -> tuple[str, str]:
+    """Say what is at an existing path, and what to give in its place. Raises OSError."""
+    if path.is_dir():
+        return _describe_folder(path)
+    head = _read_head(path)
+    if not head:
+        return "an empty file", "copy it again"
+    if is_pointer(head):
+        return "a Git LFS pointer in the place of the file", "get the file with git lfs pull"
+    return (
+        _describe_archive(path, head)
+        or _describe_model(path, head)
+        or _describe_text(path, head)
+        or ("a file of another kind", "")
+    )
+
+
+def _read_head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_HEAD)
+
+
+def is_pointer(head: bytes) -> bool:
+    """Whether a file that begins so is a Git LFS pointer."""
+    return head.startswith(_LFS)
+
+
+def refuse_pointers(files: Iterable[Path]) -> None:
+    """Refuse files of a model that Git LFS has not fetched. Raises ReadError; what cannot be read is left."""
+    for path in files:
+        with suppress(OSError):
+            if path.is_file() and path.stat().st_size < _LFS_BYTES and is_pointer(_read_head(path)):
+                actual, advice = describe(path)
+                raise ReadError(path, "file", expected="a file of the model", found=actual, advice=advice)
+
+
+def refuse_part(path: Path) -> None:
+    """Refuse a folder inside a SavedModel, whose variables look like a checkpoint. Raises ReadError."""
+    real = Path(os.path.realpath(path))
+    if real.name not in ("variables", "assets", "assets.extra") or not path.is_dir():
+        return
+    if _is_saved(real.parent):
+        whole = real.parent if path.name in ("", ".", "..") else path.parent
+        actual = f"its folder {real.name}"
+        raise ReadError(path, "source", expected="a SavedModel whole", found=actual, advice=f"give {whole}")
+
+
+def find_near(path: Path) -> str:
+    """The path in the folder of a missing one whose name is most like it; "" without one."""
+    folder = path.parent
+    if not folder.is_dir():
+        return ""
+    names = dict.fromkeys(name for file in _list(folder) if file.exists() for name in _names(file))
+    near = difflib.get_close_matches(path.name, names, n=1, cutoff=_NEAR)
+    return str(folder / near[0]) if near else ""
+
+
+def _names(file: Path) -> Iterator[str]:
+    """What a file may be called by: a checkpoint also by its prefix."""
+    if file.suffix == ".index":
+        yield file.stem
+    yield file.name
+
+
+def _list(folder: Path) -> list[Path]:
+    """Some entries of a folder, in order."""
+    return sorted(path for path, _ in zip(folder.iterdir(), range(_LISTED), strict=False))
+
+
+def _is_saved(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt"))
+
+
+def _describe_folder(path: Path) -> tuple[str, str]:
+    entries = _list(path)
+    if not entries:
+        return "an empty folder", ""
+    inside = [entry for entry in entries if entry.is_dir() and _is_saved(entry)]
+    inside += [entry for entry in entries if entry.suffix in (".pb", ".h5", ".hdf5", ".keras")]
+    inside += [entry.with_suffix("") for entry in entries if entry.suffix == ".meta"]
+    if inside:
+        others = f", or one of {len(inside) - 1} more" if len(inside) > 1 else ""
+        return "a folder that holds models", f"give {inside[0]}{others}"
+    return f"a folder without a model, whose first entry is {entries[0].name}", ""
+
+
+def _describe_archive(path: Path, head: bytes) -> tuple[str, str] | None:
+    if head.startswith(_ZIP):
+        return _describe_zip(path)
+    packed = next((what for mark, what in _OTHERS if head.startswith(mark)), "")
+    packed = "a gzip file" if head.startswith(_GZIP) else packed
+    packed = "a tar archive" if head[_USTAR_AT:].startswith(_USTAR) else packed
+    return (packed, "unpack it and give what is in it") if packed else None
+
+
+def _describe_zip(path: Path) -> tuple[str, str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()[:_LISTED]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return "a damaged zip archive", "copy it again"
+    if any(name.rpartition("/")[2] == "data.pkl" for name in names):
+        return "a PyTorch file", _PYTORCH
+    if names and all(name.endswith(".npy") for name in names):
+        return "an archive of NumPy arrays", "give the model, and arrays with --data"
+    model = next((name for name in names if name.endswith((".pb", ".h5", ".keras", ".index", ".meta"))), "")
+    return f"a zip archive{f' with {model}' if model else ''}", "unpack it and give what is in it"
+
+
+def _describe_model(path: Path, head: bytes) -> tuple[str, str] | None:
+    if head[4:8] == _TFLITE:
+        return "a TensorFlow Lite model", _ON_CPU
+    if _is_onnx(head):
+        return "an ONNX model", _ON_CPU
+    if head.startswith(_PICKLES):
+        return "a pickle, such as PyTorch wrote", _PYTORCH
+    if head.startswith(_NUMPY):
+        return "a NumPy array", "give the model, and arrays with --data"
+    length = int.from_bytes(head[:8], "little")
+    if head[8:9] == b"{" and length < path.stat().st_size:
+        return "a safetensors file", f"it has weights without a model: {_PYTORCH}"
+    return None
+
+
+def _is_onnx(head: bytes) -> bool:
+    return len(head) > 2 and head[0] == 0x08 and head[1] in _ONNX_VERSIONS and head[2] in _ONNX_FIELDS
+
+
+def _describe_text(path: Path, head: bytes) -> tuple[str, str] | None:
+    text = head.decode("utf-8", errors="ignore")
+    if b"\0" in head or not all(letter.isprintable() or letter.isspace() for letter in text):
+        return None
+    if text.startswith("model_checkpoint_path:"):
+        return "TensorFlow's list of checkpoints", f"give its folder {path.parent}, or a prefix that it names"
+    if text.lstrip().startswith("{") and _is_architecture(path):
+        return "the JSON of a Keras model, without weights", "give the weights, and this with --architecture"
+    return "text", ""
+
+
+def _is_architecture(path: Path) -> bool:
+    try:
+        described = json.loads(path.read_bytes()[: 1 << 24])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(described, dict) and "class_name" in described and "config" in described
