@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,13 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import Answers
 from cudnn_convert.context import mute_output, silence
 from cudnn_convert.errors import (
+    CudnnConvertError,
     ReadError,
     UnprovenError,
     UnsupportedModelError,
     UsageError,
     VerificationError,
+    command,
     name_access,
 )
 from cudnn_convert.feeds.data import Data, Shard, read_calls
@@ -473,6 +475,30 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     return Pair(plan, path, options, is_copy)
 
 
+@contextmanager
+def name_conversion(path: Path, options: Options) -> Iterator[None]:
+    """In this context an error of a source that needs a GPU names the command that converts it.
+
+    Raises ReadError in the place of that error.
+    """
+    try:
+        yield
+    except CudnnConvertError as cause:
+        try:
+            model = read.read(path, trust=options.trust)
+            is_source = prepare.needs_gpu(model)
+        except CudnnConvertError:
+            is_source = False
+        if not is_source:
+            raise
+        actual = f"a {model.kind} that needs a GPU"
+        words = ("cudnn-convert", str(path), "model_cpu")
+        advice = f"convert it first: {command(words)}"
+        raise ReadError(
+            path, "artifact", expected="one that runs on a CPU", found=actual, advice=advice
+        ) from cause
+
+
 def identify_artifact(artifact: Path, *, trust: bool) -> tuple[str, Path, dict[str, Any] | None]:
     """Return the format, path and provenance of an artifact.
 
@@ -536,6 +562,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
     with ExitStack() as stack:
+        stack.enter_context(name_conversion(artifact, options))
         fresh = None
         if out is not None:
             destination = storage.Target(out, lambda _: False, [("the artifact", artifact)], force=False)

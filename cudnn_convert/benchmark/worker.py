@@ -74,8 +74,9 @@ class _Server:
         for setting in (context.within(limits), context.using_threads(threads), context.silence()):
             self._stack.enter_context(setting)
         from cudnn_convert.benchmark import models
+        from cudnn_convert.pipeline import name_conversion
 
-        with context.mute_output():
+        with name_conversion(Path(model), self._options), context.mute_output():
             model_found = models.find_model(Path(model), self._options)
             import_runtime(model_found[0])
             start = time.perf_counter()

@@ -14,6 +14,7 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError, first_line
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import unique
 from cudnn_convert.keras.config import channels_first, classes, layer_tree
 from cudnn_convert.model import (
@@ -70,6 +71,22 @@ def is_portable(model: Model, options: Options) -> bool:
     is_plain = not cpu_layers.has_cudnn(model.architecture)
     is_plain = is_plain and not channels_first.find_layers(model.architecture, keras3=True)
     return model.keras is KerasFile.ARCHIVE and is_known and is_plain
+
+
+def needs_gpu(model: Model) -> bool:
+    """Whether a model has cuDNN's ops or layers, or is weights of such."""
+    if model.saved is not None:
+        from cudnn_convert.recurrences import saved_functions
+
+        return any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    if model.architecture is not None:
+        from cudnn_convert.keras import cpu_layers
+
+        return cpu_layers.has_cudnn(model.architecture)
+    if model.graph is None:
+        return True
+    bodies = (node for function in model.graph.library.function for node in function.node_def)
+    return any(node.op in ops.CUDNN for node in (*model.graph.node, *bodies))
 
 
 def make_plan(model: Model, options: Options) -> Plan:

@@ -253,9 +253,24 @@ def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> N
     )
     [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
     assert line == (
-        f"{SPEECH / 'model.ckpt'}: provenance: expected a graph that says what it takes and gives, as this "
-        "tool writes it, found none; a source runs once it is converted"
+        f"{SPEECH / 'model.ckpt'}: artifact: expected one that runs on a CPU, found a TensorFlow 1 checkpoint "
+        f"that needs a GPU; convert it first: cudnn-convert {SPEECH / 'model.ckpt'} model_cpu"
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (ROOT / "tests/data/keras3_exports/keras-3.15.1/lstm/saved_model", "TensorFlow SavedModel"),
+        (ROOT / "tests/data/keras/keras-2.2.4/text_classifier/model.h5", "Keras HDF5 file"),
+        (ROOT / "tests/data/tf1/1.15.5/frozen_binary/frozen.pb", "frozen graph"),
+    ],
+)
+def test_a_source_that_needs_a_gpu_is_to_be_converted_first(source: Path, kind: str) -> None:
+    ended = command("run", source, "--quiet")
+    cure = f"convert it first: cudnn-convert {source} model_cpu"
+    assert ended.code == 1
+    assert ended.stderr.strip().endswith(f"runs on a CPU, found a {kind} that needs a GPU; {cure}")
 
 
 class Writing(tf.Module):
