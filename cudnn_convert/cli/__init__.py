@@ -20,6 +20,7 @@ Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its
 import argparse
 import difflib
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -27,6 +28,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
@@ -37,7 +39,7 @@ from cudnn_convert.cli import child_process, commands, streams
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
 from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
-from cudnn_convert.errors import CudnnConvertError, UsageError, visible
+from cudnn_convert.errors import CudnnConvertError, Reason, Remedy, UsageError, VerificationError, visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.
@@ -106,11 +108,12 @@ def _run_with_limits(within: Within, work: Callable[[], int], flags: argparse.Na
 
 def _run_guarded(native: IO[bytes] | None, work: Callable[[], int], flags: argparse.Namespace) -> int:
     return child_process.run_in_child(
-        lambda: _exit_code(work),
+        lambda: _exit_code(work, as_json=getattr(flags, "json", False)),
         subject=flags.source,
         out=Path(flags.out) if getattr(flags, "out", None) else None,
         limits=Limits.of(flags.limit),
         native=native,
+        tell=partial(_tell, as_json=getattr(flags, "json", False)),
     )
 
 
@@ -125,23 +128,27 @@ def _show_tail(native: IO[bytes]) -> None:
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
     """Run the command line and give its exit code; `within` runs the work somewhere."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words and COMPLETING not in os.environ:
+        with redirect_stdout(sys.stderr), suppress(SystemExit):
+            commands.show_help([])
+        return UsageError.exit_code
     command = SUBCOMMANDS.get(words[0]) if words else None
-    if command:
-        return _exit_code(lambda: command(words[1:], within))
-    return _exit_code(lambda: _run_conversion(words, within))
+    work = partial(command, words[1:], within) if command else partial(_run_conversion, words, within)
+    return _exit_code(work, as_json="--json" in words)
 
 
 def _run_conversion(words: Sequence[str], within: Within) -> int:
     """Convert, unless the first word looks like a mistyped subcommand."""
-    near = difflib.get_close_matches(words[0], SUBCOMMANDS, n=1, cutoff=NEAR) if words else []
+    is_name = bool(words) and not words[0].startswith("-")
+    near = difflib.get_close_matches(words[0], SUBCOMMANDS, n=1, cutoff=NEAR) if is_name else []
     if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):
         what = "expected SOURCE or a subcommand, found neither"
         raise UsageError(f"{words[0]}: {what}; did you mean cudnn-convert {near[0]}?")
     return commands.convert(words, within)
 
 
-def _exit_code(work: Callable[[], int]) -> int:
-    """The exit code of `work`, its errors in words."""
+def _exit_code(work: Callable[[], int], *, as_json: bool = False) -> int:
+    """The exit code of `work`, its errors in words; `as_json`: on stdout as an object too."""
     try:
         try:
             return work()
@@ -154,21 +161,52 @@ def _exit_code(work: Callable[[], int]) -> int:
         return int(stop.code or 0)
     except Exception as error:  # noqa: BLE001 - what is no error of ours is our own bug, and must say so
         # Native code makes an error of its own of an interruption.
-        return process.INTERRUPTED if process.stopping.is_set() else _in_words(error)
+        return process.INTERRUPTED if process.stopping.is_set() else _in_words(error, as_json=as_json)
 
 
-def _in_words(error: Exception) -> int:
-    """Print an error on stderr and give its exit code."""
+def _in_words(error: Exception, *, as_json: bool) -> int:
+    """Print an error on stderr and give its exit code.
+
+    With `as_json` stdout gets it too, but for a proof that failed, whose report is there.
+    """
     if process.is_memory_short(error):
-        print(f"cudnn-convert: {process.explain_memory()}", file=sys.stderr)
-        return CudnnConvertError.exit_code
+        return _tell(process.explain_memory(), kind="MemoryError", as_json=as_json)
     if isinstance(error, CudnnConvertError):
-        print(*(f"cudnn-convert: {line}" for line in _visible(str(error))), sep="\n", file=sys.stderr)
-        return error.exit_code
+        remedies = [remedy.flags for reason in getattr(error, "reasons", ()) for remedy in _remedies(reason)]
+        as_json &= not isinstance(error, VerificationError)
+        facts = (type(error).__name__, error.exit_code)
+        return _tell(str(error), *facts, remedies=remedies, as_json=as_json)
     text = "".join(traceback.format_exception(error)).rstrip()
     print(*_visible(text), sep="\n", file=sys.stderr)
     print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
+    if as_json:
+        _print_error(type(error).__name__, _BUG, [str(error)], [])
     return _BUG
+
+
+def _remedies(reason: str) -> tuple[Remedy, ...]:
+    return reason.remedies if isinstance(reason, Reason) else ()
+
+
+def _tell(
+    text: str,
+    kind: str = "CrashError",
+    code: int = CudnnConvertError.exit_code,
+    *,
+    remedies: Sequence[str] = (),
+    as_json: bool,
+) -> int:
+    """Print an error's lines on stderr, and with `as_json` an object on stdout; return the exit code."""
+    lines = [*_visible(text)]
+    print(*(f"cudnn-convert: {line}" for line in lines), sep="\n", file=sys.stderr)
+    if as_json:
+        _print_error(kind, code, lines, remedies)
+    return code
+
+
+def _print_error(kind: str, code: int, reasons: Sequence[str], remedies: Sequence[str]) -> None:
+    error = {"kind": kind, "exit_code": code, "reasons": reasons, "remedies": [*dict.fromkeys(remedies)]}
+    print(json.dumps({"error": error}, indent=2))
 
 
 def _visible(text: str) -> Iterator[str]:

@@ -27,12 +27,18 @@ _DUMB, _CLEAR_LINE = "dumb", "\r\x1b[2K"
 
 
 def run_in_child(
-    work: Callable[[], int], *, subject: str, out: Path | None, limits: Limits, native: IO[bytes] | None
+    work: Callable[[], int],
+    *,
+    subject: str,
+    out: Path | None,
+    limits: Limits,
+    native: IO[bytes] | None,
+    tell: Callable[[str], object],
 ) -> int:
     """Do `work` in a child process, and return its exit code.
 
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
-    the fault handler of the child write to.
+    the fault handler of the child write to; `tell` gets the line on an irregular end.
     """
     parent, shared = os.getpid(), _Shared()
     with process.scratch_folder() as scratch:
@@ -49,7 +55,7 @@ def run_in_child(
         _wipe()
         # The user does not know an artifact that a conversion has just written.
         where = subject if out is not None else shared.artifact or subject
-        print(visible(f"cudnn-convert: {where}: {why}"), file=sys.stderr)
+        tell(visible(f"{where}: {why}"))
     return code
 
 

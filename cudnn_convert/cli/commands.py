@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share, show_progress
 from cudnn_convert.cli.benchmark import benchmark
 from cudnn_convert.cli.parser import (
+    NEAR,
     PROGRAM,
     SHELLS,
     Parser,
@@ -268,15 +270,30 @@ def completion(words: Sequence[str], _: Within = directly) -> int:
         prog=f"{PROGRAM} completion",
         description="Print what makes a shell complete flags and files of this command.",
         epilog='In ~/.bashrc or ~/.zshrc: eval "$(cudnn-convert completion bash)"; '
-        "in fish: cudnn-convert completion fish | source",
+        "in fish: cudnn-convert completion fish | source; in PowerShell: "
+        "cudnn-convert completion powershell | Out-String | Invoke-Expression",
     )
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=f"one of {', '.join(SHELLS)}")
     print_completion(parser.parse_args(words).shell)
     return 0
 
 
+def show_help(words: Sequence[str], within: Within = directly) -> int:
+    """`cudnn-convert help [COMMAND]`."""
+    parser = Parser(prog=f"{PROGRAM} help", description="Show the help of a command, as its --help does.")
+    listed = ", ".join(SUBCOMMANDS)
+    parser.add_argument("command", metavar="COMMAND", nargs="?", default="convert", help=f"one of {listed}")
+    name = parser.parse_args(words).command
+    if name not in SUBCOMMANDS:
+        near = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=NEAR)
+        cure = f"did you mean {near[0]}?" if near else f"they are {listed}"
+        raise UsageError(f"{name}: expected a command, found none of this name; {cure}")
+    return SUBCOMMANDS[name](["--help"], within)
+
+
 #: A subcommand wins over a file of that name; `./verify` is the file.
-SUBCOMMANDS: Final = {
+SUBCOMMANDS: Final[dict[str, Callable[[Sequence[str], Within], int]]] = {
+    "convert": convert,
     "batch": batch,
     "benchmark": benchmark,
     "inspect": inspect,
@@ -286,6 +303,7 @@ SUBCOMMANDS: Final = {
     "record": record,
     "formats": formats,
     "completion": completion,
+    "help": show_help,
 }
 
 

@@ -16,7 +16,7 @@ from cudnn_convert.errors import UsageError, flag_of
 from cudnn_convert.options import KINDS, Options
 
 PROGRAM: Final = "cudnn-convert"
-SHELLS: Final = ("bash", "zsh", "fish")
+SHELLS: Final = ("bash", "zsh", "fish", "powershell")
 #: How much of its letters a word shares with a subcommand that it stands for.
 NEAR: Final = 0.7
 #: The same for a flag: some flags are alike without meaning the same.
@@ -56,13 +56,23 @@ class Parser(argparse.ArgumentParser):
             import argcomplete
 
             argcomplete.autocomplete(self, always_complete_options=False)  # prints and exits
+        self._refuse_unknown(words)  # before what is missing is told, for a flag may be what took its place
         flags, unknown = self.parse_known_args(words)
         if unknown:
-            word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
-            near = self._find_near(word)
-            cure = f"did you mean {near}?" if near else f"see {self.prog} {self.help_flag}"
-            raise UsageError(f"{word}: expected an argument of {self.prog}, found none of this name; {cure}")
+            raise self._unknown(next((word for word in unknown if word.startswith("-")), unknown[0]))
         return flags
+
+    def _refuse_unknown(self, words: Sequence[str]) -> None:
+        """Raise UsageError for the first word that looks like a flag and is none."""
+        for word in words[: words.index("--")] if "--" in words else words:
+            if word.startswith("--") and " " not in word and _name(word) not in self._option_string_actions:
+                raise self._unknown(word)
+
+    def _unknown(self, word: str) -> UsageError:
+        near = self._find_near(_name(word))
+        cure = f"did you mean {near}?" if near else f"see {self.prog} {self.help_flag}"
+        what = f"expected an argument of {self.prog}, found none of this name"
+        return UsageError(f"{_name(word)}: {what}; {cure}")
 
     def _find_near(self, word: str) -> str | None:
         """Return the flag that begins like a word, or is spelled almost like it."""
@@ -96,6 +106,11 @@ class Parser(argparse.ArgumentParser):
     def format_whole_help(self) -> str:
         """Return the help with all flags."""
         return super().format_help()
+
+
+def _name(word: str) -> str:
+    """The flag of a word that may also have its value."""
+    return word.partition("=")[0]
 
 
 class _HelpAll(argparse.Action):

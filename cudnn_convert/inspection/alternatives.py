@@ -108,7 +108,9 @@ _SUFFIXES: Final = frozenset(
     ".ckpt .index .meta .pb .pbtxt .h5 .hdf5 .keras .weights .data-00000-of-00001".split()
 )
 #: A source with one of these names needs its folder in front.
-SUBCOMMANDS: Final = frozenset("batch benchmark inspect map verify run record formats completion".split())
+SUBCOMMANDS: Final = frozenset(
+    "convert batch benchmark inspect map verify run record formats completion help".split()
+)
 
 
 _USUAL: Final = {field.name: field.default for field in fields(Options)}

@@ -131,12 +131,17 @@ def test_formats_lists_every_format() -> None:
 
 NO_ARGUMENT = "expected an argument of cudnn-convert, found none of this name"
 USAGE: dict[str, tuple[list[str], str]] = {
-    "nothing": ([], "the following arguments are required: SOURCE, OUT; see cudnn-convert --help-all"),
     "no OUT": (["a"], "the following arguments are required: OUT; see cudnn-convert --help-all"),
     "unknown flag": (["a", "b", "--zip"], f"--zip: {NO_ARGUMENT}; see cudnn-convert --help-all"),
     "abbreviated flag": (["a", "b", "--out=x"], f"--out: {NO_ARGUMENT}; did you mean --outputs?"),
     "mistyped flag": (["a", "b", "--fromat", "onnx"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
     "mistyped flag first": (["--fromat", "onnx", "a"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
+    "mistyped flag alone": (["--versoin"], f"--versoin: {NO_ARGUMENT}; did you mean --version?"),
+    "mistyped flag for OUT": (["a", "--ouputs=y"], f"--ouputs: {NO_ARGUMENT}; did you mean --outputs?"),
+    "help of nothing": (
+        ["help", "verfy"],
+        "verfy: expected a command, found none of this name; did you mean",
+    ),
     "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
     "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
     "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
@@ -161,6 +166,48 @@ def test_a_usage_error_is_one_line(words: list[str], message: str) -> None:
     [line] = ended.stderr.splitlines()
     assert line.startswith("cudnn-convert: ")
     assert message in line
+
+
+def test_a_bare_call_shows_the_help() -> None:
+    ended = command()
+    assert (ended.code, ended.stdout, ended.stderr) == (2, "", command("--help").stdout)
+
+
+def test_help_is_a_command_too() -> None:
+    assert command("help") == command("--help")
+    assert command("help", "verify") == command("verify", "--help")
+
+
+def test_a_conversion_may_be_named(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    ended = command("convert", source, out, "--no-verify", "--quiet")
+    assert (ended.code, ended.stdout) == (0, f"{out}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [
+        (["{source}", "{out}", "--zip"], "UsageError", 2),
+        (["{out}.h5", "{out}"], "ReadError", 1),
+        (["verify", "{source}", "{out}"], "ReadError", 1),
+    ],
+)
+def test_an_error_is_an_object_on_stdout_on_request(
+    source: Path, tmp_path: Path, words: list[str], kind: str, code: int
+) -> None:
+    ended = command(*(word.format(source=source, out=tmp_path / "out") for word in words), "--json")
+    lines = [line.removeprefix("cudnn-convert: ") for line in ended.stderr.splitlines()]
+    assert ended.code == code
+    assert json.loads(ended.stdout) == {
+        "error": {"kind": kind, "exit_code": code, "reasons": lines, "remedies": []}
+    }
+
+
+def test_the_remedies_of_a_refusal_are_flags(tmp_path: Path) -> None:
+    source = fixture("1.15.5-dropout_needs_set").prefix
+    error = json.loads(command(source, tmp_path / "out", "--json").stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == ("UnsupportedModelError", 1)
+    assert error["remedies"] == ["--set keep_prob:0=1"]
 
 
 def test_the_help_names_every_subcommand_and_six_flags() -> None:
