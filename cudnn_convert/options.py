@@ -376,7 +376,8 @@ def choose_format(out: str | PathLike[str], given: str | None) -> str:
             f"OUT {text}: expected {path.suffix.lower()}, the only suffix that Keras 3 loads, "
             f"found {path.suffix}; name it {name}"
         )
-    if path.suffix and not (named or is_folder or path.is_dir()):
+    # A version at the end of a folder's name begins with a digit: `model-1.2`.
+    if path.suffix[1:2].isalpha() and not (named or is_folder or path.is_dir()):
         _refuse_suffix(text, path, given)
     return given or named or DEFAULT
 

@@ -173,10 +173,15 @@ def main(python, names):
                 known.setdefault(op, set()).update(attributes)
     result = {"tensorflow": tf.__version__, "numpy": np.__version__, "python": sys.version.split()[0],
               "cases": cases, "ops": {op: sorted(attributes) for op, attributes in known.items()}}
-    if not names:
-        with open(RESULT, "w") as stream:
-            json.dump(result, stream, indent=1, sort_keys=True)
-            stream.write("\n")
+    if names:  # the others stay as they were found
+        with open(RESULT) as stream:
+            before = json.load(stream)
+        result["cases"] = dict(before["cases"], **cases)
+        for op, attributes in before["ops"].items():
+            result["ops"][op] = sorted(set(attributes) | set(result["ops"].get(op, ())))
+    with open(RESULT, "w") as stream:
+        json.dump(result, stream, indent=1, sort_keys=True)
+        stream.write("\n")
 
 
 if __name__ == "__main__":

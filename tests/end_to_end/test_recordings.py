@@ -188,7 +188,7 @@ def test_a_wrong_artifact_is_found(tmp_path: Path) -> None:
 
 def test_the_report_says_who_judged(tmp_path: Path) -> None:
     out = converted(FIRST, tmp_path, "onnx")
-    ended = command("verify", FIRST.fixture.prefix, out, "--golden", FIRST.path)
+    ended = command("verify", FIRST.fixture.prefix, out, "--golden", FIRST.path, "--verbose")
     assert ended.code == 0
     line = (
         "judged by block_fused_lengths-1.15.5.npz: record_tf1.py from model.ckpt, TensorFlow 1.15.5; CPU; "
@@ -217,7 +217,7 @@ def test_tf32_widens_the_bound_and_is_said(tmp_path: Path) -> None:
     assert output.reason == "float32; at least TF32's rounding, 2^-10, which the recording's device used"
     with pytest.raises(cudnn_convert.VerificationError):
         cudnn_convert.verify(FIRST.fixture.prefix, out, golden=path, atol=1e-5, rtol=1e-5)
-    ended = command("verify", FIRST.fixture.prefix, out, "--golden", path)
+    ended = command("verify", FIRST.fixture.prefix, out, "--golden", path, "--verbose")
     assert "; name: A100; TF32 on (compute capability 8 with CUDA 11.0)\n" in ended.stderr
 
 

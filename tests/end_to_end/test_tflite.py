@@ -198,10 +198,11 @@ def test_kernels_of_tensorflow_are_written_only_unproven(tmp_path: Path) -> None
         cudnn_convert.verify(source, out)
 
 
-def test_a_loop_over_fused_cells_is_refused_op_by_op(tmp_path: Path) -> None:
+def test_an_op_that_tensorflow_lite_lacks_is_refused_with_a_cut(tmp_path: Path) -> None:
+    sample = fixture("1.15.5-project_reader")
     with pytest.raises(UnsupportedModelError) as refused:
-        cudnn_convert.convert(fixture("1.15.5-block_cell_loop").prefix, tmp_path / "out", format="tflite")
-    cure = "found LSTMBlockCell; choose --format savedmodel or frozen"  # a cut would leave no recurrence
+        cudnn_convert.convert(sample.prefix, tmp_path / "out", format="tflite", **sample.options)
+    cure = "found CTCBeamSearchDecoder; cut before it with --outputs logits/BiasAdd:0"
     assert any(cure in reason for reason in refused.value.reasons)
     assert all("\n" not in reason and len(reason) < 300 for reason in refused.value.reasons)
     assert not list(tmp_path.iterdir())

@@ -327,15 +327,15 @@ class TensorGraph:
         """A sum as it is compared; the difference from a constant is the sum with it negated."""
         if tf.as_dtype(node.attr["T"].type).is_floating:
             left, right = map(self.root, inputs)
-            if op == "Sub" and not self.is_constant(left) and (value := self._fixed(right)) is not None:
+            if op == "Sub" and not self.is_constant(left) and (value := self._read_fixed(right)) is not None:
                 return "AddV2", attributes, [inputs[0], np.asarray(-value)]
             if op == "AddV2" and self.is_constant(left) != self.is_constant(right):
                 constant, rest = (left, inputs[1]) if self.is_constant(left) else (right, inputs[0])
-                if (value := self._fixed(constant)) is not None:
+                if (value := self._read_fixed(constant)) is not None:
                     return op, attributes, [rest, value]
         return op, attributes, inputs
 
-    def _fixed(self, root: str) -> Array | None:
+    def _read_fixed(self, root: str) -> Array | None:
         """The value of a constant, or of a variable that nothing writes; None for others."""
         is_fixed = self.is_constant(root) and split(root)[0] not in self._written
         return self.constant(root) if is_fixed else None
