@@ -61,7 +61,8 @@ class Parts:
     """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
 
     `recurrent` are sinks that a recurrence stands before: it is asked by itself, and rounds more than others.
-    `is_whole`: the artifact runs whole, whatever is asked of it.
+    `is_whole`: the artifact runs whole, whatever is asked of it. `copies` are sinks that hand on a cut, as
+    a layer of dropout does: they give what is fed.
     """
 
     cuts: dict[str, str]
@@ -69,6 +70,7 @@ class Parts:
     regions: dict[str, Region] = field(default_factory=dict)
     recurrent: set[str] = field(default_factory=set)
     is_whole: bool = False
+    copies: set[str] = field(default_factory=set)
 
 
 def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
@@ -91,6 +93,9 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
             parts.regions[root] = region
             parts.recurrent |= {root} if is_recurrent or source.is_recurrent(region) else set()
         if not odd:
+            first = {root: name for name, root in reversed(cuts.items())}
+            if parts.is_whole:
+                parts.copies = {name for name, root in sinks.items() if first.get(root, name) != name}
             return parts
         last = max(odd, key=lambda root: (source.order.get(split(root)[0], 0), root))
         cuts = {name: root for name, root in cuts.items() if root != last}
@@ -245,21 +250,22 @@ class Asking:
             if name not in actual:
                 continue
             value = actual[name]
+            reference = given[root] if name in self._parts.copies else expected[root]
             region = self._parts.regions[root]
             slack = self._allow(root, region)
             noisy: list[Array] = []
-            what = differences.find_difference(value, expected[root], noisy, slack)
+            what = differences.find_difference(value, reference, noisy, slack)
             if not what:
                 continue
             if not (style in values.SHARP and self._is_exact(region)):
                 moved = moved or self._move_source(given, [*expected])
                 noisy = [moved[root]] if root in moved else []
-                what = differences.find_difference(value, expected[root], noisy, slack)
+                what = differences.find_difference(value, reference, noisy, slack)
             if not what:
                 continue
-            at_poles = differences.take_poles(value, expected[root])
+            at_poles = differences.take_poles(value, reference)
             is_pole = style != values.RUN and not differences.find_difference(
-                at_poles, expected[root], noisy, slack
+                at_poles, reference, noisy, slack
             )
             if (style in _NOTED or is_pole) and not self._source.tests_finiteness(region):
                 self._asked.odd.setdefault(root, f"{what} ({style})")

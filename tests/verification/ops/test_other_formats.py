@@ -80,7 +80,8 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     over = tf_keras.layers.ReLU(threshold=50.0, name="over")(first)
     gate = tf_keras.layers.Dense(3, use_bias=False, trainable=False, name="gate")(over)
     answer = tf_keras.layers.Add(name="answer")([seen, tf_keras.layers.Multiply(name="both")([hidden, gate])])
-    model = tf_keras.Model(x, answer)
+    # Two layers give one tensor of the source: the second hands on what the first is fed.
+    model = tf_keras.Model(x, tf_keras.layers.Dropout(0.5, name="dropped")(answer))
     model.save(source)
     with h5py.File(source, "r+") as file:  # the layer as a GPU trained it
         config = json.loads(file.attrs["model_config"])
