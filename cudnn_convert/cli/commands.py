@@ -280,7 +280,7 @@ def completion(words: Sequence[str], _: Within = directly) -> int:
 
 def show_help(words: Sequence[str], within: Within = directly) -> int:
     """`cudnn-convert help [COMMAND]`."""
-    parser = Parser(prog=f"{PROGRAM} help", description="Show the help of a command, as its --help does.")
+    parser = Parser(prog=f"{PROGRAM} help", description="Show the help of a command.")
     listed = ", ".join(SUBCOMMANDS)
     parser.add_argument("command", metavar="COMMAND", nargs="?", default="convert", help=f"one of {listed}")
     name = parser.parse_args(words).command

@@ -63,7 +63,9 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
-        """Raise UsageError for the first word that looks like a flag and is none."""
+        """Raise UsageError for a word that looks like a flag and is none, unless help is asked for."""
+        if {"-h", "--help", self.help_flag} & {*words}:
+            return
         for word in words[: words.index("--")] if "--" in words else words:
             if word.startswith("--") and " " not in word and _name(word) not in self._option_string_actions:
                 raise self._unknown(word)
