@@ -5,7 +5,8 @@
 TF1_PYTHON is a Python 3.7 with tensorflow==1.15.5 (as make_tf1_fixtures.py wants it), PYTHON one that has
 cudnn_convert; it converts the fixtures into a temporary folder. Each checkpoint must then give TensorFlow 1's
 own recorded answers, in two ways that its users have: `import_meta_graph` and the saver it gives; and a plain
-`tf.train.Saver` in a network of TensorFlow 1's CPU cells, whatever `--cell` names them.
+`tf.train.Saver` in a network of TensorFlow 1's CPU cells, whatever `--cell` names them. With CASE the record
+keeps what it has of the other cases.
 """
 import glob
 import json

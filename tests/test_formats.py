@@ -53,6 +53,11 @@ def test_a_format_has_all_its_functions(form: str) -> None:
         assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)
 
 
+@pytest.mark.parametrize("out", ["model-1.2", "d/keras-3.15.1-lstm"])
+def test_a_version_in_the_name_of_a_folder_is_no_suffix(out: str) -> None:
+    assert choose_format(Path(out), None) == "savedmodel"
+
+
 #: The suffixes of formats, as a message lists them.
 SUFFIXES = ".pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors"
 

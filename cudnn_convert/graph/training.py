@@ -14,7 +14,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.graph import moving_averages, ops
-from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor
+from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split, tensor, walk
 
 _BLOCKED: Final = re.compile(
     r"Shape|ShapeN|Size|Rank|.*Summary(V2)?|Assign.*|.*Apply.*|Save.*|MergeV2.*|Restore.*|PrintV2|Assert|"
@@ -123,24 +123,39 @@ class Walk:
                         todo.append((reader.name, None))
         return readers
 
-    def _find_targets(self, starts: Collection[str]) -> set[str]:
-        """What leads to the targets of losses alone, which no gradient enters: a target network's values."""
-        index = self.index
-        targets = {
-            name
-            for name in self.reached
-            if index.nodes[name].op == "StopGradient" and self._ends_in_a_loss(name)
-        }
-        for name in reversed([*starts, *self.reached] if targets else ()):
-            readers = [reader.name for reader in index.consumers(name) if reader.name in self.reached]
-            if readers and targets.issuperset(readers):
-                targets.add(name)
-        return targets
+    def readers(self, name: str) -> list[str]:
+        """Return the nodes that the walk goes on to from a node."""
+        return [reader.name for reader in self.index.consumers(name) if self._is_open(reader, name)]
 
-    def _ends_in_a_loss(self, name: str) -> bool:
-        """Whether a loss or gradients read all that a node reaches, and no layer does."""
+    def above(self, names: Iterable[str]) -> set[str]:
+        """Return the nodes `names` and their transitive operands, as `below` follows readers."""
+
+        def list_operands(name: str) -> list[str]:
+            node = self.index.nodes[name]
+            operands = (split(read)[0] for read in self.index.data_inputs(node))
+            return [operand for operand in operands if self._is_open(node, operand)]
+
+        return {*walk(names, list_operands)}
+
+    def _find_targets(self, starts: Collection[str]) -> set[str]:
+        """Return what leads to targets of losses alone, such as a target network.
+
+        A target is behind StopGradient: training does not differentiate it.
+        """
+        stops = [name for name in self.reached if self.index.nodes[name].op == "StopGradient"]
+        if not stops:
+            return set()
         matches = (_GRADIENT.fullmatch(op) for op in self.index.nodes)
         differentiated = {match["op"] for match in matches if match}
+        targets = {name for name in stops if self._ends_in_a_loss(name, differentiated)}
+        readers = {name: self.readers(name) for name in (*starts, *self.reached)} if targets else {}
+        while leading := {name for name, read in readers.items() if read and targets.issuperset(read)}:
+            targets |= leading
+            readers = {name: read for name, read in readers.items() if name not in leading}
+        return targets
+
+    def _ends_in_a_loss(self, name: str, differentiated: Set[str]) -> bool:
+        """Whether no layer and no unread tensor is below a node, but for tensors that gradients begin at."""
         return not any(
             self.weights(self.index.nodes[op]) or (self.is_unread(op) and op not in differentiated)
             for op in [name, *self.below([(name, None)])]
@@ -162,17 +177,12 @@ class Walk:
     def is_unread(self, name: str) -> bool:
         """Whether only summaries read a node, or also metrics if its author named it."""
         readers, node = [*self.index.consumers(name)], self.index.nodes[name]
-        if all(map(self.is_summary, readers)):
+        if all(map(_is_summary, readers)):
             return True
         return node.op not in _FORMS and is_named(node) and all(map(self._is_record, readers))
 
-    @staticmethod
-    def is_summary(node: NodeDef) -> bool:
-        """Whether a node only records what it reads."""
-        return bool(_SUMMARY.fullmatch(node.op))
-
     def _is_record(self, reader: NodeDef) -> bool:
-        if self.is_summary(reader) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
+        if _is_summary(reader) or _METRICS.fullmatch(reader.op) or reader.name in self._metrics:
             return True
         readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []
         return bool(readers) and all(map(self._is_record, readers))
@@ -269,6 +279,11 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
             labels.setdefault(scope, []).extend(joined if node.op in _JOINS and len(joined) > 1 else [])
     for scope, predictions in taken.items():
         yield _Loss(predictions, labels[scope])
+
+
+def _is_summary(node: NodeDef) -> bool:
+    """Whether a node only records what it reads."""
+    return bool(_SUMMARY.fullmatch(node.op))
 
 
 def _origin(index: Index, name: str) -> str:

@@ -91,10 +91,8 @@ def order_candidates(
 ) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
-    closed = {name for source in sources if source.is_label for name in source.below}
-    closed |= index.descendants(node.name for node in node_defs.unknown(graph))
-    closed.update(_list_latents(walk)[1])
-    reached = [name for name in walk.reached if name not in closed]
+    closed = index.descendants(node.name for node in node_defs.unknown(graph)) | {*_list_latents(walk)[1]}
+    reached = [name for name in _list_unlabelled(walk, sources) if name not in closed]
     open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]
     places = {name: position for position, name in enumerate(index.nodes)}
     ends = {split(leaf)[0] for leaf in leaves}
@@ -111,6 +109,12 @@ def order_candidates(
     behind = [name for name in known if index.nodes[name].op not in ops.CUDNN or name in ends]
     order = sorted(behind or known, key=lambda name: (ranks[name], -places[name]))
     return [tensor for name in order for tensor in known[name]][:MOST]
+
+
+def _list_unlabelled(walk: Walk, sources: Collection[Source]) -> list[str]:
+    """The nodes of a walk that need no label."""
+    labelled = {name for source in sources if source.is_label for name in source.below}
+    return [name for name in walk.reached if name not in labelled]
 
 
 def everywhere(graph: AnyGraph, index: Index) -> list[str]:
@@ -166,17 +170,17 @@ def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tup
 def _list_lossy(walk: Walk, names: list[str]) -> set[str]:
     """The arithmetic of one tensor that only training reads: the first steps of losses without a scope."""
     index, known = walk.index, frozenset(names)
-    lossy: set[str] = set()
-    for name in reversed(names):
+    readers: dict[str, set[str]] = {}
+    for name in names:
         node = index.nodes[name]
-        readers = [reader.name for reader in index.consumers(name)]
-        if node.op not in _ARITHMETIC or is_named(node) or not readers:
-            continue
-        reads = [split(source)[0] for source in index.data_inputs(node)]
-        if sum(source in known for source in reads) == 1 and all(
-            reader not in known or reader in lossy for reader in readers
-        ):
-            lossy.add(name)
+        read = [reader.name for reader in index.consumers(name)]
+        operands = [split(source)[0] for source in index.data_inputs(node)]
+        is_of_one = sum(operand in known for operand in operands) == 1
+        if node.op in _ARITHMETIC and read and is_of_one and not is_named(node):
+            readers[name] = {reader for reader in read if reader in known}
+    lossy: set[str] = set()
+    while steps := {name for name, read in readers.items() if read <= lossy} - lossy:
+        lossy |= steps
     return lossy
 
 
@@ -185,20 +189,21 @@ def list_named(
 ) -> list[str]:
     """The tensors that the author named, that only training reads, and that no output needs."""
     index = walk.index
-    closed = {name for source in sources if source.is_label for name in source.below}
-    names = [name for name in walk.reached if name not in closed]
-    needed, inside = index.ancestors(split(name)[0] for name in outputs), control_flow.inside(index)
+    names = _list_unlabelled(walk, sources)
+    needed = index.ancestors(split(name)[0] for name in outputs)
     own = {name for name in names if is_named(index.nodes[name]) and not walk.is_for_a_loss(name)}
-    weighty = {name for name in names if walk.weights(index.nodes[name])}
+    layers = {name for name in names if walk.weights(index.nodes[name])}
+    onward = walk.above([*own, *layers, *needed]).intersection(names)
+    inside = control_flow.inside(index)
     unread = [
         name
         for name in names
         if name in own - needed - inside
-        and (own | weighty | needed).isdisjoint(walk.below([(name, None)]).keys() - closed)
-        and any(not walk.is_summary(reader) for reader in index.consumers(name))
+        and onward.isdisjoint(walk.readers(name))
+        and not walk.is_unread(name)
     ]
     kinds = describe_candidates(graph, index, unread) if unread else {}
-    return [name for name, kind in kinds.items() if kind == NUMBERS and name not in outputs]
+    return [name for name, kind in kinds.items() if kind == NUMBERS]
 
 
 def list_before_draws(graph: AnyGraph, walk: Walk) -> list[str]:
@@ -212,8 +217,8 @@ def _list_latents(walk: Walk) -> tuple[list[str], Collection[str]]:
     """The nodes that a draw of normal numbers is scaled by and added to, and the nodes behind the draw."""
     index = walk.index
     drawn = walk.below((node.name, None) for node in index.nodes.values() if node.op in _NORMAL)
-    weighty = {name for name in drawn if walk.weights(index.nodes[name])}
-    latent = {name for name in drawn if not weighty.isdisjoint({name, *walk.below([(name, None)])})}
+    layers = [name for name in drawn if walk.weights(index.nodes[name])]
+    latent = walk.above(layers) & drawn.keys()
     names = [
         name
         for name in walk.reached

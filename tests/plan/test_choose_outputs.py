@@ -556,6 +556,17 @@ def test_recurrences_that_run_on_a_cpu_are_found_where_no_cudnn_node_is(name: st
     )
 
 
+def test_a_target_network_with_a_residual_branch() -> None:
+    """Its nodes are found in any order: the sum is nearer to the recurrence than the branch."""
+    with drawing() as graph:
+        values = tf.identity(lstm(placeholder("x"), blob()).output, name="values")
+        tf.nn.softmax(values, name="policy")
+        later = lstm(placeholder("later"), variable("target_blob", BLOB.shape), name="target").output
+        goal = tf.stop_gradient(later + tf.tanh(tf.sin(tf.cos(later))))
+        v1.losses.huber_loss(goal, values)
+    assert chosen(graph) == ["policy:0"]
+
+
 PROJECTS = {
     "agent": ["q_values:0", "actions:0", "next_h:0", "next_c:0"],
     "handwriting": ["state_out_h:0", "state_out_c:0", "x:0", "y:0"],
