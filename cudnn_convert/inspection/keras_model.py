@@ -14,7 +14,7 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
 from cudnn_convert.keras import cpu_layers, translate
-from cudnn_convert.keras.config import channels_first, classes, layer_tree, validate, values, versions
+from cudnn_convert.keras.config import channels_first, classes, differences, layer_tree, validate, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
@@ -222,16 +222,16 @@ def _ends(listed: Any) -> list[str]:
 def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """The default format for a Keras model.
 
-    `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers and keras-team's
-    bilinear ones, which both would read wrongly, and for images that not every CPU takes channels first.
+    `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers and those that
+    newer Keras computes otherwise, which both would read wrongly, and for images that not every CPU takes
+    channels first.
     """
     if all(channels_first.find_layers(model, keras3=keras3) for keras3 in (True, False)):
         return "savedmodel"
-    configs = [entry["config"] for _, entry in layer_tree.walk(model.config)]
-    keras_team = versions.is_keras_team(model.keras_version)
-    for config in configs:
-        settings = config if isinstance(config, Mapping) else {}
-        if settings.get("time_major") or (keras_team and settings.get("interpolation") == "bilinear"):
+    for _, entry in layer_tree.walk(model.config):
+        config = entry["config"] if isinstance(entry["config"], Mapping) else {}
+        others = differences.of_layer(model.keras_version, entry["class_name"], config)
+        if config.get("time_major") or any(others):
             return "savedmodel"
     try:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)

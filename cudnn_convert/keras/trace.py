@@ -11,7 +11,7 @@ TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 
 import inspect
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +23,9 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, cpu_layers
-from cudnn_convert.keras.config import classes, layer_tree, validate, values, versions
+from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
-from cudnn_convert.private import keras_private
+from cudnn_convert.private import keras_private, older_layers
 from cudnn_convert.recurrences import saved_functions
 
 #: What to do with a model that cannot be built here.
@@ -81,13 +81,16 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
         return _inputs_alone(model, model.architecture)
     traced, others = _trace(model, part, vouched)
     notes = [*validate.notes(model.architecture, vouched)]
-    if begun := [scope for scope, is_begun in others.items() if is_begun]:
-        actual = f"found one, which Keras {version} gives out for padding before a row, and later ones do not"
-        message = f"expected no initial state where steps are masked, {actual}; write --format savedmodel"
-        raise UnsupportedModelError(model.path, [f"layer {scope}: {message}" for scope in begun])
-    if others:
-        repeats = f"Keras {version} repeats at masked steps what came before, and later ones give zeros"
-        notes.append(f"{', '.join(others)}: {repeats}")
+    reasons = []
+    for difference in differences.of_version(version):
+        message = difference.message(version)
+        layers = sorted(others.get(difference.name, ()))
+        if difference.is_proven:
+            notes += [f"{', '.join(layers)}: {message}"] if layers else []
+            continue
+        reasons += [difference.refusal(version, layer) for layer in layers]
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
     unverified = tuple(layer.layer for layer in refused)
     return replace(traced, notes=(*model.notes, *notes), unverified=unverified)
 
@@ -112,17 +115,18 @@ def _inputs_alone(model: Model, described: Architecture) -> Model:
 
 def _trace(
     model: Model, described: Architecture, vouched: classes.Vouched
-) -> tuple[Model, Mapping[str, bool]]:
-    """The traced model, and what `keras_private.compute_as_keras_team` tells of its masked layers."""
+) -> tuple[Model, Mapping[str, Collection[str]]]:
+    """The traced model, and its layers that newer versions compute otherwise, by the difference."""
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected a call with outputs of other layers, found one without inputs"
         reason = f"layer {lost[0]}: {expected}; {_EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
+    rows = {difference.name for difference in differences.of_version(described.keras_version)}
     with (
         tf.Graph().as_default() as graph,
         keras_private.build_for_inference(),
-        _arithmetic(described.keras_version) as others,
+        older_layers.compute_as(rows) as others,
     ):
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
@@ -161,13 +165,6 @@ def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -
         actual = f"one it refuses: {first_line(failure)}; {_EXPORT}"
     reason = f"config: expected a model that tf_keras can build, found {actual}"
     raise UnsupportedModelError(path, [reason]) from failure
-
-
-def _arithmetic(keras_version: str) -> AbstractContextManager[Mapping[str, bool]]:
-    """The context in which layers compute as those of the writer's Keras do."""
-    if not versions.is_keras_team(keras_version):
-        return nullcontext({})
-    return keras_private.compute_as_keras_team(first_state=versions.masks_with_states(keras_version))
 
 
 @contextmanager

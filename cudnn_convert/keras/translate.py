@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.keras.config import classes, layer_tree, values, versions
+from cudnn_convert.keras.config import classes, differences, layer_tree, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture
 
@@ -81,8 +81,7 @@ class Log:
 
     vouched: Collection[str] = ()
     newer: Collection[str] = ()
-    #: Whether keras-team's Keras 2 wrote the model.
-    keras_team: bool = False
+    keras_version: str = ""
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
@@ -110,11 +109,8 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
         changed["negative_slope"] = changed.pop("alpha")
-    if kind == "UpSampling2D" and config.get("interpolation") == "bilinear" and log.keras_team:
-        actual = "found bilinear, from corners in this file's Keras and from pixel centres in Keras 3"
-        log.reasons.append(
-            f"layer {path}: expected interpolation=nearest, {actual}; write --format savedmodel"
-        )
+    shown = differences.of_layer(log.keras_version, kind, config)
+    log.reasons += [difference.refusal(log.keras_version, path) for difference in shown]
     if kind == "BatchNormalization" and isinstance(changed.get("axis"), list) and len(changed["axis"]) == 1:
         (changed["axis"],) = changed["axis"]
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
@@ -287,8 +283,7 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    version = model.keras_version
-    log = Log(vouched, versions.newer_names(version), keras_team=versions.is_keras_team(version))
+    log = Log(vouched, versions.newer_names(model.keras_version), model.keras_version)
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)

@@ -10,23 +10,23 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 import tensorflow as tf
 
-#: The ops of an initial state that a call is not given (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
-_ZEROS: Final = frozenset({"Fill", "Const"})
-
 
 @contextmanager
-def _replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """Replace an attribute of a module within the context."""
-    original = getattr(owner, name)
+def replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    """Replace an attribute of a module or class within the context, also an inherited one."""
+    original = vars(owner).get(name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        if original is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, original)
 
 
 @contextmanager
@@ -45,66 +45,13 @@ def build_for_inference() -> Iterator[None]:
 
     tf.compat.v1.disable_control_flow_v2()
     try:
-        with _keep_bases(), _replace(backend, "rnn", all_steps), warnings.catch_warnings():
+        with _keep_bases(), replace(backend, "rnn", all_steps), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with backend.deprecated_internal_learning_phase_scope(0):
                 yield
     finally:
         if is_v2:
             tf.compat.v1.enable_control_flow_v2()
-
-
-@contextmanager
-def compute_as_keras_team(*, first_state: bool) -> Iterator[dict[str, bool]]:
-    """Build layers of tf_keras that compute as those of keras-team's Keras 2, within the context.
-
-    It resizes images from their corners, not from pixel centres. At a masked step it repeats what came
-    before, also inside a Bidirectional, where TensorFlow's Keras gives zeros; with `first_state` that is the
-    first state, which an initial state may begin, else the output, which begins with zeros. TimeDistributed
-    has no mask. The dict gets the scopes of masked layers that tf_keras computes otherwise, and whether for
-    an initial state.
-    Source: keras v2.2.4 and v2.3.1 backend/tensorflow_backend.py `rnn`, `resize_images`, layers/wrappers.py;
-    tf_keras v2.21.0 src/backend.py, src/layers/rnn/bidirectional.py, time_distributed.py.
-    """
-    from tf_keras.src import backend
-
-    steps, resize, others = backend.rnn, backend.resize_images, dict[str, bool]()
-
-    def run_steps(step: Any, inputs: Any, initial_states: Any, **named: Any) -> Any:
-        mask = named.pop("mask", None) if initial_states else None
-        repeats_state = first_state and not named.get("unroll")
-        given = [state for state in tf.nest.flatten(initial_states) if state.op.type not in _ZEROS]
-        if mask is not None and (named.get("zero_output_for_mask") or (repeats_state and given)):
-            others[tf.compat.v1.get_default_graph().get_name_scope()] = bool(repeats_state and given)
-        named = {**named, "zero_output_for_mask": False}
-        if mask is None or not repeats_state:
-            return steps(step, inputs, initial_states, **{**named, "mask": mask})
-
-        kept_steps = tf.expand_dims(tf.cast(mask, tf.bool), -1)
-
-        def step_or_repeat(given: Any, states: Any) -> Any:
-            current, kept = given
-            output, new_states = step(current, states)
-            old_states = states[: len(new_states)]
-            new_states = tf.nest.map_structure(lambda *pair: tf.where(kept, *pair), new_states, [*old_states])
-            return tf.where(kept, output, tf.nest.flatten(states)[0]), new_states
-
-        return steps(step_or_repeat, (inputs, kept_steps), initial_states, **named)
-
-    def resize_images(
-        images: Any, rows: int, columns: int, data_format: str, interpolation: str = "nearest"
-    ) -> Any:
-        if interpolation != "bilinear":
-            return resize(images, rows, columns, data_format, interpolation=interpolation)
-        channels_first = data_format == "channels_first"
-        last = tf.transpose(images, [0, 2, 3, 1]) if channels_first else images
-        known = last.shape[1:3]
-        size = tf.constant(known.as_list()) if known.is_fully_defined() else tf.shape(last)[1:3]
-        resized = tf.compat.v1.image.resize_bilinear(last, size * [rows, columns])
-        return tf.transpose(resized, [0, 3, 1, 2]) if channels_first else resized
-
-    with _replace(backend, "rnn", run_steps), _replace(backend, "resize_images", resize_images):
-        yield others
 
 
 @contextmanager
@@ -147,13 +94,27 @@ def tf1_layers() -> dict[str, Any]:
     """The layers of TensorFlow 1 by their class names, and those that change in its graphs."""
     import tf_keras
     from tf_keras.src.layers.core import tf_op_layer
-    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1
+    from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1, rnn_utils
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
         """Computes in plain ops: the fused form is a batch normalisation in training mode."""
 
         def _fused_can_be_used(self, ndims: int) -> bool:
             return False
+
+    class RNN(tf_keras.layers.RNN):  # type: ignore[misc]
+        """Takes the states of stacked cells one after the other, as Keras 2.2 hands them on, or by cells."""
+
+        def __call__(
+            self, inputs: Any, initial_state: Any = None, constants: Any = None, **named: Any
+        ) -> Any:
+            inputs, states, constants = rnn_utils.standardize_args(
+                inputs, initial_state, constants, self._num_constants
+            )
+            sizes = self.cell.state_size
+            if states is not None and len(states) == len(tf.nest.flatten(sizes)) != len(sizes):
+                states = tf.nest.pack_sequence_as([*sizes], states)
+            return super().__call__(inputs, initial_state=states, constants=constants, **named)
 
     class TFOpLambda(tf_op_layer.TFOpLambda):  # type: ignore[misc]
         """Is part of a model where its first argument is a number: version 1 looks at that one alone."""
@@ -173,6 +134,7 @@ def tf1_layers() -> dict[str, Any]:
         "LSTMCell": lstm_v1.LSTMCell,
         "GRUCell": gru_v1.GRUCell,
         "LayerNormalization": LayerNormalization,
+        "RNN": RNN,
         "TFOpLambda": TFOpLambda,
     }
 
@@ -208,8 +170,8 @@ def trace_as_on_gpu() -> Iterator[None]:
     module = importlib.import_module("keras.src.backend.tensorflow.rnn")
     build_info = {**tf.sysconfig.get_build_info(), "is_cuda_build": True, "is_rocm_build": False}
     with (
-        _replace(module, "_is_gpu_available", lambda: True),
-        _replace(tf.sysconfig, "get_build_info", lambda: build_info),
+        replace(module, "_is_gpu_available", lambda: True),
+        replace(tf.sysconfig, "get_build_info", lambda: build_info),
     ):
         yield
 
@@ -221,7 +183,7 @@ def trace_as_on_cpu() -> Iterator[None]:
     Where Keras 3 is not imported, no model is its own.
     """
     module = sys.modules.get("keras.src.backend.tensorflow.rnn")
-    with _replace(module, "_is_gpu_available", lambda: False) if module else nullcontext():
+    with replace(module, "_is_gpu_available", lambda: False) if module else nullcontext():
         yield
 
 

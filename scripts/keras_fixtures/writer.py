@@ -21,6 +21,8 @@ class Writer:
         self.Model = self.keras.models.Model
         self.Input = self.keras.layers.Input
         self.version = tf.__version__ if package == "tf.keras" else self.keras.__version__
+        #: Whether layers run as they are called; TensorFlow 1 and its tf_keras build graphs.
+        self.is_v2 = package == "tf.keras" and not tf.__version__.startswith("1.")
 
     @property
     def name(self):
@@ -37,7 +39,7 @@ class Writer:
         """An empty graph. In TensorFlow 1 only what runs is placed: CudnnRNN has no kernel on a CPU."""
         self.backend.clear_session()
         self.backend.set_floatx("float32")
-        if self.package != "tf_keras":
+        if self.package != "tf_keras" and not self.is_v2:
             self.backend.set_session(tf.Session(config=tf.ConfigProto(
                 graph_options=tf.GraphOptions(place_pruned_graph=True),
                 inter_op_parallelism_threads=1,

@@ -16,7 +16,8 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from cudnn_convert.artifacts.tflite import pack_model, schema, unpack_model
-from cudnn_convert.private import keras_private, tf_private
+from cudnn_convert.keras.config import differences
+from cudnn_convert.private import keras_private, older_layers, tf_private
 
 
 def test_ops_are_known_by_name() -> None:
@@ -122,13 +123,15 @@ def test_tf_keras_builds_for_inference_with_loops_of_tensorflow_1() -> None:
     assert tf.compat.v1.control_flow_v2_enabled()
 
 
-def test_layers_of_tf_keras_compute_as_those_of_keras_team() -> None:
+def test_layers_of_tf_keras_compute_as_older_ones_within_a_context() -> None:
     from tf_keras.src import backend
 
-    kept = backend.rnn, backend.resize_images
-    with keras_private.compute_as_keras_team(first_state=True):
-        assert backend.rnn is not kept[0] and backend.resize_images is not kept[1]
-    assert (backend.rnn, backend.resize_images) == kept
+    rows = {difference.name for difference in differences.DIFFERENCES}
+    owners = [backend, tf_keras.layers.Softmax, tf_keras.layers.ReLU, tf_keras.layers.Conv2DTranspose]
+    kept = [dict(vars(owner)) for owner in owners]
+    with older_layers.compute_as(rows):
+        assert all(vars(owner) != before for owner, before in zip(owners, kept, strict=True))
+    assert [dict(vars(owner)) for owner in owners] == kept
 
 
 def test_an_op_of_a_number_and_a_tensor_is_part_of_a_model_of_tf_keras() -> None:

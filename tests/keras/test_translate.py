@@ -148,7 +148,7 @@ def test_keras_team_resizes_images_otherwise(version: str, fits: bool) -> None:
         translate.modern(HERE, source)
     else:
         with pytest.raises(
-            UnsupportedModelError, match="layer up: expected interpolation=nearest, found bili"
+            UnsupportedModelError, match="layer up: expected a layer that later versions of Ker"
         ):
             translate.modern(HERE, source)
 

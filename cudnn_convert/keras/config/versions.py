@@ -30,7 +30,7 @@ _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(
 @cache
 def newer_names(keras_version: str) -> frozenset[str]:
     """The names of classes and functions that Keras got after a version; none where it is unknown."""
-    written = _numbers(keras_version)
+    written = numbers(keras_version)
     if written is None:
         return frozenset()
     later = (names for first, names in _NEW.items() if is_keras_team(keras_version) or written < first)
@@ -39,20 +39,11 @@ def newer_names(keras_version: str) -> frozenset[str]:
 
 def is_keras_team(keras_version: str) -> bool:
     """Whether a file is of keras-team's Keras 2, not of TensorFlow's."""
-    written = _numbers(keras_version)
+    written = numbers(keras_version)
     return written is not None and (2,) <= written < (2, 4) and not keras_version.endswith("-tf")
 
 
-def masks_with_states(keras_version: str) -> bool:
-    """Whether a masked step's output is the first state in the Keras of a file, not the last output.
-
-    keras-team's Keras 2.3 leaves the steps to TensorFlow (keras v2.3.1 backend/tensorflow_backend.py `rnn`).
-    """
-    written = _numbers(keras_version)
-    return written is not None and is_keras_team(keras_version) and written < (2, 3)
-
-
-def _numbers(keras_version: str) -> tuple[int, ...] | None:
-    """The numbers that a version begins with."""
+def numbers(keras_version: str) -> tuple[int, ...] | None:
+    """The numbers that a version begins with; None where there are none."""
     start = re.match(r"\d+(\.\d+)+", keras_version)
     return tuple(map(int, start[0].split("."))) if start else None

@@ -1,0 +1,150 @@
+"""What layers of older Keras compute otherwise than those of tf_keras 2.21: one row each.
+
+`scripts/keras_census` runs the layers of each version; its answers are the evidence of each row.
+`private/older_layers.py` has the arithmetic of a row, under the row's name.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from cudnn_convert.keras.config import versions
+
+
+class Since(NamedTuple):
+    """The first version of each Keras that computes as tf_keras 2.21; None where none does."""
+
+    keras_team: tuple[int, ...] | None
+    tensorflow: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference between layers of Keras.
+
+    `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
+    of newer layers may be written, for the proof tells whether its outputs depend on it. `setting`: the class
+    and key whose value shows the difference unless it is among `neutral`; without it, building shows it.
+    """
+
+    name: str
+    since: Since
+    older: str
+    newer: str
+    is_proven: bool = False
+    setting: tuple[str, str] | None = None
+    neutral: tuple[Any, ...] = (None,)
+
+    def message(self, keras_version: str) -> str:
+        """What the Keras of a file does, and newer ones do."""
+        return f"Keras {keras_version} {self.older}, and later ones {self.newer}"
+
+    def refusal(self, keras_version: str, layer: str) -> str:
+        """Why a format of layers cannot hold the layer."""
+        expected = "expected a layer that later versions of Keras compute alike"
+        return (
+            f"layer {layer}: {expected}, found that {self.message(keras_version)}; write --format savedmodel"
+        )
+
+
+_ALWAYS: Final = (0,)
+
+DIFFERENCES: Final = (
+    # keras v2.3.0 leaves the steps to TensorFlow, 9f5a7ed "Use tf.keras backend" (K.rnn); tensorflow v1.13.0
+    # keras/backend.py rnn, `zero_output_for_mask`.
+    Difference(
+        "first_state_at_masked_steps",
+        Since((2, 3), (2, 2, 4)),
+        "gives out the initial state for padding before a row",
+        "do not",
+    ),
+    # tensorflow v1.13.0 keras/layers/wrappers.py Bidirectional: `zero_output_for_mask` of its layers.
+    Difference(
+        "last_output_at_masked_steps",
+        Since(None, (2, 2, 4)),
+        "repeats at masked steps what came before",
+        "give zeros",
+        is_proven=True,
+    ),
+    # keras v2.3.1, tensorflow v1.15.0 keras/layers/wrappers.py: Layer.__init__ resets `stateful`.
+    Difference(
+        "bidirectional_without_states",
+        Since(None, (2, 3)),
+        "lets a stateful Bidirectional forget its states after each call",
+        "carry them on",
+    ),
+    # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images; tensorflow v1.14.0 keras/backend.py.
+    Difference(
+        "bilinear_from_corners",
+        Since(None, _ALWAYS),
+        "resizes bilinearly from the corners of pixels",
+        "do so from their centres",
+        setting=("UpSampling2D", "interpolation"),
+        neutral=(None, "nearest"),
+    ),
+    # keras v2.3.0, tensorflow v2.0.0 keras/backend.py batch_dot.
+    Difference(
+        "dot_of_leading_axes",
+        Since((2, 3), (2, 3)),
+        "multiplies matrix by matrix for each index of the axes before the last two",
+        "contract one axis and keep all others",
+    ),
+    # tensorflow v2.4.0 keras/layers/advanced_activations.py Softmax.call takes a mask.
+    Difference(
+        "softmax_without_mask",
+        Since(None, (2, 5)),
+        "lets a Softmax ignore the mask before it",
+        "give masked values no weight",
+    ),
+    # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
+    Difference("relu_without_mask", Since(_ALWAYS, (2, 5)), "lets no mask pass a ReLU", "let it pass"),
+    # tensorflow v1.13.0 keras/layers/core.py ActivityRegularization.
+    Difference(
+        "regularization_without_mask",
+        Since(_ALWAYS, (2, 2, 4)),
+        "lets no mask pass an ActivityRegularization",
+        "let it pass",
+    ),
+    # tensorflow v1.12.0 keras/engine/base_layer.py _set_mask_metadata.
+    Difference(
+        "model_without_mask",
+        Since(_ALWAYS, (2, 2, 4)),
+        "lets no mask come out of a model inside a model",
+        "let it come out",
+    ),
+    # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.3.0 has its dilation.
+    Difference(
+        "transposed_without_dilation",
+        Since(_ALWAYS, (2, 2, 4)),
+        "leaves out the dilation_rate of a transposed convolution",
+        "dilate",
+        setting=("Conv2DTranspose", "dilation_rate"),
+        neutral=(None, 1, [1, 1]),
+    ),
+    # tensorflow v2.15.0 python/ops/nn_impl.py fused_batch_norm: at least 1.001e-5, as cuDNN asks.
+    Difference(
+        "epsilon_of_cudnn",
+        Since(None, (2, 16)),
+        "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes images",
+        "take it as it is",
+    ),
+)
+
+
+def of_version(keras_version: str) -> Iterator[Difference]:
+    """Yield the differences of the Keras that wrote a file; none where its version is unknown."""
+    written = versions.numbers(keras_version)
+    for difference in DIFFERENCES if written is not None else ():
+        team = versions.is_keras_team(keras_version)
+        since = difference.since.keras_team if team else difference.since.tensorflow
+        if since is None or (written is not None and written < since):
+            yield difference
+
+
+def of_layer(keras_version: str, class_name: str, config: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the differences that a layer's config shows."""
+    for difference in of_version(keras_version):
+        if difference.setting is not None:
+            kind, key = difference.setting
+            if class_name == kind and config.get(key) not in difference.neutral:
+                yield difference

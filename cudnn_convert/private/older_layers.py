@@ -1,0 +1,232 @@
+"""Layers of tf_keras that compute as those of older versions of Keras did.
+
+`keras/config/differences.py` says which version differs in what, and has the sources. The patches are seen by
+all threads, as those of `keras_private` are.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.private import keras_private
+
+#: The ops of an initial state that a call is not given (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
+_ZEROS: Final = frozenset({"Fill", "Const"})
+#: cuDNN's least epsilon of a normalisation (tensorflow v2.15.0 python/ops/nn_impl.py fused_batch_norm).
+_EPSILON: Final = 1.001e-5
+
+#: Called where a layer computes otherwise, with the difference's name and the layer's.
+Report = Callable[[str, str], None]
+#: An attribute of a module or class, and what takes its place.
+Patch = tuple[Any, str, Callable[..., Any]]
+
+
+@contextmanager
+def compute_as(differences: Collection[str]) -> Iterator[dict[str, set[str]]]:
+    """Build layers of tf_keras that compute as those of an older Keras, within the context.
+
+    `differences` are names of keras/config/differences.py. The dict gets the layers that compute otherwise
+    than those of tf_keras, by the name of the difference.
+    """
+    layers: dict[str, set[str]] = {}
+
+    def report(difference: str, layer: str) -> None:
+        layers.setdefault(difference, set()).add(layer)
+
+    with ExitStack() as stack:
+        for patch in _patches(differences, report):
+            stack.enter_context(keras_private.replace(*patch))
+        yield layers
+
+
+def _patches(differences: Collection[str], report: Report) -> Iterator[Patch]:
+    from tf_keras.src import backend
+    from tf_keras.src.engine import functional
+    from tf_keras.src.layers import (
+        ActivityRegularization,
+        BatchNormalization,
+        Bidirectional,
+        Conv2DTranspose,
+        Dot,
+        ReLU,
+        Softmax,
+    )
+
+    first_state = "first_state_at_masked_steps" in differences
+    if first_state or "last_output_at_masked_steps" in differences:
+        yield _repeat_masked_steps(backend, report, first_state=first_state)
+    if "bidirectional_without_states" in differences:
+        yield _forget_states(Bidirectional, report)
+    if "bilinear_from_corners" in differences:
+        yield _resize_from_corners(backend, report)
+    if "dot_of_leading_axes" in differences:
+        yield _multiply_last_axes(Dot, report)
+    if "softmax_without_mask" in differences:
+        yield _ignore_mask(Softmax, report)
+    for name, owner in (("relu_without_mask", ReLU), ("regularization_without_mask", ActivityRegularization)):
+        if name in differences:
+            yield _stop_mask(owner, name, report)
+    if "model_without_mask" in differences:
+        yield _keep_mask_inside(functional.Functional, report)
+    if "transposed_without_dilation" in differences:
+        yield _leave_out_dilation(Conv2DTranspose, report)
+    if "epsilon_of_cudnn" in differences:
+        yield _raise_epsilon(BatchNormalization.__base__, report)
+
+
+def _repeat_masked_steps(backend: Any, report: Report, *, first_state: bool) -> Patch:
+    """At a masked step a recurrence repeats what came before, also inside a Bidirectional.
+
+    That is the output, which begins with zeros, or with `first_state` the first state, which an initial state
+    may begin. TimeDistributed has no mask.
+    """
+    steps = backend.rnn
+
+    def rnn(step: Any, inputs: Any, initial_states: Any, **named: Any) -> Any:
+        mask = named.pop("mask", None) if initial_states else None
+        scope = tf.compat.v1.get_default_graph().get_name_scope()
+        repeats_state = first_state and not named.get("unroll")
+        given = [state for state in tf.nest.flatten(initial_states) if state.op.type not in _ZEROS]
+        if mask is not None and repeats_state and given:
+            report("first_state_at_masked_steps", scope)
+        elif mask is not None and named.get("zero_output_for_mask"):
+            report("last_output_at_masked_steps", scope)
+        named = {**named, "zero_output_for_mask": False}
+        if mask is None or not repeats_state:
+            return steps(step, inputs, initial_states, **{**named, "mask": mask})
+
+        kept_steps = tf.expand_dims(tf.cast(mask, tf.bool), -1)
+
+        def step_or_repeat(given: Any, states: Any) -> Any:
+            current, kept = given
+            output, new_states = step(current, states)
+            flat = tf.nest.flatten(states)
+            new = [tf.where(kept, *pair) for pair in zip(tf.nest.flatten(new_states), flat, strict=False)]
+            return tf.where(kept, output, flat[0]), tf.nest.pack_sequence_as(new_states, new)
+
+        return steps(step_or_repeat, (inputs, kept_steps), initial_states, **named)
+
+    return backend, "rnn", rnn
+
+
+def _forget_states(layer: Any, report: Report) -> Patch:
+    begin = layer.__init__
+
+    def begin_without_states(self: Any, *args: Any, **named: Any) -> None:
+        begin(self, *args, **named)
+        if self.stateful:
+            report("bidirectional_without_states", self.name)
+            self.stateful = self.forward_layer.stateful = self.backward_layer.stateful = False
+
+    return layer, "__init__", begin_without_states
+
+
+def _resize_from_corners(backend: Any, report: Report) -> Patch:
+    """Bilinear resizing takes the values of pixels at their corners."""
+    resize = backend.resize_images
+
+    def resize_images(
+        images: Any, rows: int, columns: int, data_format: str, interpolation: str = "nearest"
+    ) -> Any:
+        if interpolation != "bilinear":
+            return resize(images, rows, columns, data_format, interpolation=interpolation)
+        report("bilinear_from_corners", tf.compat.v1.get_default_graph().get_name_scope())
+        channels_first = data_format == "channels_first"
+        last = tf.transpose(images, [0, 2, 3, 1]) if channels_first else images
+        known = last.shape[1:3]
+        size = tf.constant(known.as_list()) if known.is_fully_defined() else tf.shape(last)[1:3]
+        resized = tf.compat.v1.image.resize_bilinear(last, size * [rows, columns])
+        return tf.transpose(resized, [0, 3, 1, 2]) if channels_first else resized
+
+    return backend, "resize_images", resize_images
+
+
+def _multiply_last_axes(layer: Any, report: Report) -> Patch:
+    """A Dot of rank 4 or more is a product of matrices, whatever axes of the last two it contracts.
+
+    The tensor of the lower rank gets axes of size 1 behind its own, which the product loses again.
+    """
+    merge = layer._merge_function
+
+    def _merge_function(self: Any, inputs: Any) -> Any:
+        ranks = [tensor.shape.rank for tensor in inputs]
+        most, least = max(ranks), min(ranks)
+        if most < 4:
+            return merge(self, inputs)
+        report("dot_of_leading_axes", self.name)
+        axes = self.axes if isinstance(self.axes, (list, tuple)) else (self.axes, self.axes)
+        axes = [axis % rank for axis, rank in zip(axes, ranks, strict=True)]
+        if self.normalize:
+            inputs = [tf.linalg.l2_normalize(*pair) for pair in zip(inputs, axes, strict=True)]
+        first, second = (_with_rank(tensor, most) for tensor in inputs)
+        product = tf.matmul(first, second, transpose_a=axes[0] != most - 1, transpose_b=axes[1] == most - 1)
+        if most == least:
+            return product
+        lost = ranks[0] + ranks[1] - 3 if ranks[0] > ranks[1] else ranks[0] - 1
+        return tf.squeeze(product, list(range(lost, lost + most - least)))
+
+    return layer, "_merge_function", _merge_function
+
+
+def _with_rank(tensor: Any, rank: int) -> Any:
+    sizes = [1] * (rank - tensor.shape.rank)
+    return tf.reshape(tensor, tf.concat([tf.shape(tensor), sizes], 0)) if sizes else tensor
+
+
+def _ignore_mask(layer: Any, report: Report) -> Patch:
+    call = layer.call
+
+    def without_mask(self: Any, inputs: Any, mask: Any = None) -> Any:
+        if mask is not None:
+            report("softmax_without_mask", self.name)
+        return call(self, inputs)
+
+    return layer, "call", without_mask
+
+
+def _stop_mask(layer: Any, name: str, report: Report) -> Patch:
+    def compute_mask(self: Any, inputs: Any, mask: Any = None) -> None:
+        if mask is not None:
+            report(name, self.name)
+
+    return layer, "compute_mask", compute_mask
+
+
+def _keep_mask_inside(model: Any, report: Report) -> Patch:
+    call = model.call
+
+    def call_without_mask(self: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        outputs = call(self, inputs, training=training, mask=mask)
+        for tensor in tf.nest.flatten(outputs):
+            if getattr(tensor, "_keras_mask", None) is not None:
+                report("model_without_mask", self.name)
+                tensor._keras_mask = None
+        return outputs
+
+    return model, "call", call_without_mask
+
+
+def _leave_out_dilation(layer: Any, report: Report) -> Patch:
+    build = layer.build
+
+    def build_without_dilation(self: Any, input_shape: Any) -> None:
+        if tuple(self.dilation_rate) != (1, 1):
+            report("transposed_without_dilation", self.name)
+            self.dilation_rate = (1, 1)
+        build(self, input_shape)
+
+    return layer, "build", build_without_dilation
+
+
+def _raise_epsilon(layer: Any, report: Report) -> Patch:
+    build = layer.build
+
+    def build_with_epsilon(self: Any, input_shape: Any) -> None:
+        build(self, input_shape)
+        if self.fused and self.epsilon < _EPSILON:
+            report("epsilon_of_cudnn", self.name)
+            self.epsilon = _EPSILON
+
+    return layer, "build", build_with_epsilon

@@ -1,0 +1,106 @@
+"""Layers of older Keras, judged by what their own Keras answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import keras_census
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.keras import trace
+from cudnn_convert.keras.config import differences
+
+#: A case of each difference, and who wrote it.
+WITNESSES = {
+    "first_state_at_masked_steps": ("tf.keras-1.12.3", "masked_LSTM_begun"),
+    "last_output_at_masked_steps": ("keras-2.3.1", "masked_Bidirectional_concat_steps"),
+    "bidirectional_without_states": ("tf.keras-1.15.5", "masked_stateful_Bidirectional"),
+    "bilinear_from_corners": ("keras-2.3.1", "UpSampling2D_bilinear"),
+    "dot_of_leading_axes": ("tf.keras-1.15.5", "Dot_32_254_243"),
+    "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
+    "relu_without_mask": ("tf.keras-2.3.4", "between_ReLU"),
+    "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),
+    "model_without_mask": ("tf.keras-1.12.3", "nested_model_makes_mask"),
+    "transposed_without_dilation": ("tf.keras-1.12.3", "Conv2DTranspose_dilation_same"),
+    "epsilon_of_cudnn": ("tf.keras-2.8.4", "BatchNormalization_no_scale"),
+}
+BY_NAME = {difference.name: difference for difference in differences.DIFFERENCES}
+
+
+def test_each_difference_has_a_witness() -> None:
+    assert set(WITNESSES) == set(BY_NAME)
+
+
+@pytest.mark.parametrize("name", WITNESSES)
+def test_a_layer_computes_as_in_its_writers_keras(name: str, tmp_path: Path) -> None:
+    members = keras_census.case(*WITNESSES[name])
+    traced = trace.trace_model(keras_census.read(members, tmp_path))
+    assert keras_census.differs(traced, members) is None
+
+
+@pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/private/older_layers.py")
+@pytest.mark.parametrize("name", WITNESSES)
+def test_without_its_row_the_answers_are_others(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tuple(row for row in differences.DIFFERENCES if row.name != name)
+    monkeypatch.setattr(differences, "DIFFERENCES", rows)
+    members = keras_census.case(*WITNESSES[name])
+    try:
+        found = keras_census.differs(trace.trace_model(keras_census.read(members, tmp_path)), members)
+    except Exception as failure:  # noqa: BLE001 - a mask of another shape ends in a failure of the graph
+        found = str(failure)
+    assert found
+
+
+@pytest.mark.parametrize("name", WITNESSES)
+def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
+    name: str, tmp_path: Path
+) -> None:
+    writer, case = WITNESSES[name]
+    source = keras_census.read(keras_census.case(writer, case), tmp_path)
+    assert source.architecture is not None
+    told = f"Keras {source.architecture.keras_version} {BY_NAME[name].older}, and later ones"
+    if BY_NAME[name].is_proven:
+        (note,) = trace.trace_part(source).notes
+        assert told in note
+        return
+    with pytest.raises(UnsupportedModelError, match=r"layer \S+: expected a layer that later") as refusal:
+        trace.trace_part(source)
+    assert told in str(refusal.value) and "write --format savedmodel" in str(refusal.value)
+
+
+def test_states_of_stacked_cells_are_taken_one_after_the_other(tmp_path: Path) -> None:
+    members = keras_census.case("keras-2.3.1", "stacked_cells_begun")
+    assert keras_census.differs(trace.trace_model(keras_census.read(members, tmp_path)), members) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "missing"),
+    [
+        (
+            "2.1.6",
+            {
+                "relu_without_mask",
+                "regularization_without_mask",
+                "model_without_mask",
+                "transposed_without_dilation",
+            },
+        ),
+        ("2.1.6-tf", {"bilinear_from_corners"}),
+        ("2.15.0", set(BY_NAME) - {"epsilon_of_cudnn"}),
+        ("2.16.0", set(BY_NAME)),
+        ("", set(BY_NAME)),
+    ],
+)
+def test_differences_are_those_of_a_version(version: str, missing: set[str]) -> None:
+    found = {difference.name for difference in differences.of_version(version)}
+    assert found == set(BY_NAME) - missing
+
+
+@pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/private/")
+@pytest.mark.parametrize("writer", sorted(keras_census.WRITERS))
+def test_each_case_of_the_census_answers_as_its_writer(writer: str) -> None:
+    for name, outcome in keras_census.check(writer).items():
+        assert keras_census.REFUSED[name] in outcome, f"{name}: {outcome}"

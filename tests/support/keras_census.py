@@ -1,0 +1,133 @@
+"""The census of Keras' layers: what each writer answered, and what the tool makes of its files."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.session import session
+from cudnn_convert.keras import trace
+from cudnn_convert.model import SERVING, Array, Model
+from cudnn_convert.read import keras_hdf5
+
+ARCHIVE: Final = Path(__file__).resolve().parents[1] / "data" / "keras_census.tar.xz"
+WRITERS: Final = (
+    *("keras-2.0.9", "keras-2.1.6", "keras-2.2.4", "keras-2.3.1"),
+    *(f"tf.keras-{version}" for version in ("1.4.1", "1.8.0", "1.12.3", "1.13.2", "1.14.0", "1.15.5")),
+    *(f"tf.keras-{version}" for version in ("2.3.4", "2.8.4", "2.13.1", "2.15.1")),
+)
+#: Answers in float32 of two orders of addition, relative to the largest value.
+_BOUND: Final = 2e-5
+#: Cases that are refused, and where: what they lack is in the file, or tf_keras builds no such layer.
+REFUSED: Final = {
+    "BatchNormalization_renorm": "expected 7 weights, found 8",
+    "BatchNormalization_virtual": "Invalid value for `axis` argument",
+}
+
+_REFUSED: Final = "refused: "
+_MEMBERS: Final = ("golden.npz", "model.h5")
+
+Members = Mapping[str, bytes]
+
+
+@cache
+def case(writer: str, name: str) -> Members:
+    """The members of one case; the first ones of the archive are found without reading the others."""
+    found = {}
+    with tarfile.open(ARCHIVE) as archive:
+        for info in archive:
+            if info.name.startswith(f"{writer}/{name}/"):
+                found[Path(info.name).name] = _content(archive, info)
+                if len(found) == len(_MEMBERS):
+                    return found
+    raise KeyError(f"{writer}/{name}")
+
+
+@cache
+def cases() -> Mapping[str, Mapping[str, Members]]:
+    """The members of each case, by the writer and the case's name."""
+    found: dict[str, dict[str, dict[str, bytes]]] = defaultdict(lambda: defaultdict(dict))
+    with tarfile.open(ARCHIVE) as archive:
+        for info in archive:
+            writer, case, member = info.name.split("/")
+            found[writer][case][member] = _content(archive, info)
+    return {writer: dict(listed) for writer, listed in found.items()}
+
+
+def _content(archive: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    content = archive.extractfile(info)
+    assert content is not None
+    return content.read()
+
+
+def read(members: Members, folder: Path) -> Model:
+    """The model of a case, as its file in `folder` has it."""
+    path = folder / "model.h5"
+    path.write_bytes(members["model.h5"])
+    return keras_hdf5.read(path)
+
+
+def feeds(members: Members) -> Iterator[tuple[list[Array], list[Array]]]:
+    """Inputs and answers of each feed, in order."""
+    with np.load(io.BytesIO(members["golden.npz"])) as golden:
+        for number in range(4):
+            given, answered = (
+                [golden[name] for name in sorted(golden.files) if name.startswith(f"feed{number}/{kind}/")]
+                for kind in ("in", "out")
+            )
+            yield given, answered
+
+
+def differs(traced: Model, members: Members) -> str | None:
+    """Where a traced model answers otherwise than its writer; the calls are in a row, with states."""
+    signature = traced.signatures[SERVING]
+    with session(traced.graph, traced.variables) as opened:
+        given = [opened.graph.get_tensor_by_name(name) for name in signature.inputs.values()]
+        asked = [*signature.outputs.values()]
+        for number, (inputs, expected) in enumerate(feeds(members)):
+            fed = {
+                tensor: value.astype(tensor.dtype.as_numpy_dtype)
+                for tensor, value in zip(given, inputs, strict=True)
+            }
+            for answer, value in zip(opened.run(asked, fed), expected, strict=True):
+                if difference := _difference(answer, value):
+                    return f"feed {number}: {difference}"
+    return None
+
+
+def _difference(found: Array, expected: Array) -> str | None:
+    if found.shape != expected.shape:
+        return f"shape {found.shape}, expected {expected.shape}"
+    found, expected = (np.asarray(value, np.float64) for value in (found, expected))
+    scale = max(1.0, float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected))))
+    if np.allclose(found, expected, rtol=0, atol=_BOUND * scale, equal_nan=True):
+        return None
+    return f"{np.nanmax(np.abs(found - expected)):.3g} off, of {scale:.3g}"
+
+
+def check(writer: str) -> dict[str, str]:
+    """What is wrong or refused, by the case."""
+    outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, members in cases()[writer].items():
+            try:
+                outcome = differs(trace.trace_model(read(members, Path(folder))), members)
+            except UnsupportedModelError as refusal:
+                outcome = f"{_REFUSED}{refusal}"
+            if outcome is not None:
+                outcomes[name] = outcome
+    return outcomes
+
+
+def is_refusal(outcome: str) -> bool:
+    """Whether a case was refused, and is not wrong."""
+    return outcome.startswith(_REFUSED)
