@@ -7,10 +7,8 @@ BIN := .venv/bin
 .PHONY: demo test test-every kernels docs mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
-	@mkdir -p out
-	$(BIN)/cudnn-convert models/crf_tagger/model.ckpt out/crf_tagger --force
-	$(BIN)/cudnn-convert models/crf_tagger/model.ckpt out/crf_tagger.onnx --format onnx --force
-	$(BIN)/cudnn-convert verify models/crf_tagger/model.ckpt out/crf_tagger
+	@rm -rf out/demo
+	$(BIN)/cudnn-convert demo out/demo
 
 # Two workers on two cores: more threads in each would only wait for each other. Compiled modules are kept
 # whatever the environment says: the tests start many processes, and each would compile them anew.

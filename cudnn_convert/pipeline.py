@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 #: As `map`: calls a function with the items of several lists, somewhere, and yields its results in order.
 Share = Callable[..., Iterator[Any]]
+#: Characters of a path of variables that TensorFlow takes for a pattern that does not match itself:
+#: tensorflow v2.21.0 core/util/tensor_slice_reader.cc (TensorSliceReader, GetMatchingPaths).
+_PATTERN: Final = frozenset("[\\" if os.sep == "/" else "[")
 
 
 @staging.with_copies
@@ -164,6 +168,9 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
         other = f"name one without suffix and give --format {options.format}"
         other = other if is_streamed else "or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
+    if form.keeps_variables and not form.layers and (found := _PATTERN & {*str(out)}):
+        expected = f"expected a path in which TensorFlow finds variables, found one with {min(found)}"
+        raise UsageError(f"OUT {out}: {expected}; choose another path")
     return folder, target
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cudnn_convert.cli import demo as sample
 from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share, show_progress
 from cudnn_convert.cli.benchmark import benchmark
 from cudnn_convert.cli.parser import (
@@ -28,7 +29,7 @@ from cudnn_convert.cli.parser import (
     print_completion,
     read_options,
 )
-from cudnn_convert.errors import UsageError, VerificationError, visible
+from cudnn_convert.errors import UsageError, VerificationError, command, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import choose_format
 from cudnn_convert.process import silence_native
@@ -44,6 +45,7 @@ DATA: Final = ("data", "features", "batch", "limit_examples")
 EVERYDAY: Final = ("format", "outputs", "set", "data", "report", "force")
 EXAMPLES: Final = """\
 examples:
+  cudnn-convert demo                           convert a sample model
   cudnn-convert inspect model.ckpt             say what it is, and how to convert it
   cudnn-convert model.ckpt model_cpu           to a SavedModel
   cudnn-convert model.ckpt model.onnx          to the format of the suffix
@@ -256,6 +258,39 @@ def _record(flags: argparse.Namespace) -> int:
     return 0
 
 
+def demo(words: Sequence[str], within: Within = directly) -> int:
+    """`cudnn-convert demo [DIR]`: convert a sample model by commands that are printed."""
+    parser = Parser(
+        prog=f"{PROGRAM} demo",
+        description="Convert a sample model and run the results. Each command is printed before it runs.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="DIR",
+        nargs="?",
+        default=sample.FOLDER,
+        help=f"a new or an empty folder for sample and results; default {sample.FOLDER}",
+    )
+    add_flag(parser, "limit")
+    flags = parser.parse_args(words)
+    return within(lambda: _demo(Path(flags.source)), flags)
+
+
+def _demo(folder: Path) -> int:
+    sample.unpack(folder)
+    model = visible(str(folder / sample.SAMPLE))
+    print(f"a sequence tagger with a cuDNN LSTM, trained by TensorFlow 1.15: {model}", file=sys.stderr)
+    for words in sample.calls(folder):
+        print(f"\n$ {command([PROGRAM, *words])}", file=sys.stderr)
+        call = SUBCOMMANDS.get(words[0])
+        code = call(words[1:], directly) if call else convert(words)
+        sys.stdout.flush()  # before the next line on stderr
+        if code:
+            return code
+    print(f"\nThe same for a model of yours: {PROGRAM} inspect MODEL", file=sys.stderr)
+    return 0
+
+
 def formats(words: Sequence[str], _: Within = directly) -> int:
     """`cudnn-convert formats`."""
     Parser(prog="cudnn-convert formats", description="List the targets.").parse_args(words)
@@ -301,6 +336,7 @@ SUBCOMMANDS: Final[dict[str, Callable[[Sequence[str], Within], int]]] = {
     "verify": verify,
     "run": run,
     "record": record,
+    "demo": demo,
     "formats": formats,
     "completion": completion,
     "help": show_help,

@@ -18,6 +18,7 @@ import numpy as np
 from rich import progress
 from rich.console import Console, RenderableType
 from rich.filesize import decimal
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -107,7 +108,7 @@ def show_inspection(inspection: Inspection) -> None:
     console.print(title, style="bold")
     shown = [each for each in inspection.recurrences if each.live is not False or each.function is None]
     if shown:
-        console.print(_recurrences(shown))
+        console.print_table(_recurrences(shown))
         for line in (*_settings(shown), *_weights(shown)):
             console.print(line)
     if hidden := len(inspection.recurrences) - len(shown):
@@ -434,6 +435,17 @@ class Screen(Console):
     def render_str(self, text: str, **settings: Any) -> Text:
         """Replace what is not printable, in cells of tables too."""
         return super().render_str(visible(text), **settings)
+
+    def print_table(self, table: Table) -> None:
+        """Print a table of text; each row as a paragraph where its columns need a wider terminal."""
+        if self.measure(table, options=self.options.update(width=_WIDE)).maximum <= self.width:
+            self.print(table)
+            return
+        names = [str(column.header) for column in table.columns]
+        for first, *cells in zip(*(column.cells for column in table.columns), strict=True):
+            self.print(f"{names[0]} {first}", style="bold")
+            pairs = [f"{name} {cell}" for name, cell in zip(names[1:], cells, strict=True)]
+            self.print(Padding("; ".join(pairs), (0, 0, 0, 2)), soft_wrap=False)
 
 
 def _make_table(*columns: str) -> Table:

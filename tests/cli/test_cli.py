@@ -233,8 +233,8 @@ def test_help_all_shows_every_flag_in_groups() -> None:
 
 def test_the_examples_of_the_help_are_ones_that_it_parses() -> None:
     examples = re.findall(r"^  cudnn-convert (.+?)  ", command("--help").stdout, re.MULTILINE)
-    assert len(examples) == 4
-    for example in examples[1:]:
+    assert len(examples) == 5
+    for example in examples[2:]:
         assert parsed(*example.split()).source
 
 
@@ -478,6 +478,19 @@ def test_an_out_inside_or_around_the_source_is_refused(source: Path, tmp_path: P
     assert "expected a path apart from the source" in line
 
 
+@pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
+def test_an_out_whose_variables_tensorflow_would_not_find_is_refused(
+    source: Path, tmp_path: Path, form: str
+) -> None:
+    """A path with a bracket is a pattern for TensorFlow; a single file in such a folder is no matter."""
+    folder = tmp_path / "[old]"
+    folder.mkdir()
+    [line] = refused(tmp_path, source, folder / "out", "--format", form, code=2)
+    expected = "expected a path in which TensorFlow finds variables, found one with ["
+    assert line == f"OUT {folder / 'out'}: {expected}; choose another path"
+    assert command(source, folder / "out.pb", "--no-verify").code == 0
+
+
 def test_a_file_of_the_source_is_never_replaced(source: Path, tmp_path: Path) -> None:
     words = ("--format", "savedmodel", "--force")
     [line] = refused(tmp_path, source, beside(source, ".meta"), *words, code=2)
@@ -683,6 +696,27 @@ def test_names_fold_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(rows) > 1
     assert "".join(row[: row.index("  ")] if "  " in row else row for row in rows).replace(" ", "") == NODE
     assert "…" not in "".join(rows)
+
+
+@pytest.mark.parametrize("letters", [50, 51])
+def test_a_table_that_is_wider_than_the_terminal_becomes_paragraphs(
+    monkeypatch: pytest.MonkeyPatch, letters: int
+) -> None:
+    """A dumb terminal has 80 columns; the others of the table and what is between them take 30."""
+    written = io.StringIO()
+    monkeypatch.setattr(written, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", written)
+    monkeypatch.setenv("TERM", "dumb")
+    table = terminal._make_table("recurrence", "op", "axes")
+    for name in ("a" * letters, "[b]"):
+        table.add_row(name, "CudnnRNN", "time, batch, input")
+    terminal.Screen(stderr=False).print_table(table)
+    lines = [line.rstrip() for line in written.getvalue().splitlines()]
+    if letters == 50:
+        assert [len(line.split()) for line in lines] == [3, 5, 5]
+    else:
+        told = "  op CudnnRNN; axes time, batch, input"
+        assert lines == [f"recurrence {'a' * letters}", told, "recurrence [b]", told]
 
 
 def test_an_output_that_only_gradients_need_is_refused(tmp_path: Path) -> None:

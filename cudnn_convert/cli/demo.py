@@ -1,0 +1,52 @@
+"""The sample model of `demo`: its files, and the calls that convert and run it.
+
+`sample.zip` has the checkpoint of models/crf_tagger: a sequence tagger of TensorFlow 1.15, of a bidirectional
+LSTM and a CRF. scripts/write_sample.py writes it.
+"""
+
+import os
+import zipfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import UsageError, WriteError, name_access
+from cudnn_convert.storage import remote
+
+FOLDER: Final = "cudnn-convert-demo"
+SAMPLE: Final = "model.ckpt"
+_ARCHIVE: Final = "sample.zip"
+
+
+def unpack(folder: Path) -> None:
+    """Write the files of the sample to `folder`, which is made where there is none.
+
+    Raises UsageError for anything but a new or an empty local folder, and WriteError.
+    """
+    if remote.address_of(folder) is not None:
+        raise UsageError(f"DIR {remote.name_of(folder)}: expected a local folder, found an address")
+    what = f"DIR {folder}: expected a new or an empty folder, found"
+    cure = "name another: cudnn-convert demo DIR"
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{what} a file; {cure}")
+    with name_access(folder):
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(f"{what} one with files; {cure}")
+    sample = resources.files("cudnn_convert.cli").joinpath(_ARCHIVE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with sample.open("rb") as file, zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+    except OSError as cause:
+        raise WriteError(folder, f"cannot write: {cause.strerror or cause}") from cause
+
+
+def calls(folder: Path) -> Iterator[list[str]]:
+    """Yield the words of each call: inspect the sample, convert it to two formats, run both results."""
+    sample, saved_model, onnx = (str(folder / name) for name in (SAMPLE, "model_cpu", "model.onnx"))
+    yield ["inspect", sample]
+    yield [sample, saved_model]
+    yield [sample, onnx]
+    yield ["run", saved_model]
+    yield ["run", onnx]
