@@ -24,6 +24,7 @@ import numpy as np
 import onnx
 import pytest
 from google.protobuf import text_format
+from support.command_line import parsed
 from support.samples import ROOT
 from tensorflow.core.protobuf import meta_graph_pb2
 
@@ -40,7 +41,7 @@ WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5",
 TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
-    "README.md": {MODEL: MODEL, "model.ckpt": TAGGER, "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
+    "README.md": {"model.ckpt": TAGGER, "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
     "docs/index.md": {"model.ckpt": TAGGER},
     "docs/tutorials/checkpoint.md": {
         "tagger/model.ckpt": TAGGER,
@@ -106,6 +107,8 @@ WITHOUT_META = "docs/tutorials/weights.md"
 #: `tests/end_to_end/test_troubleshooting.py` run these.
 ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting.md")
 
+#: Commands whose own tests run them whole.
+TRIED_ELSEWHERE = {"demo": "tests/cli/test_demo.py"}
 ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
 SLOW = {
@@ -227,6 +230,9 @@ def theirs(folder: Path) -> None:
 
 def run_command(call: Command) -> None:
     """Of a conversion of which the page shows nothing the proof is left out, unless a flag is about it."""
+    if call.words[0] in TRIED_ELSEWHERE and call.shown is None:
+        assert parsed(*call.words)
+        return
     converts = call.words[0] not in cli.SUBCOMMANDS and not ABOUT_PROOF & {*call.words}
     more = ["--no-verify"] if call.shown is None and converts else []
     said = io.StringIO()

@@ -57,7 +57,7 @@ def test_workflows_name_files_that_are_there() -> None:
         for path in (GITHUB / "workflows").glob("*.yml")
         for name in re.findall(r"\b(?:models|scripts|tests|docs)/[\w./-]+", path.read_text())
     }
-    assert {"models/crf_tagger", "models/crf_tagger/model.ckpt"} <= named
+    assert "models/crf_tagger" in named
     for name in named:
         assert [*ROOT.glob(f"{name}*")], name
 
@@ -74,6 +74,25 @@ def test_what_the_owner_fills_in_stands_in_one_place() -> None:
     assert [
         file.name for file in files if file.is_file() and placeholder in file.read_text(errors="ignore")
     ] == ["pyproject.toml"]
+
+
+def test_links_of_the_long_description_are_addresses() -> None:
+    """PyPI shows the README without the repository, so the build completes each link to a file."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "fancy-pypi-readme" in str(settings["build-system"]["requires"])
+    assert "readme" in settings["project"]["dynamic"]
+    repository = settings["project"]["urls"]["Repository"]
+    assert all(url.startswith(repository) for url in settings["project"]["urls"].values())
+    hook = settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    (fragment,) = hook["fragments"]
+    text = (ROOT / fragment["path"]).read_text(encoding="utf-8")
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", text)
+    assert ("!", "docs/flow.svg") in links
+    for each in hook["substitutions"]:
+        text = re.sub(each["pattern"], each["replacement"], text)
+    assert re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", text) == [
+        (image, f"{repository}/{'raw' if image else 'blob'}/main/{link}") for image, link in links
+    ]
 
 
 #: Instructions of a Dockerfile: docs.docker.com, Dockerfile reference, overview.
