@@ -4,7 +4,7 @@
 #     docker run --rm --user "$(id -u)" --volume "$PWD:/work" cudnn-convert inspect model.ckpt
 FROM python:3.12-slim AS build
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE cudnn_convert_command.py ./
 COPY cudnn_convert cudnn_convert
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

@@ -508,6 +508,8 @@ class Recurrence:
     root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with the same
     one share their weights. `dropout` is the rate that the node would apply between layers. Large `cells`,
     and the evidence, are read again on each access (`lazy.Layers`).
+
+    Raises InvalidModelError for sizes below 1.
     """
 
     node: str
@@ -522,3 +524,13 @@ class Recurrence:
     passage: tuple[str, ...] = ()
     dropout: float = 0.0
     convention: Convention = Convention()
+
+    def __post_init__(self) -> None:
+        sizes = self.sizes
+        if min(sizes.layers, sizes.units, sizes.input_size) < 1:
+            found = f"{sizes.layers}, {sizes.units} and {sizes.input_size}"
+            raise InvalidModelError(
+                f"recurrence {self.node}",
+                expected="layers, units and an input size of at least 1",
+                found=found,
+            )

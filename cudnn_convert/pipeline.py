@@ -168,9 +168,10 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
         other = f"name one without suffix and give --format {options.format}"
         other = other if is_streamed else "or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
-    if form.keeps_variables and not form.layers and (found := _PATTERN & {*str(out)}):
-        expected = f"expected a path in which TensorFlow finds variables, found one with {min(found)}"
-        raise UsageError(f"OUT {out}: {expected}; choose another path")
+    path = str(out.absolute())
+    if form.keeps_variables and not form.layers and (special := _PATTERN & {*path}):
+        expected = f"expected a path in which TensorFlow finds variables, found one with {min(special)}"
+        raise UsageError(f"OUT {path}: {expected}; choose another path")
     return folder, target
 
 

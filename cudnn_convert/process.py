@@ -111,6 +111,17 @@ def end_with(parent: int, exit_code: int) -> None:
             os._exit(exit_code)
 
 
+@contextmanager
+def name_start() -> Iterator[None]:
+    """In this context an OSError says that no process could be started. Raises WriteError."""
+    try:
+        yield
+    except OSError as cause:
+        cure = "end other processes, or raise the limit of `ulimit -u`"
+        reason = f"cannot start a process: {cause.strerror or cause}; {cure}"
+        raise WriteError("the system", reason) from cause
+
+
 #: What the names of folders for temporary files have in common.
 _SCRATCH: Final = "cudnn_convert"
 

@@ -168,14 +168,15 @@ class _Process:
             scratch = stack.enter_context(process.scratch_folder())
             self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
             path = "\n".join(entry or str(Path.cwd()) for entry in sys.path)
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._native,
-                env={**os.environ, "PYTHONUTF8": "1"},
-                start_new_session=True,  # a terminal tells the parent alone to stop
-            )
+            with process.name_start():
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._native,
+                    env={**os.environ, "PYTHONUTF8": "1"},
+                    start_new_session=True,  # a terminal tells the parent alone to stop
+                )
             self._stack = stack.pop_all()
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def run() -> None:
     use_plain_keras()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:  # a shell may have it ignored
+    if (
+        signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    ):  # which a shell sets for what runs in the background
         signal.signal(signal.SIGINT, process.stop_once)
     native = _native_stderr()
     code = _BUG

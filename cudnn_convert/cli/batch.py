@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flags, directly, read_options
 from cudnn_convert.context import listen, report_progress
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cudnn_convert.batch import Engine, Plan, Result
 
 _GROUPS = ("source", "target", "judge")
+#: Processes that no machine runs at a time.
+_MOST_JOBS: Final = 1024
 
 
 def batch(words: Sequence[str], _: Within = directly) -> int:
@@ -65,6 +67,8 @@ def check_engine(flags: argparse.Namespace) -> None:
     """Raise UsageError where the flags of an engine do not go together."""
     if flags.jobs is not None and flags.jobs < 1:
         raise UsageError(f"--jobs: expected at least 1, found {flags.jobs}")
+    if flags.jobs is not None and flags.jobs > _MOST_JOBS:
+        raise UsageError(f"--jobs: expected at most {_MOST_JOBS}, found {flags.jobs}")
     if flags.ray_address and flags.engine != "ray":
         raise UsageError("--ray-address: expected --engine ray with it, found none; give both, or neither")
 

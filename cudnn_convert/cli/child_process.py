@@ -44,7 +44,8 @@ def run_in_child(
     with process.scratch_folder() as scratch:
         # Until each side has its own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, process.stop_signals())
-        child = os.fork()
+        with process.name_start():
+            child = os.fork()
         if not child:
             _work(work, limits, scratch, parent, shared)
         code, why = _outcome(child, limits, native, shared)

@@ -28,6 +28,9 @@ _SPEC: Final = re.compile(
 )
 #: A key that needs no quotes.
 _PLAIN: Final = re.compile(r'[^\s"=,\[\]](?:[^"=,\[\]]*[^\s"=,\[\]])?')
+_SIZE: Final = re.compile(r"0*[1-9][0-9]{0,9}")
+#: The largest size of a dimension, as for those of a graph (read/checks.py).
+_WIDEST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,10 @@ def _parts(text: str, flag: str) -> list[str]:
 def _shape(text: str | None, flag: str, item: str) -> tuple[int | None, ...] | None:
     if text is None:
         return None
-    if not text.strip():
-        return ()
-    try:
-        return tuple(None if part.strip() == "?" else int(part) for part in text.split(","))
-    except ValueError as cause:
-        raise UsageError(f"{flag}: expected a shape like [?,?,39], found {item!r}") from cause
+    sizes = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(size == "?" or (_SIZE.fullmatch(size) and int(size) <= _WIDEST) for size in sizes):
+        raise UsageError(f"{flag}: expected a shape like [?,?,39], found {item!r}")
+    return tuple(None if size == "?" else int(size) for size in sizes)
 
 
 def key_tensors(specs: Iterable[Spec]) -> dict[str, str]:

@@ -15,6 +15,7 @@ Entry: `atomic_output`.
 """
 
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _SUFFIX: Final = ".tmp"
+#: How many new folders other runs may take for left over before they are locked.
+_TRIES: Final = 16
 #: The file that is locked, by which a folder is known as one of ours.
 _LOCK: Final = ".cudnn_convert"
 #: Where an old artifact waits until the new one stands.
@@ -45,12 +48,15 @@ OLD: Final = ".cudnn_convert.old"
 def staging_folder(out: Path) -> Iterator[Path]:
     """Make a folder beside `out`, removed afterwards unless it has the only artifact.
 
-    Raises OSError.
+    Raises OSError, also where each folder that is made is gone at once.
     """
-    handle = None
-    while handle is None:
+    for _ in range(_TRIES):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_SUFFIX, dir=out.parent))
         handle = _claim(folder)
+        if handle is not None:
+            break
+    else:
+        raise FileNotFoundError(errno.ENOENT, "folders that are made here are gone at once", str(out.parent))
     try:
         yield folder
     finally:
@@ -187,13 +193,16 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
     WriteError where the system cannot. An exception in the body leaves all as it was.
     """
     refuse(target)
-    out = _real(target.path) if target.path.name in ("", "..") else target.path
+    named = target.path
+    # Once: the working folder may be replaced or covered by a mount meanwhile.
+    out = _real(target.path) if target.path.name in ("", "..") else target.path.absolute()
+    target = replace(target, path=out)
     if out.exists():
         require_kind(out, folder=folder, is_folder=out.is_dir())
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
         with ExitStack() as stack:
-            fresh = _begin(target, out, stack) / out.name
+            fresh = _begin(target, named, stack) / out.name
             if folder:
                 fresh.mkdir()
             yield fresh
@@ -201,7 +210,7 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
                 refuse(target)  # what another run put there meanwhile stays
                 _move(fresh, out)
     except OSError as cause:
-        raise WriteError(out, f"cannot write: {cause.strerror or cause}") from cause
+        raise WriteError(named, f"cannot write: {cause.strerror or cause}") from cause
     finally:
         if not out.exists():
             _remove_empty(missing)
@@ -214,14 +223,16 @@ def require_kind(out: object, *, folder: bool, is_folder: bool) -> None:
         raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
 
 
-def _begin(target: Target, out: Path, stack: ExitStack) -> Path:
+def _begin(target: Target, named: Path, stack: ExitStack) -> Path:
+    """Make the folder of this run beside the target, which messages call `named`."""
+    out = target.path
     try:
         remove_stale(out)
         refuse(target)
         out.parent.mkdir(parents=True, exist_ok=True)
         return stack.enter_context(staging_folder(out))
     except OSError as cause:
-        raise WriteError(out, f"cannot write here: {cause.strerror or cause}") from cause
+        raise WriteError(named, f"cannot write here: {cause.strerror or cause}") from cause
 
 
 def is_being_written(out: Path) -> bool:

@@ -5,10 +5,11 @@
     python scripts/fuzz --reader SavedModel     # readers with this in their names alone
 
 Input k of a seed is the same every time: a file of tests/data whose bytes or whose structure (`messages`,
-`blocks`, `stores`, `trees`, `members`) is changed. It is read as `looks.py` says. What ends in anything but
-success or one of the tool's own errors, dies, takes more than 2 GB, writes or starts something is a crash,
-and more than 10 seconds are a hang; such an input is kept in OUT (out/fuzz). Ends with 1 where there was any,
-or where fewer than `--count` were tried in the time. Needs a system with fork, and the extra `dev`.
+`blocks`, `stores`, `trees`, `members`) is changed, or a checkpoint of `shapes`, which is converted too. It is
+read as `looks.py` says. What ends in anything but success or one of the tool's own errors, dies, takes more
+than 2 GB, writes or starts something is a crash, and more than 10 seconds (100 with a conversion) are a hang;
+such an input is kept in OUT (out/fuzz). Ends with 1 where there was any, or where fewer than `--count` were
+tried in the time. Needs a system with fork, and the extra `dev`.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from functools import partial
 from pathlib import Path
 
 import inputs
+import looks
 import tally
 import trial
 from crew import Crew
 from origins import origins
 
-#: Seconds after which an input hangs.
-PATIENCE = 10.0
+#: Seconds after which an input hangs, and one that a command converts.
+PATIENCE, LONG = 10.0, 100.0
 OUT = Path(__file__).resolve().parents[2] / "out" / "fuzz"
 
 
@@ -49,7 +51,12 @@ def main() -> int:
     if given.only is not None:
         return once(given.seed, given.only, readers, given.out)
     tried = partial(trial.tried, given.seed, readers, chosen)
-    crew = Crew(tried, first=given.first, count=given.count or 10**9, jobs=given.jobs, patience=PATIENCE)
+
+    def patience(number: int) -> float:
+        looks_at = readers[inputs.reader_of(number, readers)][0].look
+        return LONG if looks_at in looks.WRITING else PATIENCE
+
+    crew = Crew(tried, first=given.first, count=given.count or 10**9, jobs=given.jobs, patience=patience)
     found = tally.Tally(given.seed, readers, given.out)
     for verdict in crew.verdicts(begun + given.seconds):
         found.add(verdict)

@@ -43,9 +43,11 @@ Try = Callable[[int, Path], tuple[str, str, str]]
 
 
 class Crew:
-    """`jobs` workers that try the inputs from `first` on, every input once."""
+    """`jobs` workers that try the inputs from `first` on, every input once; `patience`: seconds for each."""
 
-    def __init__(self, tried: Try, *, first: int, count: int, jobs: int, patience: float) -> None:
+    def __init__(
+        self, tried: Try, *, first: int, count: int, jobs: int, patience: Callable[[int], float]
+    ) -> None:
         self._tried, self._patience, self._jobs = tried, patience, jobs
         self._waiting = iter(range(first, first + count))
         self._left: list[int] = []
@@ -63,7 +65,7 @@ class Crew:
                 for worker in [*workers]:
                     if worker.pipe in ready:
                         yield from worker.heard()
-                    elif worker.seconds() > self._patience:
+                    elif worker.seconds() > self._patience(worker.number):
                         worker.kill()
                         yield worker.hung()
                     if worker.is_gone:
@@ -125,6 +127,11 @@ class _Worker:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
             said = [number, reader, state, why, time.monotonic() - begun, peak]
             os.write(told, f"{json.dumps(said)}\n".encode())
+
+    @property
+    def number(self) -> int:
+        """The input that it is at, or the first one."""
+        return self.numbers[0] if self._now is None else self._now
 
     def heard(self) -> Iterator[Verdict]:
         """What the child said since."""

@@ -15,11 +15,12 @@ import members
 import messages
 import octets
 import onnx
+import shapes
 import stores
 import trees
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError, EncodeError
-from origins import Origin
+from origins import SHAPES, Origin
 from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
@@ -68,6 +69,8 @@ def made(seed: int, number: int, readers: Readers) -> Input:
 
 def _changed(rng: random.Random, origin: Origin, others: Sequence[bytes]) -> dict[str, bytes]:
     """The files that a mutation makes of an origin's: mostly one of them."""
+    if origin.reader == SHAPES:
+        return shapes.files(rng)
     name = rng.choice(_worth(origin))
     data, state = origin.files[name], rng.random()
     if state < _BY_MEANING:

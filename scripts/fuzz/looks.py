@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -12,10 +13,16 @@ from typing import Any
 
 import origins
 
-from cudnn_convert import pipeline
+from cudnn_convert import cli, pipeline
 from cudnn_convert.artifacts import runners
 from cudnn_convert.cli import terminal
-from cudnn_convert.errors import CudnnConvertError, RefusalError, UsageError
+from cudnn_convert.errors import (
+    CudnnConvertError,
+    RefusalError,
+    UnsupportedModelError,
+    UsageError,
+    VerificationError,
+)
 from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
@@ -27,6 +34,16 @@ from cudnn_convert.verification.judges import Judge
 
 #: Characters of one line of a message.
 LONGEST = 1000
+
+
+#: The exit code of a bug.
+_BUG = 70
+#: Looks that write where temporary files are.
+WRITING = frozenset({"command"})
+
+
+class BugError(Exception):
+    """A command ended as our bug."""
 
 
 class UnsoundError(Exception):
@@ -108,6 +125,27 @@ def _inspected(path: Path, options: Options) -> None:
         terminal.show_inspection(found)
 
 
+def _commanded(path: Path) -> None:
+    """As `inspect` does, and then as its first command does. Raises BugError of what that prints."""
+    found = inspect.inspect_source(path, Options())
+    _inspected(path, Options())
+    command = found.command or next((one.command for one in found.candidates), None)
+    if command is None:
+        return
+    written = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(written):
+        program, source, out, *flags = command
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = cli.main([source, str(Path(folder, out)), *flags])
+    text = written.getvalue()
+    if code == _BUG:
+        raise BugError(" ".join(" ".join(reversed(text.splitlines()[-4:-1])).split()))
+    if code not in (0, CudnnConvertError.exit_code, VerificationError.exit_code):
+        raise UnsoundError(f"{program} ended with {code}: {text[-2000:]!r}")
+    if code:
+        raise UnsupportedModelError(path, [f"its command: {text.splitlines()[-1]}"])
+
+
 def _architecture(path: Path) -> None:
     _inspected(path, Options(architecture=path.with_name("model.json")))
 
@@ -162,6 +200,7 @@ def _judge(source: Path) -> Judge:
 
 LOOKS: Mapping[str, Callable[[Path], None]] = {
     "source": _source,
+    "command": _commanded,
     "architecture": _architecture,
     "artifact": _artifact,
     "verified": _verified,

@@ -36,6 +36,8 @@ RECORDING = DATA / "recordings" / "params_lstm_bi-1.4.1.npz"
 RECORDED = DATA / "tf1" / "1.3.0" / "params_lstm_bi" / "model.ckpt"
 RECORDED_ENDS = {"inputs": ("c:0", "h:0", "x:0"), "outputs": ("rnn_out:0", "state_h:0", "state_c:0")}
 
+#: Checkpoints that are made anew each time, and converted by the command that `inspect` prints.
+SHAPES = "checkpoint of any shapes"
 #: The readers of what has to be made first.
 _OF_ARTIFACTS = ("artifact", "artifact arrays", "artifact record", "verify frozen", "verify SavedModel")
 _OF_ARTIFACTS += ("verify checkpoint", "verify tflite", "verify archive", "verify HDF5")
@@ -92,6 +94,7 @@ def _checkpoints() -> Iterator[Origin]:
         yield Origin("checkpoint V1, .meta", "model.ckpt", whole)
     yield Origin("checkpoint partitioned", "model.ckpt", _folder(TF1 / "partitioned"))
     yield Origin("checkpoint partitioned", "model.ckpt", _folder(TF1 / "checkpoint_sharded"))
+    yield Origin(SHAPES, "model.ckpt", _folder(TF1 / "keras_weights_lstm"), "command")
     named = {"checkpoint": b'model_checkpoint_path: "model.ckpt"\nall_model_checkpoint_paths: "model.ckpt"\n'}
     yield Origin("checkpoint folder", ".", _folder(TF1 / "object_lstm_1l") | named)
 

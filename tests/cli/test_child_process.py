@@ -157,6 +157,37 @@ def begun(work: str, out: Path, first: str = "") -> tuple[subprocess.Popen[str],
     return run, int(child)
 
 
+#: The command, interrupted when it imports the module `{module}`.
+STARTING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting:
+    def find_spec(name, path, target=None):
+        if name == "{module}":
+            os.kill(os.getpid(), signal.SIGINT)
+import cudnn_convert_command
+sys.meta_path.insert(0, Interrupting)
+sys.argv[1:] = ["formats"]
+cudnn_convert_command.run()
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["cudnn_convert", "cudnn_convert.errors", "argparse", "cudnn_convert.cli.streams"]
+)
+def test_an_interruption_ends_the_start_without_a_word(module: str) -> None:
+    call = [sys.executable, "-c", STARTING.format(module=module)]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_a_start_that_is_not_interrupted_goes_on() -> None:
+    call = [sys.executable, "-c", STARTING.format(module="no such module")]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("savedmodel")
+
+
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_told_to_stop_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
@@ -279,6 +310,19 @@ def test_signals_that_nohup_ignores_stay_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not child_process.can_fork(), reason="a system without fork has no child")
+def test_where_no_process_can_be_started_the_environment_is_named(tmp_path: Path) -> None:
+    """As under `ulimit -u`."""
+    refuses = "raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))"
+    begin = program("pass").replace("cli.run()", f"def fork():\n    {refuses}\nos.fork = fork\ncli.run()")
+    call = [sys.executable, "-c", f"import errno{begin}", "formats", str(tmp_path / "out")]
+    ended = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    cure = "end other processes, or raise the limit of `ulimit -u`"
+    reason = f"the system: cannot start a process: Resource temporarily unavailable; {cure}"
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert ended.stderr == f"cudnn-convert: {reason}\n"
+    assert beside(tmp_path / "out") == []
+
+
 def test_where_nothing_can_be_made_the_environment_is_named(tmp_path: Path) -> None:
     text = f"import tempfile\ntempfile.tempdir = {str(tmp_path / 'none')!r}\n{program('pass')}"
     call = [sys.executable, "-c", text, "formats", str(tmp_path / "out")]

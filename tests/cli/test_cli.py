@@ -147,6 +147,10 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
     "verify": (["verify", "a"], "required: ARTIFACT; see cudnn-convert verify --help"),
     "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
+    "too many jobs": (
+        ["verify", "a", "b", "--jobs=2147483648"],
+        "--jobs: expected at most 1024, found 2147483648",
+    ),
     "two judges": (
         ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
         "--golden cannot be combined with --data: it has its own inputs; leave one out",
@@ -391,6 +395,15 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no items": (["--outputs="], "--outputs: expected [KEY=]TENSOR[[shape]]"),
     "only commas": (["--inputs=,"], "--inputs: expected [KEY=]TENSOR[[shape]]"),
     "shape of words": (["--inputs=x[a],h0"], "--inputs: expected [KEY=]TENSOR[[shape]], found 'x[a]'"),
+    "a size beyond all": (
+        ["--inputs=x[99999999999999999999,1,3],h0"],
+        "--inputs: expected a shape like [?,?,39], found 'x[99999999999999999999,1,3]'",
+    ),
+    "a size of nothing": (
+        ["--inputs=x[0,0,3],h0"],
+        "--inputs: expected a shape like [?,?,39], found 'x[0,0,3]'",
+    ),
+    "a size below": (["--inputs=x[?,-1,3],h0"], "--inputs: expected "),
     "another width": (
         ["--inputs=x[?,?,4],h0"],
         "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,?,4] in --inputs",

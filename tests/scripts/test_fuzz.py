@@ -39,7 +39,8 @@ def verdicts(readers: dict[str, list[Any]], count: int = 1, patience: float = 30
     import trial
     from crew import Crew
 
-    crew = Crew(partial(trial.tried, 1, readers, readers), first=0, count=count, jobs=1, patience=patience)
+    tried = partial(trial.tried, 1, readers, readers)
+    crew = Crew(tried, first=0, count=count, jobs=1, patience=lambda _: patience)
     return [*crew.verdicts(time.monotonic() + 60)]
 
 

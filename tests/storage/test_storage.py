@@ -326,6 +326,44 @@ def test_a_folder_that_another_run_takes_is_made_anew(
     assert held(tmp_path / "out") == "new"
 
 
+def test_folders_that_are_gone_at_once_end_the_call(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a mount covers the folder: a folder is made in what is below, and looked for in the mount."""
+    made, count = tempfile.mkdtemp, [0]
+
+    def lost(**named: str) -> str:
+        count[0] += 1
+        found = made(**named)
+        Path(found).rmdir()
+        return found
+
+    monkeypatch.setattr(tempfile, "mkdtemp", lost)
+    with pytest.raises(WriteError) as refused:
+        put(tmp_path / "out", source, "new")
+    assert (
+        str(refused.value)
+        == f"{tmp_path / 'out'}: cannot write here: folders that are made here are gone at once"
+    )
+    assert 1 < count[0] < 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_out_is_where_the_call_began(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with storage.atomic_output(target(Path("out"), source), folder=folder) as fresh:
+        assert fresh.is_absolute()
+        monkeypatch.chdir(tmp_path / "there")
+        (fresh / storage.RECORD if folder else fresh).write_text("new")
+    assert held(tmp_path / "here" / "out") == "new"
+    assert not [*(tmp_path / "there").iterdir()]
+
+
 def test_without_locks_a_run_works_and_nothing_is_swept(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from cudnn_convert.model import CanonicalParameters, Tensor
+from cudnn_convert.errors import ReadError
+from cudnn_convert.model import CanonicalParameters, Tensor, is_float
 from cudnn_convert.read.dialects import contrib, keras, regions
 
 #: One file each, with `find(path, tensors)`.
@@ -21,5 +22,13 @@ DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """The weights that each dialect recognises among `tensors`. Raises ReadError for an incomplete set."""
-    return tuple(parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors))
+    """The weights that each dialect recognises among `tensors`.
+
+    Raises ReadError for an incomplete set, and for weights that are no floats.
+    """
+    weights = [parameters for dialect in DIALECTS for parameters in dialect.find(path, tensors)]
+    for parameters in weights:
+        if not is_float(parameters.dtype) and not parameters.may_be_dense:
+            where = parameters.scope.rstrip("/") or "the root scope"
+            raise ReadError(path, where, expected="weights of a float type", found=f"{parameters.dtype}")
+    return tuple(parameters for parameters in weights if is_float(parameters.dtype))

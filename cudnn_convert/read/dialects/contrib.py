@@ -143,6 +143,20 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
         return None
     units = bias.shape[0] // (len(modes[0].gates) if summed else 1)
     inputs = kernel.shape[0] - (units if summed else 0)
+    if units < 1 or inputs < 1:
+        if keys.form.may_be_dense:
+            return None
+        expected = (
+            f"more than {units} rows, the units of its bias" if summed and units else "units and inputs"
+        )
+        key = keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel")
+        raise ReadError(
+            keys.path,
+            key,
+            expected=expected,
+            found=f"shape {kernel.shape}, with a bias of {bias.shape}",
+            advice="is all of the checkpoint of one model?",
+        )
 
     def decode(mode: Mode) -> Layers:
         widths = [inputs] + [directions * units] * (keys.layers - 1)

@@ -72,6 +72,11 @@ class _Regions:
 def _readings(regions: _Regions) -> list[CanonicalParameters]:
     """The layers that the number and sizes of the weights fit, half layers included."""
     counts = [math.prod(tensor.shape) for tensor in regions.tensors]
+    if min(counts) < 1:
+        empty = counts.index(min(counts))
+        actual = f"output {empty} of shape {regions.tensors[empty].shape}"
+        advice = "is the checkpoint complete?"
+        raise ReadError(regions.path, regions.op, expected="weights and biases", found=actual, advice=advice)
     weights, units = counts[: len(counts) // 2], counts[-1]
     inputs, square = weights[0] // units, units * units
     readings = []

@@ -225,3 +225,36 @@ def test_sets_are_in_the_order_of_their_scopes() -> None:
         ("b/", Mode.GRU),
         ("c/", Mode.LSTM),
     ]
+
+
+ROWS = "expected more than 4 rows, the units of its bias"
+SIZES = "expected units and inputs"
+
+
+@pytest.mark.parametrize(
+    ("mode", "kernel", "bias", "expected"),
+    [
+        (Mode.LSTM, (3, 16), (16,), ROWS),
+        (Mode.LSTM, (4, 16), (16,), ROWS),
+        (Mode.LSTM, (3, 0), (0,), SIZES),
+        (Mode.LSTM, (3, 3), (3,), SIZES),
+        (Mode.RNN_TANH, (4, 4), (4,), ROWS),
+    ],
+)
+def test_a_kernel_without_rows_for_inputs_is_refused(
+    mode: Mode, kernel: tuple[int, ...], bias: tuple[int, ...], expected: str
+) -> None:
+    prefix = f"{ALONE['1.4'].format(n=0)}{CELLS[mode]}/"
+    with pytest.raises(ReadError) as refused:
+        find({f"{prefix}kernel": np.ones(kernel, np.float32), f"{prefix}bias": np.ones(bias, np.float32)})
+    found = f"shape {kernel}, with a bias of {bias}"
+    advice = "is all of the checkpoint of one model?"
+    assert str(refused.value) == f"{PATH}: {prefix}kernel: {expected}, found {found}; {advice}"
+
+
+def test_a_gru_without_inputs_is_refused_and_a_dense_layer_of_nothing_is_none() -> None:
+    values = made(Mode.GRU, [ALONE["1.4"]])
+    empty = next(key for key in values if key.endswith("input_projection/kernel"))
+    with pytest.raises(ReadError, match="input_projection/kernel: expected units and inputs, found shape"):
+        find(values | {empty: np.ones((0, UNITS), np.float32)})
+    assert find({f"kernel{VALUE}": np.ones((3, 0), np.float32), f"bias{VALUE}": np.ones(0, np.float32)}) == []

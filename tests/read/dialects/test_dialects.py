@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cudnn_convert.errors import ReadError
 from cudnn_convert.model import InMemory
 from cudnn_convert.read import dialects
 
@@ -36,3 +37,20 @@ def test_the_sets_come_in_the_order_of_the_dialects(turned: bool) -> None:
         ("rnn/", "keras"),
     ]
     assert dialects.find(Path("model.ckpt"), {}) == ()
+
+
+@pytest.mark.parametrize("dialect", ["contrib", "regions"])
+def test_weights_that_are_no_floats_are_refused(dialect: str) -> None:
+    tensors = {key: InMemory(np.ones(shape, np.int32)) for key, shape in SHAPES[dialect].items()}
+    with pytest.raises(ReadError, match="expected weights of a float type, found int32"):
+        dialects.find(Path("model.ckpt"), tensors)
+
+
+@pytest.mark.parametrize("empty", range(4))
+def test_regions_without_values_are_refused(empty: int) -> None:
+    keys = {key: (0,) if k == empty else shape for k, (key, shape) in enumerate(REGIONS.items())}
+    tensors = {key: InMemory(np.ones(shape)) for key, shape in keys.items()}
+    with pytest.raises(
+        ReadError, match=rf"expected weights and biases, found output {empty} of shape \(0,\)"
+    ):
+        dialects.find(Path("model.ckpt"), tensors)
