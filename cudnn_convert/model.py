@@ -509,7 +509,7 @@ class Recurrence:
     one share their weights. `dropout` is the rate that the node would apply between layers. Large `cells`,
     and the evidence, are read again on each access (`lazy.Layers`).
 
-    Raises InvalidModelError for sizes below 1.
+    Raises InvalidModelError for sizes below 1, and for weights that are no floats.
     """
 
     node: str
@@ -528,9 +528,9 @@ class Recurrence:
     def __post_init__(self) -> None:
         sizes = self.sizes
         if min(sizes.layers, sizes.units, sizes.input_size) < 1:
-            found = f"{sizes.layers}, {sizes.units} and {sizes.input_size}"
+            actual = f"{sizes.layers}, {sizes.units} and {sizes.input_size}"
             raise InvalidModelError(
                 f"recurrence {self.node}",
                 expected="layers, units and an input size of at least 1",
-                found=found,
+                found=actual,
             )

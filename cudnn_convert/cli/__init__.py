@@ -7,6 +7,7 @@ differ, 4 the environment, 130 interrupted, 141 the reader of stdout has gone, 7
 * commands     : The subcommands and their flags: one call of the library each, its result on stdout.
 * batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
 * benchmark    : The subcommand `benchmark`: its flags, its table, its report.
+* files        : Looks at the files that flags name, before TensorFlow is imported and the source is read.
 * demo         : The sample model of `demo`: its files, and the calls that convert and run it.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
 * streams      : Stdout and stderr of a command: closed by a reader, cut off by a full disk, or not there.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cudnn_convert.cli import demo as sample
 from cudnn_convert.cli.batch import add_engine, batch, check_engine, open_share, show_progress
 from cudnn_convert.cli.benchmark import benchmark
+from cudnn_convert.cli.files import require_files
 from cudnn_convert.cli.parser import (
     NEAR,
     PROGRAM,
@@ -31,7 +32,7 @@ from cudnn_convert.cli.parser import (
 )
 from cudnn_convert.errors import UsageError, VerificationError, command, visible
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import choose_format
+from cudnn_convert.options import Options, choose_format
 from cudnn_convert.process import silence_native
 from cudnn_convert.version import __version__
 
@@ -84,12 +85,12 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _convert(flags: argparse.Namespace) -> int:
+    form = choose_format(flags.out, flags.format)
+    options = _options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     silence_native()
     from cudnn_convert import pipeline
 
     source, out = Path(flags.source), Path(flags.out)
-    form = choose_format(flags.out, flags.format)
-    options = read_options(flags, format=form, verify=not flags.no_verify, lineage=flags.report is not None)
     read = pipeline.apart(source, options) if flags.report or flags.card else []
     with _write_reports(flags, [*read, (f"OUT {out}", out)]) as keep, show_progress(flags):
         report = pipeline.convert(source, out, options, ready=keep)
@@ -116,11 +117,11 @@ def inspect(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _inspect(flags: argparse.Namespace) -> int:
+    options = _options(flags)
     silence_native()
     from cudnn_convert.cli import terminal
     from cudnn_convert.inspection import inspect
 
-    options = read_options(flags)
     with show_progress(flags):
         inspection = inspect.inspect_source(Path(flags.source), options, form=flags.format)
     return _print(inspection, flags, terminal.show_inspection)
@@ -146,11 +147,11 @@ def map_weights(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _map(flags: argparse.Namespace) -> int:
+    options = _options(flags)
     silence_native()
     from cudnn_convert import pipeline
     from cudnn_convert.cli import terminal
 
-    options = read_options(flags)
     with show_progress(flags):
         weight_map = pipeline.map_weights(Path(flags.source), flags.artifact, options)
     return _print(weight_map, flags, terminal.show_map)
@@ -172,10 +173,10 @@ def verify(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _verify(flags: argparse.Namespace) -> int:
+    options = _options(flags, lineage=flags.report is not None)
     silence_native()
     from cudnn_convert import pipeline
 
-    options = read_options(flags, lineage=flags.report is not None)
     source, artifact = Path(flags.source), Path(flags.artifact)
     read = pipeline.apart(source, options, artifact) if flags.report else []
     with _write_reports(flags, read) as keep, show_progress(flags), open_share(flags) as share:
@@ -216,11 +217,11 @@ def run(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _run(flags: argparse.Namespace) -> int:
+    options = _options(flags)
     silence_native()
     from cudnn_convert import pipeline
     from cudnn_convert.cli import terminal
 
-    options = read_options(flags)
     with show_progress(flags):
         answers = pipeline.run(Path(flags.source), options, out=flags.out)
     return _print(answers, flags, partial(terminal.show_answers, quiet=flags.quiet))
@@ -248,10 +249,10 @@ def record(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _record(flags: argparse.Namespace) -> int:
+    options = _options(flags)
     silence_native()
     from cudnn_convert import pipeline
 
-    options = read_options(flags)
     with show_progress(flags):
         meta = pipeline.record(Path(flags.source), flags.out, options)
     print(json.dumps(meta, indent=2) if flags.json else visible(str(flags.out)))
@@ -341,6 +342,13 @@ SUBCOMMANDS: Final[dict[str, Callable[[Sequence[str], Within], int]]] = {
     "completion": completion,
     "help": show_help,
 }
+
+
+def _options(flags: argparse.Namespace, **others: Any) -> Options:
+    """The options of parsed flags, whose files are there. Raises UsageError, AccessError."""
+    options = read_options(flags, **others)
+    require_files(options)
+    return options
 
 
 def _print(result: Any, flags: argparse.Namespace, show: Callable[[Any], None]) -> int:

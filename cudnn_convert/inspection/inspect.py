@@ -56,7 +56,9 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         signatures=weights_only.signatures(plans[0]) if len(plans) == 1 and not tried.reasons else (),
         gpu_ops=_cudnn_ops(recurrences),
     )
-    notes = [_WEIGHTS] if model.keras is KerasFile.HDF5 else []
+    lost = dict.fromkeys(text for plan in plans for text in plan.warnings)
+    lost = lost or dict.fromkeys(() if plans else prepare.warn_of_lost_graph(model))
+    notes = [*lost] or ([_WEIGHTS] if model.keras is KerasFile.HDF5 else [])
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
     return alternatives.with_notes(alternatives.with_streams_of_weights(inspection, source, options), notes)
 
@@ -131,9 +133,9 @@ def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> d
 
 
 def _cudnn_ops(recurrences: Sequence[InspectedRecurrence]) -> list[str]:
-    """The kinds of recurrences that may need a GPU."""
+    """The kinds of recurrences that may need a GPU; the names of those without a graph."""
     needing = (each for each in recurrences if each.needs_gpu and each.live is not False)
-    return [*dict.fromkeys(each.op for each in needing)]
+    return [*dict.fromkeys(each.op or each.name or "the recurrence" for each in needing)]
 
 
 def _runs_on_cpu(

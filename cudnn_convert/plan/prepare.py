@@ -110,7 +110,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     if form.alone or _needs_no_graph(model, options):
         plan = _plan_alone(model, options, convention)
         plan = plan_layers(plan, options) if options.recurrences_only else plan
-        lost = _warn_of_lost_graph(model, plan) if is_graphless and not _is_meant_alone(options) else ()
+        lost = warn_of_lost_graph(model, plan) if is_graphless and not _is_meant_alone(options) else ()
         plan = replace(plan, alone=True, warnings=lost)
         return stream_singles(plan) if options.states else plan
     from cudnn_convert.graph import session
@@ -132,9 +132,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         promotes=options.states,
         carries_layouts=not form.is_channels_first,
     )
-    plan = replace(
-        plan, alone=is_graphless, warnings=_warn_of_lost_graph(model, plan) if is_graphless else ()
-    )
+    plan = replace(plan, alone=is_graphless, warnings=warn_of_lost_graph(model, plan) if is_graphless else ())
     if not form.keeps_tables:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
@@ -159,9 +157,12 @@ def _is_meant_alone(options: Options) -> bool:
     return options.form.alone or options.recurrences_only
 
 
-def _warn_of_lost_graph(model: Model, plan: Plan) -> tuple[str, ...]:
-    """A warning of what weights without their graph leave out, with the file that has it."""
-    others = graphless.list_other_tensors(model, {part.name for part in plan.parts})
+def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:
+    """A warning of what weights without their graph leave out, with the file that has it.
+
+    `plan` is what is made of them, if that is known.
+    """
+    others = graphless.list_other_tensors(model, {part.name for part in plan.parts} if plan else ())
     if not others:
         return ()
     if model.keras is None:
@@ -297,9 +298,9 @@ def list_other_ops(model: Model) -> tuple[str, ...]:
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:
-    if model.architecture is None and (options.custom_objects or options.allow_plain):
-        flags = "--custom-objects, --allow-plain"
-        raise UsageError(f"{flags}: expected a Keras model, found {model.kind} {model.path}")
+    # --allow-plain of another model allows nothing more: a batch has models of several kinds.
+    if model.architecture is None and options.custom_objects:
+        raise UsageError(f"--custom-objects: expected a Keras model, found {model.kind} {model.path}")
 
 
 def _require_layers(model: Model, options: Options) -> None:

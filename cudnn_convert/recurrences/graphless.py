@@ -16,7 +16,16 @@ import numpy as np
 
 from cudnn_convert.errors import AGAIN, AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph.index import unique
-from cudnn_convert.model import CanonicalParameters, Mode, Model, Recurrence, Signature, Sizes, Tensor
+from cudnn_convert.model import (
+    CanonicalParameters,
+    Mode,
+    Model,
+    Recurrence,
+    Signature,
+    Sizes,
+    Tensor,
+    is_float,
+)
 from cudnn_convert.recurrences.weight_copies import BLOB, scopes
 from cudnn_convert.weights import lazy
 
@@ -204,7 +213,7 @@ def blob_keys(model: Model) -> list[str]:
     return [
         key
         for key, tensor in model.variables.items()
-        if scope_of_blob(key) is not None and len(tensor.shape) == 1
+        if scope_of_blob(key) is not None and len(tensor.shape) == 1 and is_float(tensor.dtype)
     ]
 
 

@@ -49,7 +49,8 @@ def accept_feeds(
 def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
     """The feeds of `accept_feeds` as the source takes them, without a run.
 
-    Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys.
+    Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys, and
+    for an input that is NaN alone, on which everything agrees.
     """
     where, plan = calls.where, judge.plan
     keys, streaming = {*plan.signature.inputs}, plan.streaming
@@ -61,8 +62,16 @@ def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> 
             expected = f"expected the keys {sorted(keys - free)}, found {sorted(call)}"
             cure = _cut_to(plan, call)
             raise UsageError(Reason(f"{where}: {expected}{f'; {cure}' if cure else ''}", cure))
+    for key in sorted(keys):
+        values = [np.asarray(call[key]) for call in calls.feeds if key in call]
+        if sum(value.size for value in values) and all(map(_is_nan, values)):
+            raise UsageError(f"{where}: {key}: expected numbers, found NaN alone")
     fed = (judge.fit({key: call[key] for key in call.keys() & keys}, where=where) for call in calls.feeds)
     return [feed | begin_states(plan, feed) for feed in fed]
+
+
+def _is_nan(value: Array) -> bool:
+    return value.dtype.kind == "f" and bool(np.isnan(value).all())
 
 
 def _cut_to(plan: Plan, keys: Collection[str]) -> Remedy | None:

@@ -15,6 +15,7 @@ tried in the time. Needs a system with fork, and the extra `dev`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -50,13 +51,14 @@ def main() -> int:
     chosen = [name for name in readers if given.reader in name]
     if given.only is not None:
         return once(given.seed, given.only, readers, given.out)
-    tried = partial(trial.tried, given.seed, readers, chosen)
+    tried = partial(trial.tried, given.seed, readers)
+    numbers = (n for n in itertools.count(given.first) if inputs.reader_of(n, readers) in chosen)
 
     def patience(number: int) -> float:
         looks_at = readers[inputs.reader_of(number, readers)][0].look
         return LONG if looks_at in looks.WRITING else PATIENCE
 
-    crew = Crew(tried, first=given.first, count=given.count or 10**9, jobs=given.jobs, patience=patience)
+    crew = Crew(tried, numbers=itertools.islice(numbers, given.count), jobs=given.jobs, patience=patience)
     found = tally.Tally(given.seed, readers, given.out)
     for verdict in crew.verdicts(begun + given.seconds):
         found.add(verdict)

@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,13 +43,13 @@ Try = Callable[[int, Path], tuple[str, str, str]]
 
 
 class Crew:
-    """`jobs` workers that try the inputs from `first` on, every input once; `patience`: seconds for each."""
+    """`jobs` workers that try the inputs of `numbers`, every input once; `patience`: seconds for each."""
 
     def __init__(
-        self, tried: Try, *, first: int, count: int, jobs: int, patience: Callable[[int], float]
+        self, tried: Try, *, numbers: Iterable[int], jobs: int, patience: Callable[[int], float]
     ) -> None:
         self._tried, self._patience, self._jobs = tried, patience, jobs
-        self._waiting = iter(range(first, first + count))
+        self._waiting = iter(numbers)
         self._left: list[int] = []
 
     def verdicts(self, until: float) -> Iterator[Verdict]:

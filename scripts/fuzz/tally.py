@@ -34,8 +34,6 @@ class Tally:
         return sum(count[state] for count in self._counts.values() for state in _BAD)
 
     def add(self, verdict: Verdict) -> None:
-        if not verdict.state:
-            return
         reader, made = verdict.reader, None
         if verdict.state in _BAD:
             made = inputs.made(self._seed, verdict.number, self._readers)

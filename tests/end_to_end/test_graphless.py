@@ -189,7 +189,11 @@ def test_what_a_lost_graph_leaves_out_is_listed(tmp_path: Path) -> None:
     assert warning.endswith(cure)
     found = warning.removeprefix(lead).removesuffix(cure).split(", ")
     assert {*found} == {"embedding", "scores/bias", "scores/kernel"}
+    inspection = cudnn_convert.inspect(source)
+    assert warning in inspection.notes
+    assert inspection.gpu_ops == ("cudnn_lstm",)
     source = fixture("1.15.5-object_lstm_2l").prefix
+    assert not any("is missing" in note for note in cudnn_convert.inspect(source).notes)
     report = cudnn_convert.convert(source, tmp_path / "whole.onnx", verify=False)
     assert (report.alone, report.warnings) == (True, ())
 

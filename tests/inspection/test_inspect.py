@@ -39,6 +39,9 @@ print(json.dumps(found))
 """
 
 
+ARCHITECTURE = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "weights_sequential" / "model.json"
+
+
 def graphless(folder: Path) -> Path:
     shutil.copytree(
         fixture("1.15.5-gru_bi").folder, folder / "source", ignore=shutil.ignore_patterns("*.meta")
@@ -182,7 +185,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (
-            ["--architecture", "model.json"],
+            ["--architecture", str(ARCHITECTURE)],
             "--architecture: expected weights of Keras, or a checkpoint without .meta, found TensorFlow 1",
         ),
         (["--tag", "serve"], "--tag: "),

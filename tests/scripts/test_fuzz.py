@@ -39,8 +39,8 @@ def verdicts(readers: dict[str, list[Any]], count: int = 1, patience: float = 30
     import trial
     from crew import Crew
 
-    tried = partial(trial.tried, 1, readers, readers)
-    crew = Crew(tried, first=0, count=count, jobs=1, patience=lambda _: patience)
+    tried = partial(trial.tried, 1, readers)
+    crew = Crew(tried, numbers=range(count), jobs=1, patience=lambda _: patience)
     return [*crew.verdicts(time.monotonic() + 60)]
 
 

@@ -147,6 +147,15 @@ def test_nan_at_the_same_places_passes_with_a_warning(lstm: Any) -> None:
     assert found.warnings == ("h: NaN or Inf at the same places on both sides",)
 
 
+def test_nan_alone_is_no_proof() -> None:
+    answers = {"h": np.full((2, 3), np.nan, np.float32), "y": np.ones(2)}
+    told = "output h: NaN alone on both sides, for every feed; nothing was compared"
+    with pytest.raises(EquivalenceError, match=told):
+        assert_equivalent(answers, {key: value.copy() for key, value in answers.items()}, np.ones(1))
+    infinite = {"h": np.full((2, 3), -np.inf, np.float32)}  # as a mask has
+    assert assert_equivalent(infinite, {"h": infinite["h"].copy()}, np.ones(1)).passed
+
+
 def test_bounds_are_those_of_the_type_of_noise_or_as_asked_for(lstm: Any, feeds: Any) -> None:
     def off(x: np.ndarray) -> Answers:
         return {name: value + np.float32(3e-5) for name, value in lstm(x).items()}

@@ -1,0 +1,52 @@
+"""Looks at the files that flags name, before TensorFlow is imported and the source is read."""
+
+from collections.abc import Iterator
+from glob import iglob
+from pathlib import Path
+from typing import Final
+
+from cudnn_convert.errors import AccessError, UsageError
+from cudnn_convert.options import Options
+from cudnn_convert.storage import remote
+
+#: A zip archive begins so, and an .npz is one (PKWARE APPNOTE 6.3, section 4.3).
+_ZIP: Final = b"PK"
+
+
+def require_files(options: Options) -> None:
+    """Raise UsageError where --data, --golden or --architecture name no file of their kind.
+
+    Files in stores are left out. Raises AccessError for a file that cannot be read.
+    """
+    reasons = [*_look_at_data(options.data), *_look_at_file("--golden", options.golden, is_arrays=True)]
+    reasons += _look_at_file("--architecture", options.architecture, is_arrays=False)
+    if reasons:
+        raise UsageError(*reasons)
+
+
+def _look_at_data(pattern: object) -> Iterator[str]:
+    if not isinstance(pattern, Path) or remote.address_of(pattern) is not None:
+        return
+    where = f"--data {pattern}"
+    if pattern.is_file():
+        if pattern.suffix == ".npz" and not _is_archive(pattern):
+            yield f"{where}: expected an .npz of plain arrays, found none"
+    elif not any(Path(name).is_file() for name in iglob(str(pattern), recursive=True)):  # noqa: PTH207
+        yield f"{where}: expected a file, or a pattern of files, found none"
+
+
+def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[str]:
+    if path is None or remote.address_of(path) is not None:
+        return
+    if not path.is_file():
+        yield f"{flag} {path}: expected a file, found {'a folder' if path.is_dir() else 'none'}"
+    elif is_arrays and not _is_archive(path):
+        yield f"{flag} {path}: expected an .npz of plain arrays, found none"
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_ZIP)) == _ZIP
+    except OSError as cause:
+        raise AccessError(path, cause.strerror or str(cause)) from cause
