@@ -500,6 +500,10 @@ class CanonicalEvidence:
     dialect: str = "contrib"
 
 
+#: The runtimes count along an axis in 32 bits.
+_LARGEST_SIZE: Final = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """One cuDNN node of a graph with its weights decoded and checked.
@@ -509,7 +513,7 @@ class Recurrence:
     one share their weights. `dropout` is the rate that the node would apply between layers. Large `cells`,
     and the evidence, are read again on each access (`lazy.Layers`).
 
-    Raises InvalidModelError for sizes below 1, and for weights that are no floats.
+    Raises InvalidModelError for sizes that no runtime has, and for weights that are no floats.
     """
 
     node: str

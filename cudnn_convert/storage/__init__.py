@@ -198,7 +198,7 @@ def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
     out = _real(target.path) if target.path.name in ("", "..") else target.path.absolute()
     target = replace(target, path=out)
     if out.exists():
-        require_kind(out, folder=folder, is_folder=out.is_dir())
+        require_kind(named, folder=folder, is_folder=out.is_dir())
     missing = [parent for parent in out.parents if not parent.exists()]
     try:
         with ExitStack() as stack:
