@@ -530,11 +530,9 @@ class Recurrence:
     convention: Convention = Convention()
 
     def __post_init__(self) -> None:
-        sizes = self.sizes
-        if min(sizes.layers, sizes.units, sizes.input_size) < 1:
-            actual = f"{sizes.layers}, {sizes.units} and {sizes.input_size}"
-            raise InvalidModelError(
-                f"recurrence {self.node}",
-                expected="layers, units and an input size of at least 1",
-                found=actual,
-            )
+        where, numbers = "recurrence", (self.sizes.layers, self.sizes.units, self.sizes.input_size)
+        if min(numbers) < 1 or max(numbers) > _LARGEST_SIZE:
+            expected = f"layers, units and an input size from 1 to {_LARGEST_SIZE}"
+            raise InvalidModelError(where, expected=expected, found=" and ".join(map(str, numbers)))
+        if not is_float(self.dtype):
+            raise InvalidModelError(where, expected="weights of a float type", found=f"{self.dtype}")

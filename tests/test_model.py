@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.model import Cell, Gate, InMemory, Mode, Sizes
+from cudnn_convert.model import BlobEvidence, Cell, Gate, InMemory, Mode, Recurrence, Sizes
 
 #: kernel, recurrent_kernel, bias, recurrent_bias of a GRU with 2 units and 3 inputs.
 SHAPES = ((3, 2, 3), (3, 2, 2), (3, 2), (3, 2))
@@ -85,3 +87,41 @@ def test_a_projection_that_does_not_fit_is_refused(given: dict, message: str) ->
     with pytest.raises(InvalidModelError) as refused:
         projected(**given)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("layers", "units", "inputs", "dtype", "message"),
+    [
+        (
+            1,
+            3,
+            0,
+            np.float32,
+            "expected layers, units and an input size from 1 to 2147483647, found 1 and 3 and 0",
+        ),
+        (
+            0,
+            3,
+            2,
+            np.float32,
+            "expected layers, units and an input size from 1 to 2147483647, found 0 and 3 and 2",
+        ),
+        (1, 3, 2**31, np.float32, "found 1 and 3 and 2147483648"),
+        (1, 3, 2, np.int32, "expected weights of a float type, found int32"),
+    ],
+)
+def test_a_recurrence_has_sizes_and_floats(
+    layers: int, units: int, inputs: int, dtype: Any, message: str
+) -> None:
+    with pytest.raises(InvalidModelError, match=f"recurrence: .*{message}"):
+        Recurrence(
+            node="rnn",
+            op="CudnnRNN",
+            sizes=Sizes(Mode.LSTM, layers, 1, units, inputs),
+            time_major=True,
+            lengths=False,
+            dtype=np.dtype(dtype),
+            cells=(),
+            evidence=BlobEvidence(np.zeros(0)),
+            shared="",
+        )
