@@ -33,6 +33,7 @@ test-every: lint .venv/every
 # The site, in site/: strictly, so that a link that leads nowhere is an error.
 docs: .venv/docs
 	$(BIN)/python scripts/write_flags.py
+	$(BIN)/python scripts/write_errors.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/docs: .venv/ready

@@ -368,3 +368,9 @@ def test_the_flags_are_those_of_the_parsers() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "write_flags.py"))["page"]()
     found = (DOCS / "flags.md").read_text(encoding="utf-8")
     assert found == written, "docs/flags.md is old: run scripts/write_flags.py"
+
+
+def test_the_errors_are_those_of_troubleshooting() -> None:
+    written = runpy.run_path(str(ROOT / "scripts" / "write_errors.py"))["page"]()
+    assert (DOCS / "errors.md").read_text(encoding="utf-8") == written, "run scripts/write_errors.py"
+    assert written.count("(troubleshooting.md#") >= 25

@@ -31,6 +31,7 @@ def paragraphs() -> dict[str, list[tuple[list[str], list[str]]]]:
     found: dict[str, list[tuple[list[str], list[str]]]] = {}
     for part in re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         heading, _, text = part.partition("\n")
+        heading = heading.replace("`", "")
         for block in _BLOCK.findall(text):
             for line in block.splitlines():
                 if line.startswith("$ "):
