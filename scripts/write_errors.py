@@ -14,7 +14,8 @@ PAGE, SOURCE = DOCS / "errors.md", DOCS / "troubleshooting.md"
 HEAD = """# Errors by message
 
 Find the words that you see in the first column. The link leads to the cause and to the command that helps.
-A message of `cudnn-convert` itself ends with what to do. For any other, ask what the file is: `cudnn-convert inspect FILE`.
+A message of `cudnn-convert` itself ends with what to do. For any other, ask what the file is:
+`cudnn-convert inspect FILE`.
 
 `scripts/write_errors.py` writes this page from the headings of [Troubleshooting](troubleshooting.md).
 

@@ -58,7 +58,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     )
     lost = dict.fromkeys(text for plan in plans for text in plan.warnings)
     lost = lost or dict.fromkeys(() if plans else prepare.warn_of_lost_graph(model))
-    notes = [*lost] or ([_WEIGHTS] if model.keras is KerasFile.HDF5 else [])
+    notes = [*lost, *([_WEIGHTS] if model.keras is KerasFile.HDF5 else [])]
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
     return alternatives.with_notes(alternatives.with_streams_of_weights(inspection, source, options), notes)
 

@@ -39,6 +39,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "artifacts/runners.py: give inputs with --data": "another call of `run`, which test_call.py makes",
         "cli/commands.py: on those of --data": "what the help says of `run`",
         "pipeline.py: --data {}": "where the mistake is, with the path",
+        "cli/files.py: --data {}": "where the mistake is, with the path",
         "cli/commands.py: examples": "calls, which test_cli.py parses",
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",

@@ -374,3 +374,10 @@ def test_the_errors_are_those_of_troubleshooting() -> None:
     written = runpy.run_path(str(ROOT / "scripts" / "write_errors.py"))["page"]()
     assert (DOCS / "errors.md").read_text(encoding="utf-8") == written, "run scripts/write_errors.py"
     assert written.count("(troubleshooting.md#") >= 25
+
+
+def test_the_number_of_ops_that_may_run_is_that_of_the_list() -> None:
+    lines = (ROOT / "cudnn_convert" / "graph" / "pure_ops.txt").read_text(encoding="utf-8").splitlines()
+    listed = {op for line in lines if not line.startswith("#") for op in line.split()}
+    text = (DOCS / "security.md").read_text(encoding="utf-8")
+    assert re.findall(r"pure_ops\.txt`, (\d+) ops", text) == [str(len(listed))]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(call, check=True)
     (path,) = folder.glob("*.whl")
     return path
+
+
+@pytest.mark.every
+def test_the_wheel_has_what_the_demo_and_the_command_need(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"cudnn_convert/cli/sample.zip", "cudnn_convert_command.py"} <= {*archive.namelist()}
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(metadata).decode()
+    assert "](docs/" not in text
+    assert "/raw/main/docs/flow.svg)" in text
 
 
 @pytest.fixture(scope="module", params=PYTHONS)
