@@ -9,6 +9,7 @@ core/kernels/cudnn_rnn_ops.cc ToRNNInputMode); it was the default until TensorFl
 matrices and one without never have the same length.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,7 +161,14 @@ _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Return where the two copies differ, or None if they agree; compares biases as sums."""
+    """Return where the two copies differ, or None if they agree; compares biases as sums.
+
+    Copies of other sizes differ without an end: blob and keys need not be of one model.
+    """
+    if len(canonical) != len(raw):
+        return (
+            f"expected canonical keys and raw blob of one depth, found {len(canonical)} and {len(raw)} layers"
+        )
     for where, worst in _differences(_read(canonical, convention, canonical=True), _read(raw, convention)):
         return f"{where}: expected canonical keys and raw blob to agree, found a difference of {worst:.3g}"
     return None
@@ -186,8 +194,10 @@ def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
 def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
     """The largest difference and the largest value of `ours`, both absolute.
 
-    Compared gate by gate, since memory orders may differ.
+    Compared gate by gate, since memory orders may differ. Arrays of other shapes are infinitely far apart.
     """
+    if ours.shape != theirs.shape:
+        return math.inf, 0.0
     pairs = [(lazy.contiguous(own), other) for own, other in zip(ours, theirs, strict=True)]
     gaps = [np.max(np.abs(own - other), initial=0.0) for own, other in pairs]
     return float(np.max(gaps)), float(np.max([np.max(np.abs(own), initial=0.0) for own, _ in pairs]))

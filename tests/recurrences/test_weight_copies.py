@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cudnn_convert.model import CanonicalParameters, Mode, Model
+from cudnn_convert.model import CanonicalParameters, Cell, Convention, Mode, Model
 from cudnn_convert.recurrences import weight_copies
 
 v1 = tf.compat.v1
@@ -83,3 +83,21 @@ def test_the_key_of_a_renamed_layer_counts() -> None:
 def test_a_moving_average_that_is_restored_in_a_layers_place_has_no_set() -> None:
     given = model(LAYER, scopes=("net/g/",), keys={LAYER: f"{LAYER}/ExponentialMovingAverage"})
     assert scopes_of(given, LAYER) == (None, None)
+
+
+def test_copies_of_other_sizes_differ() -> None:
+    """A blob and the keys beside it need not be of one model."""
+
+    def cell(inputs: int) -> Cell:
+        return Cell(
+            Mode.RNN_TANH, np.ones((1, 2, inputs)), np.ones((1, 2, 2)), np.ones((1, 2)), np.ones((1, 2))
+        )
+
+    def compared(first: list[int], second: list[int]) -> str | None:
+        cells = ([(cell(inputs),) for inputs in each] for each in (first, second))
+        return weight_copies.compare_copies(*cells, Convention())
+
+    assert compared([5], [5]) is None
+    told = "expected canonical keys and raw blob to agree, found a difference of inf"
+    assert compared([5], [375]) == f"layers[0].forward.kernel: {told}"
+    assert compared([5, 2], [5]) == "expected canonical keys and raw blob of one depth, found 2 and 1 layers"
