@@ -371,7 +371,7 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
     # Equal values need nothing, even where nothing is allowed.
     share = np.divide(gap, limit, where=limit > 0, out=np.where(gap > 0, np.inf, 0.0))
     worst, needed = float(gap.max(initial=0.0)), float(share.max(initial=0.0))
-    message = _SAME if odd.any() else ""
+    message = "NaN or Inf at the same places on both sides" if odd.any() else ""
     if needed > 1:
         index = np.unravel_index(int(np.argmax(share)), gap.shape)
         message = (
@@ -464,10 +464,6 @@ def _remark_on_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[s
         yield f"around the recurrences noise hides {', '.join(glue.unjudged)}"
 
 
-_SAME: Final = "NaN or Inf at the same places on both sides"
-_NAN: Final = "NaN alone on both sides, for every feed; nothing was compared"
-
-
 def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
     """One output over all feeds; one that is always empty, or always NaN, does not pass."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
@@ -485,7 +481,7 @@ def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> O
         rtol=bound.rtol,
         reason=bound.reason,
         excused=sum(difference.excused for difference in group),
-        message=message if compared else _NAN if message == _SAME else message or "empty for every feed",
+        message=message if compared or message else "empty for every feed",
         max_abs=figures.max_abs,
         max_rel=figures.max_rel,
         rel_floor=None if figures.max_abs is None else bound.atol,
