@@ -4,7 +4,7 @@
 all threads, as those of `keras_private` are.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -72,8 +72,9 @@ def _patches(differences: Collection[str], report: Report) -> Iterator[Patch]:
         yield _keep_mask_inside(functional.Functional, report)
     if "transposed_without_dilation" in differences:
         yield _leave_out_dilation(Conv2DTranspose, report)
-    if "epsilon_of_cudnn" in differences:
-        yield _raise_epsilon(BatchNormalization.__base__, report)
+    ranks = {4: "epsilon_of_cudnn", 5: "epsilon_of_cudnn_in_films"}
+    if fused := {rank: name for rank, name in ranks.items() if name in differences}:
+        yield _raise_epsilon(BatchNormalization.__base__, fused, report)
 
 
 def _repeat_masked_steps(backend: Any, report: Report, *, first_state: bool) -> Patch:
@@ -220,13 +221,14 @@ def _leave_out_dilation(layer: Any, report: Report) -> Patch:
     return layer, "build", build_without_dilation
 
 
-def _raise_epsilon(layer: Any, report: Report) -> Patch:
+def _raise_epsilon(layer: Any, fused: Mapping[int, str], report: Report) -> Patch:
+    """A normalisation of a rank in `fused`, which has the difference's name, has cuDNN's least epsilon."""
     build = layer.build
 
     def build_with_epsilon(self: Any, input_shape: Any) -> None:
         build(self, input_shape)
-        if self.fused and self.epsilon < _EPSILON:
-            report("epsilon_of_cudnn", self.name)
+        if self.fused and self.epsilon < _EPSILON and len(input_shape) in fused:
+            report(fused[len(input_shape)], self.name)
             self.epsilon = _EPSILON
 
     return layer, "build", build_with_epsilon

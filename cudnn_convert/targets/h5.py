@@ -53,15 +53,15 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
     with h5py.File(path, "w") as file:
         for name, value in model.attributes.items():
             file.attrs[name] = value
-        file.attrs["keras_version"] = version
-        file.attrs["backend"] = backend
-        file.attrs["model_config"] = json.dumps(model.config)
-        file.attrs[KERAS_PROVENANCE] = provenance
+        _put_text(file, "keras_version", version)
+        _put_text(file, "backend", backend)
+        _put_text(file, "model_config", json.dumps(model.config))
+        _put_text(file, KERAS_PROVENANCE, provenance)
         if compiled is not None:
-            file.attrs["training_config"] = json.dumps(compiled)
+            _put_text(file, "training_config", json.dumps(compiled))
         weights = file.create_group("model_weights")
-        weights.attrs["keras_version"] = version
-        weights.attrs["backend"] = backend
+        _put_text(weights, "keras_version", version)
+        _put_text(weights, "backend", backend)
         names = _layer_names(model)
         _put_names(weights, "layer_names", names)
         for name in names:  # an op's layer may be called as the folder of others: `clip`, `clip/Minimum`
@@ -70,6 +70,11 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
             _put(file.create_group("optimizer_weights"), model.optimizer)
         for name, tensor in model.extras.items():
             file.create_dataset(name, data=tensor.read())
+
+
+def _put_text(group: Any, attribute: str, text: str) -> None:
+    """Write a text as bytes, which older Keras decodes (keras 2.2.4 engine/saving.py load_model)."""
+    group.attrs[attribute] = text.encode("utf-8")
 
 
 def _layer_names(model: Architecture) -> list[str]:

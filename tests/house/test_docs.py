@@ -64,6 +64,7 @@ FILES: dict[str, dict[str, str]] = {
         "portable": f"{EXPORTS}/tf_keras-2.21.0/portable_saved/saved_model",
     },
     "docs/tutorials/keras-files.md": {"custom.h5": f"{KERAS}/custom_layer/model.h5", **TEXT, **WEIGHTS},
+    "docs/keras-versions.md": TEXT,
     "docs/tutorials/streaming.md": {
         "speech/model.ckpt": "models/gru_speech/model.ckpt",
         "characters.h5": "models/char_lm/model.h5",

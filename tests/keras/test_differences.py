@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import tf_keras
 from support import keras_census
+from support.keras_models import answers, model, written_by
+from support.samples import ROOT
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import trace
 from cudnn_convert.keras.config import differences
+from cudnn_convert.model import InMemory
 
 #: A case of each difference, and who wrote it.
 WITNESSES = {
@@ -29,7 +35,26 @@ BY_NAME = {difference.name: difference for difference in differences.DIFFERENCES
 
 
 def test_each_difference_has_a_witness() -> None:
-    assert set(WITNESSES) == set(BY_NAME)
+    assert {*WITNESSES, "epsilon_of_cudnn_in_films"} == set(BY_NAME)
+
+
+@pytest.mark.parametrize(
+    ("version", "least"), [("2.2.4", 0), ("2.5.0", 0), ("2.6.0", 1.001e-5), ("2.15.0", 1.001e-5)]
+)
+def test_films_are_normalized_with_the_epsilon_of_their_version(version: str, least: float) -> None:
+    def build() -> Any:
+        film = tf_keras.Input((2, 3, 4, 2), name="x")
+        return tf_keras.Model(film, tf_keras.layers.BatchNormalization(epsilon=1e-6, name="norm")(film))
+
+    source = written_by(version, model(build))
+    assert source.architecture is not None
+    small = [(name, InMemory(value.read() * 1e-5)) for name, value in source.architecture.weights["norm"]]
+    source.architecture.weights["norm"] = tuple(small)
+    gamma, beta, mean, variance = (value.read() for _, value in small)
+    x = np.random.default_rng(3).standard_normal((2, 2, 3, 4, 2)).astype(np.float32)
+    expected = (x - mean) / np.sqrt(variance + max(1e-6, least)) * gamma + beta
+    (found,) = answers(trace.trace_model(source), x=x)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", WITNESSES)
@@ -71,6 +96,11 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
     assert told in str(refusal.value) and "write --format savedmodel" in str(refusal.value)
 
 
+def test_the_page_has_each_difference() -> None:
+    page = (ROOT / "docs" / "keras-versions.md").read_text(encoding="utf-8")
+    assert [row.name for row in differences.DIFFERENCES if f"| {row.older} |" not in page] == []
+
+
 def test_states_of_stacked_cells_are_taken_one_after_the_other(tmp_path: Path) -> None:
     members = keras_census.case("keras-2.3.1", "stacked_cells_begun")
     assert keras_census.differs(trace.trace_model(keras_census.read(members, tmp_path)), members) is None
@@ -86,10 +116,11 @@ def test_states_of_stacked_cells_are_taken_one_after_the_other(tmp_path: Path) -
                 "regularization_without_mask",
                 "model_without_mask",
                 "transposed_without_dilation",
+                "epsilon_of_cudnn_in_films",
             },
         ),
-        ("2.1.6-tf", {"bilinear_from_corners"}),
-        ("2.15.0", set(BY_NAME) - {"epsilon_of_cudnn"}),
+        ("2.1.6-tf", {"bilinear_from_corners", "epsilon_of_cudnn_in_films"}),
+        ("2.15.0", set(BY_NAME) - {"epsilon_of_cudnn", "epsilon_of_cudnn_in_films"}),
         ("2.16.0", set(BY_NAME)),
         ("", set(BY_NAME)),
     ],

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from support import asking_keras
+from support.keras_models import answers, model, written_by
 from support.recorded import assert_close
 from support.samples import ROOT
 from support.tiers import tier
@@ -26,36 +24,10 @@ import cudnn_convert
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph.session import session
 from cudnn_convert.keras import trace
-from cudnn_convert.model import SERVING, Architecture, Array, InMemory, Model, Part, Signature
+from cudnn_convert.model import SERVING, Array, InMemory, Model, Part, Signature
 
 LAYERS = tf_keras.layers
-
-
-def model(build: Callable[[], Any], change: Callable[[dict[str, Any]], None] = lambda _: None) -> Model:
-    """What a file of the model would hold, with weights of its own; `change` edits the config."""
-    rng = np.random.default_rng(7)
-    with tf.Graph().as_default():
-        built = build()
-        config = json.loads(built.to_json())
-        weights = {
-            layer.name: tuple(
-                (weight.name, InMemory(rng.uniform(0.1, 0.9, weight.shape).astype(np.float32)))
-                for weight in [*layer.trainable_weights, *layer.non_trainable_weights]
-            )
-            for layer in built.layers
-            if layer.weights
-        }
-    change(config)
-    return Model(Path("m.h5"), "Keras", None, {}, architecture=Architecture(config, weights))
-
-
-def answers(found: Model, **feeds: Array) -> list[Array]:
-    signature = found.signatures[SERVING]
-    with session(found.graph, found.variables) as running:
-        fed = {signature.inputs[key]: value for key, value in feeds.items()}
-        return list(running.run([*signature.outputs.values()], fed))
 
 
 def ops(found: Model) -> set[str]:
@@ -100,11 +72,6 @@ def test_what_an_old_config_leaves_out_has_its_old_meaning() -> None:
     x = np.random.default_rng(1).standard_normal((2, 4, 5)).astype(np.float32)
     (found,) = answers(trace.trace_model(source), g_input=x)
     np.testing.assert_allclose(found, old_gru(x, kernel, recurrent, bias[0]), atol=1e-6)
-
-
-def written_by(keras_version: str, source: Model) -> Model:
-    assert source.architecture is not None
-    return replace(source, architecture=replace(source.architecture, keras_version=keras_version))
 
 
 def simple_rnn(x: Array, kept: Array, h: Array, weights: list[Array], first: Array | None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,13 @@ def test_a_layer_may_be_called_as_the_folder_of_another(tmp_path: Path, names: t
         for name, value in values.items():
             assert [weight.decode() for weight in group[name].attrs["weight_names"]] == ["own/bias:0"]
             np.testing.assert_array_equal(group[name]["own/bias:0"], value)
+
+
+def test_texts_are_bytes_for_keras_of_tensorflow_1(tmp_path: Path) -> None:
+    """keras 2.2.4 engine/saving.py decodes them; h5py 2 reads a text of UTF-8 decoded already."""
+    config = {"class_name": "Sequential", "config": {"name": "m\u00e9", "layers": [layer("d")]}}
+    h5.write(tmp_path / "m.h5", Architecture(config, {}, keras_version="2.2.4-tf"), provenance="{}")
+    with h5py.File(tmp_path / "m.h5") as file:
+        kinds = {name: h5py.check_string_dtype(file.attrs.get_id(name).dtype) for name in file.attrs}
+        assert {kind.encoding for kind in kinds.values() if kind} == {"ascii"} and None not in kinds.values()
+        assert json.loads(file.attrs["model_config"])["config"]["name"] == "m\u00e9"

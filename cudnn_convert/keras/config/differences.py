@@ -25,6 +25,7 @@ class Difference:
     `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
     of newer layers may be written, for the proof tells whether its outputs depend on it. `setting`: the class
     and key whose value shows the difference unless it is among `neutral`; without it, building shows it.
+    `first`: the first version that computes so.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Difference:
     older: str
     newer: str
     is_proven: bool = False
+    first: tuple[int, ...] = ()
     setting: tuple[str, str] | None = None
     neutral: tuple[Any, ...] = (None,)
 
@@ -128,16 +130,26 @@ DIFFERENCES: Final = (
         "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes images",
         "take it as it is",
     ),
+    # keras v2.6.0 layers/normalization/batch_normalization.py: `fused` for ranks 4 and 5, v2.5.0 for rank 4.
+    Difference(
+        "epsilon_of_cudnn_in_films",
+        Since(_ALWAYS, (2, 16)),
+        "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes films",
+        "take it as it is",
+        first=(2, 6),
+    ),
 )
 
 
 def of_version(keras_version: str) -> Iterator[Difference]:
     """Yield the differences of the Keras that wrote a file; none where its version is unknown."""
     written = versions.numbers(keras_version)
-    for difference in DIFFERENCES if written is not None else ():
-        team = versions.is_keras_team(keras_version)
+    if written is None:
+        return
+    team = versions.is_keras_team(keras_version)
+    for difference in DIFFERENCES:
         since = difference.since.keras_team if team else difference.since.tensorflow
-        if since is None or (written is not None and written < since):
+        if written >= difference.first and (since is None or written < since):
             yield difference
 
 
