@@ -1,8 +1,9 @@
 """What the Keras that wrote a file had not yet, by the version in the file.
 
 A class or function of a name that came later is the user's own, whatever Keras calls so today. keras-team's
-Keras ended with 2.3.1. tf.keras counts on: `2.2.4-tf` is TensorFlow 1.13 to 1.15 (and 2.0 with the behavior
-of 1), `2.3.0-tf` TensorFlow 2.0 to 2.2, 2.4.0 TensorFlow 2.3 and 2.4, and each later release has TensorFlow's own number.
+Keras ended with 2.3.1. tf.keras counts on: `2.2.4-tf` is TensorFlow 1.13 to 1.15 (and 2.0 and 2.1 with the
+behavior of 1), `2.3.0-tf` TensorFlow 2.0 to 2.2, 2.4.0 TensorFlow 2.3 and 2.4, and each later release has
+TensorFlow's own number.
 Source: keras 2.1.6, 2.2.4 and 2.3.1 layers/__init__.py, activations.py; tensorflow v1.15.0, v2.1.0, v2.2.0,
 v2.3.0, v2.8.0 and v2.13.0 python/keras/__init__.py, layers, activations.py.
 """
