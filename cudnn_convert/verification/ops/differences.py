@@ -89,11 +89,15 @@ def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], s
 
 
 def take_poles(actual: Array, expected: Array) -> Array:
-    """`actual` with the values of `expected` where both are NaN or infinite, as at a division by zero."""
+    """`actual` with the values of `expected` where that is NaN, or both are infinite or NaN.
+
+    1 / sqrt(0) is such a value. TensorFlow's softmax of a row of -inf is NaN, TensorFlow Lite's is 0.
+    """
     if actual.shape != expected.shape or expected.dtype.kind not in "fV":
         return actual
-    both = ~np.isfinite(actual.astype(np.float64)) & ~np.isfinite(expected.astype(np.float64))
-    return np.where(both, expected, actual)
+    found, reference = actual.astype(np.float64), expected.astype(np.float64)
+    is_pole = np.isnan(reference) | (~np.isfinite(found) & ~np.isfinite(reference))
+    return np.where(is_pole, expected, actual)
 
 
 def are_close(actual: Array, expected: Array) -> bool:

@@ -105,9 +105,13 @@ class TensorGraph:
 
     @cached_property
     def _written(self) -> set[str]:
-        """The variables that an op of the graph writes."""
+        """The variables that an op of the graph writes, with other values than a file's."""
         writes = (node for node in self.graph.node if node.op in ops.WRITES)
-        return {self.index.maker(node.input[0], _COPIES | ops.ENTERS).name for node in writes}
+        return {
+            self.index.maker(node.input[0], _COPIES | ops.ENTERS).name
+            for node in writes
+            if self.index.maker(node.input[1], _COPIES | ops.ENTERS).op not in ops.RESTORES
+        }
 
     @cached_property
     def _stored(self) -> dict[str, float]:

@@ -97,6 +97,27 @@ def test_zeros_of_the_sizes_of_what_a_recurrence_gives(
     assert bool(comparer.alike.mismatches) != is_right
 
 
+def test_what_a_saver_restores_is_a_constant_all_the_same() -> None:
+    """`x - variable` is a sum with a constant on both sides; the artifact has ops that restore it."""
+    graphs = []
+    for is_artifact in (False, True):
+        with drawing() as graph:
+            x = placeholder("x", [None, 3])
+            mean = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[3], shared_name="mean", name="mean")
+            read = tf.raw_ops.ReadVariableOp(resource=mean, dtype=tf.float32, name="read")
+            tf.subtract(x, read, name="out")
+            if is_artifact:
+                (stored,) = tf.raw_ops.RestoreV2(
+                    prefix="p", tensor_names=["mean"], shape_and_slices=[""], dtypes=[tf.float32]
+                )
+                tf.raw_ops.AssignVariableOp(resource=mean, value=tf.identity(stored), name="save/Assign")
+        value = np.array([0.25, -0.5, 2.0], np.float32)
+        graphs.append(TensorGraph(graph.as_graph_def(), frozenset({"x:0"}), {}, lambda _, value=value: value))
+    comparer = Comparer(*graphs)
+    comparer.compare([("out:0", "out:0")])
+    assert not comparer.alike.mismatches
+
+
 def missing(node: Any) -> Any:
     raise KeyError(node.name)
 
