@@ -14,7 +14,7 @@ from cudnn_convert.private import keras_private
 
 #: The ops of an initial state that a call is not given (tf_keras v2.21.0 src/layers/rnn/rnn_utils.py).
 _ZEROS: Final = frozenset({"Fill", "Const"})
-#: cuDNN's least epsilon of a normalisation (tensorflow v2.15.0 python/ops/nn_impl.py fused_batch_norm).
+#: cuDNN's least epsilon of a normalisation (tensorflow v2.11.0 python/ops/nn_impl.py fused_batch_norm).
 _EPSILON: Final = 1.001e-5
 
 #: Called where a layer computes otherwise, with the difference's name and the layer's.
@@ -50,8 +50,10 @@ def _patches(differences: Collection[str], report: Report) -> Iterator[Patch]:
         Bidirectional,
         Conv2DTranspose,
         Dot,
+        MultiHeadAttention,
         ReLU,
         Softmax,
+        TimeDistributed,
     )
 
     first_state = "first_state_at_masked_steps" in differences
@@ -64,7 +66,11 @@ def _patches(differences: Collection[str], report: Report) -> Iterator[Patch]:
     if "dot_of_leading_axes" in differences:
         yield _multiply_last_axes(Dot, report)
     if "softmax_without_mask" in differences:
-        yield _ignore_mask(Softmax, report)
+        yield _ignore_mask(Softmax, "softmax_without_mask", report)
+    if "attention_without_mask" in differences:
+        yield _attend_everywhere(MultiHeadAttention, report)
+    if "time_distributed_without_mask" in differences:
+        yield _ignore_mask(TimeDistributed, "time_distributed_without_mask", report)
     for name, owner in (("relu_without_mask", ReLU), ("regularization_without_mask", ActivityRegularization)):
         if name in differences:
             yield _stop_mask(owner, name, report)
@@ -176,15 +182,29 @@ def _with_rank(tensor: Any, rank: int) -> Any:
     return tf.reshape(tensor, tf.concat([tf.shape(tensor), sizes], 0)) if sizes else tensor
 
 
-def _ignore_mask(layer: Any, report: Report) -> Patch:
+def _ignore_mask(layer: Any, name: str, report: Report) -> Patch:
     call = layer.call
 
-    def without_mask(self: Any, inputs: Any, mask: Any = None) -> Any:
+    def call_without_mask(self: Any, inputs: Any, mask: Any = None, **named: Any) -> Any:
         if mask is not None:
-            report("softmax_without_mask", self.name)
-        return call(self, inputs)
+            report(name, self.name)
+        return call(self, inputs, **named)
 
-    return layer, "call", without_mask
+    return layer, "call", call_without_mask
+
+
+def _attend_everywhere(layer: Any, report: Report) -> Patch:
+    """Masks of queries and values are ignored; one that is an argument is not."""
+
+    def compute_attention_mask(
+        self: Any, query: Any, value: Any, key: Any = None, attention_mask: Any = None, **_: Any
+    ) -> Any:
+        masks = [getattr(tensor, "_keras_mask", None) for tensor in (query, value, key)]
+        if any(mask is not None for mask in masks):
+            report("attention_without_mask", self.name)
+        return attention_mask
+
+    return layer, "_compute_attention_mask", compute_attention_mask
 
 
 def _stop_mask(layer: Any, name: str, report: Report) -> Patch:

@@ -11,29 +11,28 @@ from typing import Any, Final, NamedTuple
 from cudnn_convert.keras.config import versions
 
 
-class Since(NamedTuple):
-    """The first version of each Keras that computes as tf_keras 2.21; None where none does."""
+class Versions(NamedTuple):
+    """The versions from `first` on and before `end`; None where there is no such limit."""
 
-    keras_team: tuple[int, ...] | None
-    tensorflow: tuple[int, ...] | None
+    first: tuple[int, ...] | None = None
+    end: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between layers of Keras.
+    """A difference between layers of Keras, and the versions of each Keras that have it.
 
     `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
     of newer layers may be written, for the proof tells whether its outputs depend on it. `setting`: the class
     and key whose value shows the difference unless it is among `neutral`; without it, building shows it.
-    `first`: the first version that computes so.
     """
 
     name: str
-    since: Since
+    keras_team: Versions | None
+    tensorflow: Versions | None
     older: str
     newer: str
     is_proven: bool = False
-    first: tuple[int, ...] = ()
     setting: tuple[str, str] | None = None
     neutral: tuple[Any, ...] = (None,)
 
@@ -49,36 +48,41 @@ class Difference:
         )
 
 
-_ALWAYS: Final = (0,)
+_ALL: Final = Versions()
 
 DIFFERENCES: Final = (
     # keras v2.3.0 leaves the steps to TensorFlow, 9f5a7ed "Use tf.keras backend" (K.rnn); tensorflow v1.13.0
     # keras/backend.py rnn, `zero_output_for_mask`.
     Difference(
         "first_state_at_masked_steps",
-        Since((2, 3), (2, 2, 4)),
+        Versions(end=(2, 3)),
+        Versions(end=(2, 2, 4)),
         "gives out the initial state for padding before a row",
         "do not",
     ),
     # tensorflow v1.13.0 keras/layers/wrappers.py Bidirectional: `zero_output_for_mask` of its layers.
     Difference(
         "last_output_at_masked_steps",
-        Since(None, (2, 2, 4)),
+        _ALL,
+        Versions(end=(2, 2, 4)),
         "repeats at masked steps what came before",
         "give zeros",
         is_proven=True,
     ),
-    # keras v2.3.1, tensorflow v1.15.0 keras/layers/wrappers.py: Layer.__init__ resets `stateful`.
+    # keras v2.1.4 layers/wrappers.py Bidirectional sets `stateful` before Layer.__init__ resets it; so does
+    # tensorflow v1.15.0 keras/layers/wrappers.py.
     Difference(
         "bidirectional_without_states",
-        Since(None, (2, 3)),
+        Versions(first=(2, 1, 4)),
+        Versions((2, 1, 4), (2, 3)),
         "lets a stateful Bidirectional forget its states after each call",
         "carry them on",
     ),
     # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images; tensorflow v1.14.0 keras/backend.py.
     Difference(
         "bilinear_from_corners",
-        Since(None, _ALWAYS),
+        _ALL,
+        None,
         "resizes bilinearly from the corners of pixels",
         "do so from their centres",
         setting=("UpSampling2D", "interpolation"),
@@ -87,56 +91,80 @@ DIFFERENCES: Final = (
     # keras v2.3.0, tensorflow v2.0.0 keras/backend.py batch_dot.
     Difference(
         "dot_of_leading_axes",
-        Since((2, 3), (2, 3)),
+        Versions(end=(2, 3)),
+        Versions(end=(2, 3)),
         "multiplies matrix by matrix for each index of the axes before the last two",
         "contract one axis and keep all others",
     ),
     # tensorflow v2.4.0 keras/layers/advanced_activations.py Softmax.call takes a mask.
     Difference(
         "softmax_without_mask",
-        Since(None, (2, 5)),
+        _ALL,
+        Versions(end=(2, 5)),
         "lets a Softmax ignore the mask before it",
         "give masked values no weight",
     ),
+    # keras v2.2.0 layers/wrappers.py TimeDistributed hands the mask to its layer; tensorflow v1.9.0.
+    Difference(
+        "time_distributed_without_mask",
+        Versions(end=(2, 2)),
+        Versions(end=(2, 1, 6)),
+        "hands no mask to the layer in a TimeDistributed",
+        "hand it over",
+    ),
+    # keras v2.10.0 layers/attention/multi_head_attention.py _compute_attention_mask.
+    Difference(
+        "attention_without_mask",
+        None,
+        Versions(end=(2, 10)),
+        "lets a MultiHeadAttention ignore the masks before it",
+        "give masked values no weight",
+    ),
     # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
-    Difference("relu_without_mask", Since(_ALWAYS, (2, 5)), "lets no mask pass a ReLU", "let it pass"),
-    # tensorflow v1.13.0 keras/layers/core.py ActivityRegularization.
+    Difference("relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"),
+    # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization. TensorFlow 1.13 differs too, here and with
+    # a model inside a model; its files have the version of 1.15.
     Difference(
         "regularization_without_mask",
-        Since(_ALWAYS, (2, 2, 4)),
+        None,
+        Versions(end=(2, 2, 4)),
         "lets no mask pass an ActivityRegularization",
         "let it pass",
     ),
-    # tensorflow v1.12.0 keras/engine/base_layer.py _set_mask_metadata.
+    # tensorflow v1.12.0, v1.13.0 keras/engine/base_layer.py _set_mask_metadata; not v1.8.0.
     Difference(
         "model_without_mask",
-        Since(_ALWAYS, (2, 2, 4)),
+        None,
+        Versions((2, 1, 6), (2, 2, 4)),
         "lets no mask come out of a model inside a model",
         "let it come out",
     ),
     # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.3.0 has its dilation.
     Difference(
         "transposed_without_dilation",
-        Since(_ALWAYS, (2, 2, 4)),
+        None,
+        Versions(end=(2, 2, 4)),
         "leaves out the dilation_rate of a transposed convolution",
         "dilate",
         setting=("Conv2DTranspose", "dilation_rate"),
         neutral=(None, 1, [1, 1]),
     ),
-    # tensorflow v2.15.0 python/ops/nn_impl.py fused_batch_norm: at least 1.001e-5, as cuDNN asks.
+    # tensorflow v2.11.0 python/ops/nn_impl.py fused_batch_norm: at least 1.001e-5, as cuDNN asks. Inference
+    # calls it since keras v2.2.0 backend/tensorflow_backend.py batch_normalization.
     Difference(
         "epsilon_of_cudnn",
-        Since(None, (2, 16)),
+        Versions(first=(2, 2)),
+        Versions(end=(2, 12)),
         "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes images",
         "take it as it is",
     ),
     # keras v2.6.0 layers/normalization/batch_normalization.py: `fused` for ranks 4 and 5, v2.5.0 for rank 4.
     Difference(
         "epsilon_of_cudnn_in_films",
-        Since(_ALWAYS, (2, 16)),
+        None,
+        Versions((2, 6), (2, 12)),
         "takes an epsilon below 1.001e-5 for 1.001e-5 where it normalizes films",
         "take it as it is",
-        first=(2, 6),
     ),
 )
 
@@ -146,10 +174,10 @@ def of_version(keras_version: str) -> Iterator[Difference]:
     written = versions.numbers(keras_version)
     if written is None:
         return
-    team = versions.is_keras_team(keras_version)
+    is_keras_team = versions.is_keras_team(keras_version)
     for difference in DIFFERENCES:
-        since = difference.since.keras_team if team else difference.since.tensorflow
-        if written >= difference.first and (since is None or written < since):
+        span = difference.keras_team if is_keras_team else difference.tensorflow
+        if span is not None and (span.first or ()) <= written and (span.end is None or written < span.end):
             yield difference
 
 
