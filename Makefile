@@ -44,7 +44,7 @@ docs: .venv/docs
 kernels: .venv/ready
 	$(BIN)/python scripts/try_kernels.py
 
-# Layers of 13 versions of Keras: does each model answer as the Keras that wrote it?
+# Layers of 14 versions of Keras: does each model answer as the Keras that wrote it?
 census-keras: .venv/ready
 	$(BIN)/python scripts/check_keras_census.py
 

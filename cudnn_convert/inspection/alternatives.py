@@ -109,7 +109,7 @@ _SUFFIXES: Final = frozenset(
 )
 #: A source with one of these names needs its folder in front.
 SUBCOMMANDS: Final = frozenset(
-    "convert batch benchmark inspect map verify run record formats completion help".split()
+    "convert batch benchmark inspect map verify run record formats demo completion help".split()
 )
 
 

@@ -14,6 +14,7 @@ keras_census.pack makes tests/data/keras_census.tar.xz of the folder.
 | tf.keras-1.14.0| 3.7    | tf.keras | tensorflow==1.14.0 "protobuf<3.21" "numpy<1.17"             |
 | tf.keras-2.3.4 | 3.8    | tf.keras | tensorflow==2.3.4 "protobuf<3.21"                           |
 | tf.keras-2.8.4 | 3.8    | tf.keras | tensorflow==2.8.4 "protobuf<3.21"                           |
+| tf.keras-2.13.1| 3.11   | tf.keras | tensorflow==2.13.1                                          |
 | tf.keras-2.15.1| 3.11   | tf.keras | tensorflow==2.15.1                                          |
 
 A case that its Keras cannot build, save or run is not one of that writer. Prints each and why.

@@ -41,7 +41,7 @@ WRITTEN: Final = (
         _H5,
     ),
     Advice(
-        ["keras/translate.py: expected interpolation=nearest"],
+        ["keras/config/differences.py: write --format savedmodel"],
         asking.behind(
             entry("Reshape", "image", target_shape=[asking.STEPS, asking.UNITS, 1]),
             entry("UpSampling2D", "up", size=[2, 2], interpolation="bilinear"),
@@ -56,7 +56,7 @@ WRITTEN: Final = (
         r"choose (--format savedmodel)",
     ),
     Advice(
-        ["keras/trace.py: expected no initial state where steps are masked"],
+        ["keras/config/differences.py: write --format savedmodel"],
         asking.masked_decoder,
         ["--format", "h5"],
         r"write (--format savedmodel)",

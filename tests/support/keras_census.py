@@ -23,7 +23,7 @@ ARCHIVE: Final = Path(__file__).resolve().parents[1] / "data" / "keras_census.ta
 WRITERS: Final = (
     *("keras-2.0.9", "keras-2.1.6", "keras-2.2.4", "keras-2.3.1"),
     *(f"tf.keras-{version}" for version in ("1.4.1", "1.8.0", "1.12.3", "1.13.2", "1.14.0", "1.15.5")),
-    *(f"tf.keras-{version}" for version in ("2.3.4", "2.8.4", "2.15.1")),
+    *(f"tf.keras-{version}" for version in ("2.3.4", "2.8.4", "2.13.1", "2.15.1")),
 )
 #: Answers in float32 of two orders of addition, relative to the largest value.
 _BOUND: Final = 2e-5

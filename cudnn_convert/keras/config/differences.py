@@ -122,8 +122,8 @@ DIFFERENCES: Final = (
     ),
     # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
     Difference("relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"),
-    # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization. TensorFlow 1.13 differs too, here and with
-    # a model inside a model; its files have the version of 1.15.
+    # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization. TensorFlow 1.13, whose files have the
+    # version of 1.15, lets no mask pass either, nor out of a model inside a model.
     Difference(
         "regularization_without_mask",
         None,
