@@ -51,8 +51,8 @@ class Difference:
 _ALL: Final = Versions()
 
 DIFFERENCES: Final = (
-    # keras v2.3.0 leaves the steps to TensorFlow, 9f5a7ed "Use tf.keras backend" (K.rnn); tensorflow v1.13.0
-    # keras/backend.py rnn, `zero_output_for_mask`.
+    # keras v2.3.1 backend/tensorflow_backend.py rnn leaves the steps to TensorFlow; tensorflow v1.13.2
+    # keras/backend.py rnn.
     Difference(
         "first_state_at_masked_steps",
         Versions(end=(2, 3)),
@@ -78,7 +78,7 @@ DIFFERENCES: Final = (
         "lets a stateful Bidirectional forget its states after each call",
         "carry them on",
     ),
-    # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images; tensorflow v1.14.0 keras/backend.py.
+    # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images.
     Difference(
         "bilinear_from_corners",
         _ALL,
@@ -88,7 +88,7 @@ DIFFERENCES: Final = (
         setting=("UpSampling2D", "interpolation"),
         neutral=(None, "nearest"),
     ),
-    # keras v2.3.0, tensorflow v2.0.0 keras/backend.py batch_dot.
+    # keras v2.3.1, tensorflow v2.0.4 keras/backend.py batch_dot: each contracts one axis.
     Difference(
         "dot_of_leading_axes",
         Versions(end=(2, 3)),
@@ -104,7 +104,7 @@ DIFFERENCES: Final = (
         "lets a Softmax ignore the mask before it",
         "give masked values no weight",
     ),
-    # keras v2.2.0 layers/wrappers.py TimeDistributed hands the mask to its layer; tensorflow v1.9.0.
+    # keras v2.2.0, tensorflow v1.12.0 layers/wrappers.py TimeDistributed hands the mask on; not v1.8.0.
     Difference(
         "time_distributed_without_mask",
         Versions(end=(2, 2)),
@@ -139,7 +139,7 @@ DIFFERENCES: Final = (
         "lets no mask come out of a model inside a model",
         "let it come out",
     ),
-    # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.3.0 has its dilation.
+    # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.2.4 dilates.
     Difference(
         "transposed_without_dilation",
         None,
