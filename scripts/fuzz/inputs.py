@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import blocks
+import drawn_shapes
 import examples
 import lite
 import members
 import messages
 import octets
 import onnx
-import shapes
 import stores
 import trees
 from google.protobuf import text_format
@@ -70,7 +70,7 @@ def made(seed: int, number: int, readers: Readers) -> Input:
 def _changed(rng: random.Random, origin: Origin, others: Sequence[bytes]) -> dict[str, bytes]:
     """The files that a mutation makes of an origin's: mostly one of them."""
     if origin.reader == SHAPES:
-        return shapes.files(rng)
+        return drawn_shapes.files(rng)
     name = rng.choice(_worth(origin))
     data, state = origin.files[name], rng.random()
     if state < _BY_MEANING:

@@ -95,8 +95,8 @@ def take_poles(actual: Array, expected: Array) -> Array:
     """
     if actual.shape != expected.shape or expected.dtype.kind not in "fV":
         return actual
-    found, reference = actual.astype(np.float64), expected.astype(np.float64)
-    is_pole = np.isnan(reference) | (~np.isfinite(found) & ~np.isfinite(reference))
+    answer, reference = actual.astype(np.float64), expected.astype(np.float64)
+    is_pole = np.isnan(reference) | (~np.isfinite(answer) & ~np.isfinite(reference))
     return np.where(is_pole, expected, actual)
 
 
