@@ -62,9 +62,8 @@ def run() -> None:
     use_plain_keras()
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
-    if (
-        signal.getsignal(signal.SIGINT) != signal.SIG_IGN
-    ):  # which a shell sets for what runs in the background
+    # A shell has it ignored by what runs in the background.
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, process.stop_once)
     native = _native_stderr()
     code = _BUG

@@ -84,7 +84,7 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     reasons = []
     for difference in differences.of_version(version):
         message = difference.message(version)
-        layers = sorted(others.get(difference.name, ()))
+        layers = [*dict.fromkeys(others.get(difference.name, ()))]
         if difference.is_proven:
             notes += [f"{', '.join(layers)}: {message}"] if layers else []
             continue

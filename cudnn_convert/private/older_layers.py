@@ -6,6 +6,7 @@ all threads, as those of `keras_private` are.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import tensorflow as tf
@@ -17,23 +18,23 @@ _ZEROS: Final = frozenset({"Fill", "Const"})
 #: cuDNN's least epsilon of a normalisation (tensorflow v2.11.0 python/ops/nn_impl.py fused_batch_norm).
 _EPSILON: Final = 1.001e-5
 
-#: Called where a layer computes otherwise, with the difference's name and the layer's.
-Report = Callable[[str, str], None]
+#: Called with the name of a layer that computes otherwise.
+Report = Callable[[str], None]
 #: An attribute of a module or class, and what takes its place.
 Patch = tuple[Any, str, Callable[..., Any]]
 
 
 @contextmanager
-def compute_as(differences: Collection[str]) -> Iterator[dict[str, set[str]]]:
+def compute_as(differences: Collection[str]) -> Iterator[dict[str, list[str]]]:
     """Build layers of tf_keras that compute as those of an older Keras, within the context.
 
     `differences` are names of keras/config/differences.py. The dict gets the layers that compute otherwise
-    than those of tf_keras, by the name of the difference.
+    than those of tf_keras, as often as they do, by the name of the difference.
     """
-    layers: dict[str, set[str]] = {}
+    layers: dict[str, list[str]] = {}
 
     def report(difference: str, layer: str) -> None:
-        layers.setdefault(difference, set()).add(layer)
+        layers.setdefault(difference, []).append(layer)
 
     with ExitStack() as stack:
         for patch in _patches(differences, report):
@@ -41,49 +42,24 @@ def compute_as(differences: Collection[str]) -> Iterator[dict[str, set[str]]]:
         yield layers
 
 
-def _patches(differences: Collection[str], report: Report) -> Iterator[Patch]:
+def _patches(differences: Collection[str], report: Callable[[str, str], None]) -> Iterator[Patch]:
+    import tf_keras
     from tf_keras.src import backend
     from tf_keras.src.engine import functional
-    from tf_keras.src.layers import (
-        ActivityRegularization,
-        BatchNormalization,
-        Bidirectional,
-        Conv2DTranspose,
-        Dot,
-        MultiHeadAttention,
-        ReLU,
-        Softmax,
-        TimeDistributed,
-    )
 
     first_state = "first_state_at_masked_steps" in differences
     if first_state or "last_output_at_masked_steps" in differences:
         yield _repeat_masked_steps(backend, report, first_state=first_state)
-    if "bidirectional_without_states" in differences:
-        yield _forget_states(Bidirectional, report)
     if "bilinear_from_corners" in differences:
-        yield _resize_from_corners(backend, report)
-    if "dot_of_leading_axes" in differences:
-        yield _multiply_last_axes(Dot, report)
-    if "softmax_without_mask" in differences:
-        yield _ignore_mask(Softmax, "softmax_without_mask", report)
-    if "attention_without_mask" in differences:
-        yield _attend_everywhere(MultiHeadAttention, report)
-    if "time_distributed_without_mask" in differences:
-        yield _ignore_mask(TimeDistributed, "time_distributed_without_mask", report)
-    for name, owner in (("relu_without_mask", ReLU), ("regularization_without_mask", ActivityRegularization)):
-        if name in differences:
-            yield _stop_mask(owner, name, report)
+        yield _resize_from_corners(backend, partial(report, "bilinear_from_corners"))
     if "model_without_mask" in differences:
-        yield _keep_mask_inside(functional.Functional, report)
-    if "transposed_without_dilation" in differences:
-        yield _leave_out_dilation(Conv2DTranspose, report)
-    ranks = {4: "epsilon_of_cudnn", 5: "epsilon_of_cudnn_in_films"}
-    if fused := {rank: name for rank, name in ranks.items() if name in differences}:
-        yield _raise_epsilon(BatchNormalization.__base__, fused, report)
+        yield _keep_mask_inside(functional.Functional, partial(report, "model_without_mask"))
+    for name, (layer, patch) in _LAYERS.items():
+        if name in differences:
+            yield patch(getattr(tf_keras.layers, layer), partial(report, name))
 
 
-def _repeat_masked_steps(backend: Any, report: Report, *, first_state: bool) -> Patch:
+def _repeat_masked_steps(backend: Any, report: Callable[[str, str], None], *, first_state: bool) -> Patch:
     """At a masked step a recurrence repeats what came before, also inside a Bidirectional.
 
     That is the output, which begins with zeros, or with `first_state` the first state, which an initial state
@@ -124,7 +100,7 @@ def _forget_states(layer: Any, report: Report) -> Patch:
     def begin_without_states(self: Any, *args: Any, **named: Any) -> None:
         begin(self, *args, **named)
         if self.stateful:
-            report("bidirectional_without_states", self.name)
+            report(self.name)
             self.stateful = self.forward_layer.stateful = self.backward_layer.stateful = False
 
     return layer, "__init__", begin_without_states
@@ -139,7 +115,7 @@ def _resize_from_corners(backend: Any, report: Report) -> Patch:
     ) -> Any:
         if interpolation != "bilinear":
             return resize(images, rows, columns, data_format, interpolation=interpolation)
-        report("bilinear_from_corners", tf.compat.v1.get_default_graph().get_name_scope())
+        report(tf.compat.v1.get_default_graph().get_name_scope())
         channels_first = data_format == "channels_first"
         last = tf.transpose(images, [0, 2, 3, 1]) if channels_first else images
         known = last.shape[1:3]
@@ -162,7 +138,7 @@ def _multiply_last_axes(layer: Any, report: Report) -> Patch:
         most, least = max(ranks), min(ranks)
         if most < 4:
             return merge(self, inputs)
-        report("dot_of_leading_axes", self.name)
+        report(self.name)
         axes = self.axes if isinstance(self.axes, (list, tuple)) else (self.axes, self.axes)
         axes = [axis % rank for axis, rank in zip(axes, ranks, strict=True)]
         if self.normalize:
@@ -182,12 +158,12 @@ def _with_rank(tensor: Any, rank: int) -> Any:
     return tf.reshape(tensor, tf.concat([tf.shape(tensor), sizes], 0)) if sizes else tensor
 
 
-def _ignore_mask(layer: Any, name: str, report: Report) -> Patch:
+def _ignore_mask(layer: Any, report: Report) -> Patch:
     call = layer.call
 
     def call_without_mask(self: Any, inputs: Any, mask: Any = None, **named: Any) -> Any:
         if mask is not None:
-            report(name, self.name)
+            report(self.name)
         return call(self, inputs, **named)
 
     return layer, "call", call_without_mask
@@ -201,16 +177,16 @@ def _attend_everywhere(layer: Any, report: Report) -> Patch:
     ) -> Any:
         masks = [getattr(tensor, "_keras_mask", None) for tensor in (query, value, key)]
         if any(mask is not None for mask in masks):
-            report("attention_without_mask", self.name)
+            report(self.name)
         return attention_mask
 
     return layer, "_compute_attention_mask", compute_attention_mask
 
 
-def _stop_mask(layer: Any, name: str, report: Report) -> Patch:
+def _stop_mask(layer: Any, report: Report) -> Patch:
     def compute_mask(self: Any, inputs: Any, mask: Any = None) -> None:
         if mask is not None:
-            report(name, self.name)
+            report(self.name)
 
     return layer, "compute_mask", compute_mask
 
@@ -222,7 +198,7 @@ def _keep_mask_inside(model: Any, report: Report) -> Patch:
         outputs = call(self, inputs, training=training, mask=mask)
         for tensor in tf.nest.flatten(outputs):
             if getattr(tensor, "_keras_mask", None) is not None:
-                report("model_without_mask", self.name)
+                report(self.name)
                 tensor._keras_mask = None
         return outputs
 
@@ -234,21 +210,37 @@ def _leave_out_dilation(layer: Any, report: Report) -> Patch:
 
     def build_without_dilation(self: Any, input_shape: Any) -> None:
         if tuple(self.dilation_rate) != (1, 1):
-            report("transposed_without_dilation", self.name)
+            report(self.name)
             self.dilation_rate = (1, 1)
         build(self, input_shape)
 
     return layer, "build", build_without_dilation
 
 
-def _raise_epsilon(layer: Any, fused: Mapping[int, str], report: Report) -> Patch:
-    """A normalisation of a rank in `fused`, which has the difference's name, has cuDNN's least epsilon."""
-    build = layer.build
+def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Patch:
+    """A normalisation of tensors of a rank has cuDNN's least epsilon; its versions share the base class."""
+    base = layer.__base__
+    build = base.build
 
     def build_with_epsilon(self: Any, input_shape: Any) -> None:
         build(self, input_shape)
-        if self.fused and self.epsilon < _EPSILON and len(input_shape) in fused:
-            report(fused[len(input_shape)], self.name)
+        if self.fused and self.epsilon < _EPSILON and len(input_shape) == rank:
+            report(self.name)
             self.epsilon = _EPSILON
 
-    return layer, "build", build_with_epsilon
+    return base, "build", build_with_epsilon
+
+
+#: The layer that a difference changes, and how.
+_LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Patch]]]] = {
+    "bidirectional_without_states": ("Bidirectional", _forget_states),
+    "dot_of_leading_axes": ("Dot", _multiply_last_axes),
+    "softmax_without_mask": ("Softmax", _ignore_mask),
+    "time_distributed_without_mask": ("TimeDistributed", _ignore_mask),
+    "attention_without_mask": ("MultiHeadAttention", _attend_everywhere),
+    "relu_without_mask": ("ReLU", _stop_mask),
+    "regularization_without_mask": ("ActivityRegularization", _stop_mask),
+    "transposed_without_dilation": ("Conv2DTranspose", _leave_out_dilation),
+    "epsilon_of_cudnn": ("BatchNormalization", partial(_raise_epsilon, rank=4)),
+    "epsilon_of_cudnn_in_films": ("BatchNormalization", partial(_raise_epsilon, rank=5)),
+}

@@ -109,30 +109,38 @@ def test_states_of_stacked_cells_are_taken_one_after_the_other(tmp_path: Path) -
     assert keras_census.differs(trace.trace_model(keras_census.read(members, tmp_path)), members) is None
 
 
+_STEPS = "first_state_at_masked_steps last_output_at_masked_steps"
+_2_0_9 = (
+    f"{_STEPS} bilinear_from_corners dot_of_leading_axes softmax_without_mask time_distributed_without_mask"
+)
+_2_4_0 = "softmax_without_mask relu_without_mask attention_without_mask epsilon_of_cudnn"
+_2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
+
+
 @pytest.mark.parametrize(
     ("version", "names"),
     [
-        ("2.0.9", "first_state last_output bilinear dot softmax time_distributed"),
-        ("2.1.6", "first_state last_output bilinear dot softmax time_distributed bidirectional"),
-        ("2.3.1", "last_output bilinear softmax bidirectional epsilon_of_cudnn"),
+        ("2.0.9", _2_0_9),
+        ("2.1.6", f"{_2_0_9} bidirectional_without_states"),
+        (
+            "2.3.1",
+            "last_output_at_masked_steps bilinear_from_corners softmax_without_mask epsilon_of_cudnn "
+            "bidirectional_without_states",
+        ),
         (
             "2.1.6-tf",
-            "first_state last_output dot softmax bidirectional relu regularization model transposed "
-            "epsilon_of_cudnn attention",
+            f"{_2_2_4} {_STEPS} regularization_without_mask model_without_mask transposed_without_dilation",
         ),
-        ("2.2.4-tf", "dot softmax bidirectional relu epsilon_of_cudnn attention"),
-        ("2.4.0", "softmax relu epsilon_of_cudnn attention"),
-        ("2.9.0", "epsilon_of_cudnn epsilon_of_cudnn_in_films attention"),
+        ("2.2.4-tf", _2_2_4),
+        ("2.4.0", _2_4_0),
+        ("2.9.0", "epsilon_of_cudnn epsilon_of_cudnn_in_films attention_without_mask"),
         ("2.12.0", ""),
         ("", ""),
     ],
 )
 def test_differences_are_those_of_a_version(version: str, names: str) -> None:
     found = [difference.name for difference in differences.of_version(version)]
-    expected = [
-        name for start in names.split() for name in BY_NAME if name == start or name.startswith(f"{start}_")
-    ]
-    assert sorted(found) == sorted({*expected} - ({"epsilon_of_cudnn_in_films"} - {*names.split()}))
+    assert sorted(found) == sorted(names.split())
 
 
 @pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/private/")

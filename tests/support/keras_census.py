@@ -152,9 +152,11 @@ def check(writer: str) -> dict[str, str]:
     return outcomes
 
 
-def is_refusal(outcome: str) -> bool:
-    """Whether a case was refused, and is not wrong."""
-    return outcome.startswith(_REFUSED)
+def kind(writer: str, name: str, outcome: str) -> str:
+    """Whether a case that is not right was refused, is lost in its file (`KNOWN`), or is wrong."""
+    if outcome.startswith(_REFUSED):
+        return "refused"
+    return "lost" if is_known(writer, name, outcome) else "wrong"
 
 
 def is_known(writer: str, name: str, outcome: str) -> bool:
