@@ -50,6 +50,10 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
     first_state = "first_state_at_masked_steps" in differences
     if first_state or "last_output_at_masked_steps" in differences:
         yield _repeat_masked_steps(backend, report, first_state=first_state)
+    if "stacked_states_reversed" in differences:
+        yield from _reverse_states(
+            tf_keras.layers.StackedRNNCells, partial(report, "stacked_states_reversed")
+        )
     if "bilinear_from_corners" in differences:
         yield _resize_from_corners(backend, partial(report, "bilinear_from_corners"))
     if "model_without_mask" in differences:
@@ -104,6 +108,26 @@ def _forget_states(layer: Any, report: Report) -> Patch:
             self.stateful = self.forward_layer.stateful = self.backward_layer.stateful = False
 
     return layer, "__init__", begin_without_states
+
+
+def _reverse_states(cells: Any, report: Report) -> Iterator[Patch]:
+    """Stacked cells have their states from the last to the first.
+
+    tf_keras with `reverse_state_order` gives them out so, and takes them from the first to the last: src/
+    layers/rnn/stacked_rnn_cells.py `call`, v2.21.0.
+    """
+    begin, call = cells.__init__, cells.call
+
+    def begin_reversed(self: Any, *args: Any, **named: Any) -> None:
+        begin(self, *args, **{**named, "reverse_state_order": True})
+
+    def call_reversed(self: Any, inputs: Any, states: Any, *args: Any, **named: Any) -> Any:
+        report(tf.compat.v1.get_default_graph().get_name_scope())
+        outputs, new_states = call(self, inputs, states[::-1], *args, **named)
+        return outputs, new_states[::-1]
+
+    yield cells, "__init__", begin_reversed
+    yield cells, "call", call_reversed
 
 
 def _resize_from_corners(backend: Any, report: Report) -> Patch:

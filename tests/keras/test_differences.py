@@ -22,6 +22,7 @@ WITNESSES = {
     "first_state_at_masked_steps": ("tf.keras-1.12.3", "masked_LSTM_begun"),
     "last_output_at_masked_steps": ("keras-2.3.1", "masked_Bidirectional_concat_steps"),
     "bidirectional_without_states": ("tf.keras-1.15.5", "masked_stateful_Bidirectional"),
+    "stacked_states_reversed": ("keras-2.1.6", "masked_stacked_same_begun"),
     "bilinear_from_corners": ("keras-2.3.1", "UpSampling2D_bilinear"),
     "dot_of_leading_axes": ("tf.keras-1.15.5", "Dot_32_254_243"),
     "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
@@ -111,7 +112,8 @@ def test_states_of_stacked_cells_are_taken_one_after_the_other(tmp_path: Path) -
 
 _STEPS = "first_state_at_masked_steps last_output_at_masked_steps"
 _2_0_9 = (
-    f"{_STEPS} bilinear_from_corners dot_of_leading_axes softmax_without_mask time_distributed_without_mask"
+    f"stacked_states_reversed {_STEPS} bilinear_from_corners dot_of_leading_axes softmax_without_mask "
+    "time_distributed_without_mask"
 )
 _2_4_0 = "softmax_without_mask relu_without_mask attention_without_mask epsilon_of_cudnn"
 _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"

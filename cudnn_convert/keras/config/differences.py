@@ -78,6 +78,15 @@ DIFFERENCES: Final = (
         "lets a stateful Bidirectional forget its states after each call",
         "carry them on",
     ),
+    # keras v2.2.2 layers/recurrent.py StackedRNNCells; keras v2.2.3 and tensorflow v1.12.0 do so only with
+    # `reverse_state_order`.
+    Difference(
+        "stacked_states_reversed",
+        Versions(end=(2, 2, 3)),
+        Versions(end=(2, 1, 6)),
+        "has the states of stacked cells from the last cell to the first",
+        "have them from the first to the last",
+    ),
     # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images.
     Difference(
         "bilinear_from_corners",
