@@ -7,7 +7,7 @@ the GRU's candidate needs them so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -156,6 +156,14 @@ class Signature:
     def tensors(self) -> list[str]:
         """The names of all tensors, of inputs first."""
         return [*self.inputs.values(), *self.outputs.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class UserGraph:
+    """The graph that a user knows: the names of its ops, and the tensors of its outputs by key."""
+
+    ops: Collection[str]
+    outputs: Mapping[str, str]
 
 
 #: An axis of an input or output: its name such as `batch` or `time`, its size, or None for one unknown.

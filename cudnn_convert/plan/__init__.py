@@ -42,6 +42,7 @@ from cudnn_convert.model import (
     Recurrence,
     Signature,
     StreamState,
+    UserGraph,
     VariableState,
 )
 from cudnn_convert.recurrences.graphless import Single
@@ -163,6 +164,13 @@ class Plan:
     warnings: tuple[str, ...] = ()
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
+
+    def name_for_user(self, signature: Signature) -> UserGraph:
+        """The source's graph with the outputs of a part, for advice on what to convert of it."""
+        own, names = self.signature.outputs, self.source.outputs
+        by_tensor = {own[key]: name for key, name in names.items() if key in own}
+        outputs = {key: by_tensor[name] for key, name in signature.outputs.items() if name in by_tensor}
+        return UserGraph({node.name for node in self.whole.node}, outputs)
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

@@ -50,7 +50,7 @@ def check_runs_on_cpu(
     reasons = [
         *_random(graph, index, outputs, cut or CutGraph(graph, ends, {})),
         *statistics.reasons(graph, ends, asked),
-        *_without_kernel(graph, index),
+        *_without_kernel(graph, index, outputs),
         *reserve_space_readers(index, outputs.values()),
     ]
     if reasons:
@@ -84,7 +84,7 @@ def _random(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str], cu
         off = all_off or knobs.find_knobs(cut.graph, cut.outputs, _list_masks, rates)
         yield from _dropouts(index, masks, off, cut)
     for node in others:
-        kept = _leave_out(index, node.name, outputs)
+        kept = subgraphs.Cuts(index, outputs=outputs).without(node.name)
         yield Reason(
             f"{node.name}: {_SAME}, found the random op {node.op}; "
             f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
@@ -127,16 +127,7 @@ def _dropouts(
         yield Reason(f"{_list(members)}: expected no dropout at inference, found {what}; {cure}", cure)
 
 
-def _leave_out(index: Index, name: str, outputs: Mapping[str, str]) -> Remedy | None:
-    """The outputs that do not depend on a node, if there are some and they are not all."""
-    ends = {key: split(tensor)[0] for key, tensor in outputs.items()}
-    left = [key for key, end in ends.items() if name not in index.ancestors([end])]
-    named = (outputs[key] if key == ends[key].replace("/", "_") else f"{key}={outputs[key]}" for key in left)
-    is_some = 0 < len(left) < len(ends)
-    return Remedy({"outputs": (",".join(named),)}, "leave out what it decides with") if is_some else None
-
-
-def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
+def _without_kernel(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str]) -> Iterator[str]:
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
         if node.op in graph.functions or node.op in ops.CUDNN:
@@ -150,7 +141,7 @@ def _without_kernel(graph: node_defs.Graph, index: Index) -> Iterator[str]:
     for (op, what), names in sorted(nodes.items()):
         shown = _list(names)
         avoid = {name for others in nodes.values() for name in others}
-        cure = subgraphs.Cuts(index, index.nodes).before(names[0], avoid)
+        cure = subgraphs.Cuts(index, outputs=outputs).before(names[0], avoid)
         reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
         yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
 

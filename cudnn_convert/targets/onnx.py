@@ -95,7 +95,7 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
             part.signature,
             plan.recurrences,
             opset=options.opset,
-            source={node.name for node in plan.whole.node},
+            user=plan.name_for_user(part.signature),
         )
         finish.name_axes(finished.model, plan.axes)
         yield finished

@@ -22,7 +22,7 @@ from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.lower import tflite
-from cudnn_convert.model import SERVING, Part, Signature
+from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.targets import saved_model as write_saved_model
@@ -55,7 +55,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             file,
             provenance=report.with_pieces(provenance, lowered.pieces),
             built_in=options.verify,
-            known={node.name for node in plan.whole.node},
+            user=plan.name_for_user(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []
@@ -69,19 +69,19 @@ def write(
     *,
     provenance: str,
     built_in: bool,
-    known: Collection[str] | None = None,
+    user: UserGraph | None = None,
     recurrences: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Write a frozen float32 GraphDef to `path`; returns the ops that need Flex.
 
-    `known` are the ops of the user's graph where a cut may be advised, by default all; `recurrences` are its
+    `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
     recurrences, which every advised cut keeps. The file has the one signature `serving_default`, with the
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
     pruned = node_defs.prune(node_defs.Graph.of(graph), signature.tensors)
     index = pruned.index
-    cuts = Cuts(index, index.nodes if known is None else known, recurrences=recurrences)
+    cuts = Cuts(index, user, outputs=signature.outputs, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(pruned)]:
         names = {node.name for node in others}
         reasons = [_unknown([op.name], op.op, cuts.before(op.name, names)) for op in others]

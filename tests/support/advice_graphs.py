@@ -117,10 +117,10 @@ ASKED: Final = (
         {"VALUE": "0.5", "--inputs": "x,noise"},
     ),
     Advice(
-        ["plan/obstacles.py: leave out what it decides with"],
+        ["graph/passes/subgraphs.py: leave out {}, which it decides, with"],
         asking_graphs.policy,
         ["--outputs", "values=out/scores,action"],
-        r"or leave out what it decides with (--outputs \S+)$",
+        r"or leave out \w+, which it decides, with (--outputs \S+)$",
     ),
     Advice(
         ["plan/statistics.py: make it an input"],
@@ -151,10 +151,10 @@ ASKED: Final = (
     ),
     Advice(["plan/knobs.py: --set {}"], "1.15.5-phase", [], r"leave training mode with (--set \S+)$"),
     Advice(
-        ["graph/passes/subgraphs.py: cut before it"],
+        ["graph/passes/subgraphs.py: cut before it{} with"],
         asking_graphs.unknown_op,
         [],
-        r"cut before it with (--outputs \S+)$",
+        r"cut before it, which drops \w+, with (--outputs \S+)$",
     ),
     Advice(
         ["plan/choose_outputs.py: --outputs {}"], "1.15.5-horovod_gathered", [], r"(--outputs \S+)(?= \| |$)"

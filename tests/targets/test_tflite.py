@@ -94,7 +94,7 @@ def test_an_op_that_it_lacks_is_named_with_its_cures(tmp_path: Path) -> None:
     (reason,) = refused.value.reasons
     assert reason.startswith("DynamicPartition")
     assert " and 1 more: expected an op that TensorFlow Lite has, found DynamicPartition; " in reason
-    wanted = reason.partition("cut before it with --outputs ")[2].partition(",")[0]
+    wanted = reason.partition("cut before it, which drops p, with --outputs ")[2].partition(",")[0]
     assert reason.endswith(f"{wanted}, or write a kernel of TensorFlow's unproven with --no-verify")
     assert written(tmp_path / "m.tflite", {"a": "a:0"}, {"p": wanted}) == ()
     (tmp_path / "m.tflite").unlink()

@@ -19,6 +19,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ import tensorflow as tf
 from cudnn_convert.errors import Remedy, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
 from cudnn_convert.graph.index import Index, NodeDef, reference, split, tensor, unique
-from cudnn_convert.model import Array
+from cudnn_convert.model import Array, UserGraph
 from cudnn_convert.private import tf_private
 
 _SPARSE: Final = ("indices", "values", "shape")
@@ -106,6 +107,7 @@ def _names(index: Index, parser: NodeDef) -> Iterator[str]:
                 yield from (bytes(key).decode(errors="replace") for key in keys)
 
 
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 _FLOATS: Final = frozenset(
     kind.as_datatype_enum for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 )
@@ -114,23 +116,35 @@ _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
 
 class Cuts:
-    """Places for a cut: float tensors outside all loops, of ops that are `known`.
+    """Places for a cut: float tensors outside all loops, of ops that the user knows.
 
     An input is never a place. If the graph has recurrences, one of them stays.
     """
 
-    def __init__(self, index: Index, known: Collection[str], *, recurrences: Collection[str] = ()) -> None:
-        """Take the graph's index, and the ops `known` to the user.
+    def __init__(
+        self,
+        index: Index,
+        user: UserGraph | None = None,
+        *,
+        outputs: Mapping[str, str] = _NO_NAMES,
+        recurrences: Collection[str] = (),
+    ) -> None:
+        """Take the graph's index, and the user's graph that it was made from, by default the same.
 
-        `index` may be of a graph made from the user's. `recurrences` are nodes that are no cuDNN ops any
-        more.
+        `outputs` are the tensors of the index' graph by the keys of `user.outputs`. `recurrences` are nodes
+        that are no cuDNN ops any more.
         """
-        self._index, self._known, self._frames = index, known, control_flow.frames(index)
+        self._index, self._frames = index, control_flow.frames(index)
+        self._user = user or UserGraph(index.nodes, outputs)
+        self._outputs = {key: split(name)[0] for key, name in outputs.items() if key in self._user.outputs}
         cudnn = (name for name, node in index.nodes.items() if node.op in ops.CUDNN)
         self._recurrences = {*recurrences, *cudnn}
 
     def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
-        """Return the remedy of an output that needs neither node `name` nor `avoid`, or None."""
+        """Return the remedy of outputs that need neither node `name` nor `avoid`, or None.
+
+        They are a tensor before the node and the outputs that are no further; the remedy names the others.
+        """
         candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []
         while todo:
@@ -147,11 +161,36 @@ class Cuts:
                     candidates.append((len(needed), source))
                 else:
                     todo.append(op)
-        return Remedy({"outputs": (max(candidates)[1],)}, "cut before it with") if candidates else None
+        if not candidates:
+            return None
+        kept, dropped = self._divide({*avoid, name})
+        last = max(candidates)[1]
+        chosen = [] if last in (self._user.outputs[key] for key in kept) else [last]
+        named = ",".join([*map(self._name, kept), *chosen])
+        drops = f", which drops {', '.join(dropped)}," if dropped else ""
+        return Remedy({"outputs": (named,)}, f"cut before it{drops} with")
+
+    def without(self, name: str) -> Remedy | None:
+        """Return the remedy of the outputs that do not need node `name`, or None if it is none or all."""
+        kept, dropped = self._divide({name})
+        if not kept or not dropped:
+            return None
+        named = ",".join(map(self._name, kept))
+        return Remedy({"outputs": (named,)}, f"leave out {', '.join(dropped)}, which it decides, with")
+
+    def _divide(self, avoid: Collection[str]) -> tuple[list[str], list[str]]:
+        """The keys of the outputs that need nothing to `avoid`, and of those that do."""
+        kept = [key for key, op in self._outputs.items() if not self._index.ancestors([op]) & {*avoid}]
+        return kept, [key for key in self._outputs if key not in kept]
+
+    def _name(self, key: str) -> str:
+        """An output as `--outputs` takes it, with its key where its tensor would get another."""
+        name = self._user.outputs[key]
+        return name if key == split(name)[0].replace("/", "_") else f"{key}={name}"
 
     def _is_offered(self, op: str, k: int) -> bool:
         node: Any = self._index.nodes[op]
-        if op not in self._known or self._frames.get(op) or node.op in _SHAPED | ops.PLACEHOLDERS:
+        if op not in self._user.ops or self._frames.get(op) or node.op in _SHAPED | ops.PLACEHOLDERS:
             return False
         types = [*output_types(node)]
         return k < len(types) and types[k] in _FLOATS

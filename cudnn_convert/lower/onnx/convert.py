@@ -11,7 +11,7 @@ tf2onnx has no bfloat16 (it declares float16), so such graphs are widened to flo
 """
 
 import copy
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import exact_ops, finish, fused_nodes, tf2onnx_private
 from cudnn_convert.lower.onnx.tf2onnx_ops import Ops
-from cudnn_convert.model import Mode, Recurrence, Signature
+from cudnn_convert.model import Mode, Recurrence, Signature, UserGraph
 from cudnn_convert.weights import layouts, lazy
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
@@ -142,17 +142,18 @@ def lower(
     recurrences: Sequence[Recurrence],
     *,
     opset: int = 17,
-    source: Collection[str] | None = None,
+    user: UserGraph | None = None,
 ) -> finish.Finished:
     """Convert a frozen GraphDef with cuDNN nodes to a canonical model.
 
     The inputs and outputs of the model are the keys of `signature`, in its order. `graph` is not changed.
-    `source` are the ops of the user's graph, where a cut may be advised, by default all.
+    `user` is the user's graph, where a cut may be advised, by default this one.
     Raises UnsupportedModelError with a line for each node that ONNX has no words for, UsageError for an opset
     that is not known.
     """
     finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
+    user = user or UserGraph({node.name for node in graph.node}, signature.outputs)
     known = {node.name for node in graph.node}
     graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(node_defs.Graph.of(graph)))
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
@@ -169,8 +170,7 @@ def lower(
         replace(context, node, recurrences)
 
     handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
-    places = known if source is None else source
-    model = run_tf2onnx(prepared, list(keys), list(outputs), handlers, opset=opset, known=places)
+    model = run_tf2onnx(prepared, list(keys), outputs, handlers, opset=opset, user=user)
     tensors = {f"{name}:{k}" for name in known for k in range(_NAMED)}
     return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 
@@ -271,17 +271,20 @@ def _widen_types(holders: Iterable[Any]) -> None:
 def run_tf2onnx(
     graph: Any,
     inputs: list[str],
-    outputs: list[str],
+    outputs: Mapping[str, str],
     handlers: Mapping[str, exact_ops.Handler],
     *,
     opset: int,
-    known: Collection[str],
+    user: UserGraph,
 ) -> Any:
-    """Run tf2onnx, with `handlers` for ops. Raises UnsupportedModelError that advises cuts at `known` ops."""
+    """Run tf2onnx, with `handlers` for ops; `outputs` are keys by tensors.
+
+    Raises UnsupportedModelError that advises cuts in the graph of the `user`.
+    """
     failures: dict[str, str] = {}
     with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.fix_order():
         with tf.Graph().as_default():
-            optimized = tf_loader.tf_optimize(inputs, outputs, graph)
+            optimized = tf_loader.tf_optimize(inputs, list(outputs), graph)
         try:
             with tf.Graph().as_default() as imported, tf2onnx_private.rewrite_from_within(optimized):
                 tf.import_graph_def(optimized, name="")
@@ -292,7 +295,7 @@ def run_tf2onnx(
                         op: (handler, []) for op, handler in {**exact_ops.HANDLERS, **handlers}.items()
                     },
                     input_names=inputs,
-                    output_names=outputs,
+                    output_names=list(outputs),
                 )
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
@@ -300,10 +303,11 @@ def run_tf2onnx(
             if any(op_by_name.get(name) in handlers for name in failures):
                 raise  # our own handler failed, which is no fault of the model
             actual = f"{type(error).__name__}: {tf2onnx_private.in_one_line(error)}"
+            reasons = _reasons(optimized, failures, user, outputs)
             other = [f"expected a graph that tf2onnx converts, found {actual}; {_ELSE}"]
-            raise UnsupportedModelError("onnx", _reasons(optimized, failures, known) or other) from error
+            raise UnsupportedModelError("onnx", reasons or other) from error
     if result is None:
-        raise UnsupportedModelError("onnx", _reasons(optimized, failures, known))
+        raise UnsupportedModelError("onnx", _reasons(optimized, failures, user, outputs))
     return result
 
 
@@ -321,10 +325,12 @@ def _optimize(graph: Any) -> Any:
             return optimizer.optimize_graph(spare)
 
 
-def _reasons(graph: Any, failures: Mapping[str, str], known: Collection[str]) -> list[Reason]:
+def _reasons(
+    graph: Any, failures: Mapping[str, str], user: UserGraph, outputs: Mapping[str, str]
+) -> list[Reason]:
     """A reason for each unconverted node: op, cause, and where to cut."""
     index = Index(graph)
-    cuts, reasons = Cuts(index, known), []
+    cuts, reasons = Cuts(index, user, outputs={key: name for name, key in outputs.items()}), []
     for name, why in sorted(failures.items()):
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"

@@ -21,7 +21,7 @@ from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower import search
 from cudnn_convert.lower.onnx import convert, finish, walk
-from cudnn_convert.model import Decoder
+from cudnn_convert.model import Decoder, UserGraph
 
 #: What stands for a part while tf2onnx works, in TensorFlow's graph and in ONNX'.
 _CALL, _DOMAIN = "PyFunc", "cudnn_convert"
@@ -83,7 +83,9 @@ def lower_search(
         node.attr.pop(inlining.LOWERED, None)
     inputs, outputs = decoder.signature.inputs, decoder.signature.outputs
     converted = convert.run_tf2onnx(
-        *(graph, [*inputs.values()], [*outputs.values()], {_CALL: _stand_in}), opset=opset, known=()
+        *(graph, [*inputs.values()], {name: key for key, name in outputs.items()}, {_CALL: _stand_in}),
+        opset=opset,
+        user=UserGraph((), {}),
     )
     names = {tensor: key for side in (inputs, outputs) for key, tensor in side.items()}
     model, weights = finish.canonical(converted, names=names), dict[str, Any]()

@@ -14,6 +14,7 @@ from cudnn_convert.graph import node_defs, recurrent_state
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Cuts
+from cudnn_convert.model import UserGraph
 
 # Cutting a graph: inputs anywhere, constants by `--set`, names that still say what they are.
 
@@ -347,7 +348,7 @@ def drawn() -> Any:
 )
 def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: str | None) -> None:
     index = Index(drawn())
-    remedy = Cuts(index, index.nodes).before(name, avoid)
+    remedy = Cuts(index).before(name, avoid)
     assert remedy == (Remedy({"outputs": (wanted,)}, "cut before it with") if wanted else None)
 
 
@@ -358,24 +359,52 @@ def test_a_recurrence_is_left() -> None:
         odd = tf.identity(lstm(tf.exp(scaled, name="odd"), variable("blob", BLOB.shape)).output, "odd_too")
         tf.tanh(odd, name="last")
     index = Index(graph.as_graph_def())
-    assert str(Cuts(index, index.nodes).before("last", ())) == "cut before it with --outputs odd_too:0"
-    assert Cuts(index, index.nodes).before("odd", ()) is None
+    assert str(Cuts(index).before("last", ())) == "cut before it with --outputs odd_too:0"
+    assert Cuts(index).before("odd", ()) is None
     lowered, wide = Index(drawn()), Remedy({"outputs": ("wide:0",)}, "cut before it with")
-    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odder", ()) == wide
-    assert Cuts(lowered, lowered.nodes, recurrences=["odd"]).before("odd", ()) is None
+    assert Cuts(lowered, recurrences=["odd"]).before("odder", ()) == wide
+    assert Cuts(lowered, recurrences=["odd"]).before("odd", ()) is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "advice"),
+    [
+        ({"last": "last:0"}, "cut before it, which drops last, with --outputs wide:0"),
+        (
+            {"last": "last:0", "waves": "third:0", "second": "second:0"},
+            "cut before it, which drops last, with --outputs waves=third:0,second:0,wide:0",
+        ),
+        # The place itself is an output already.
+        ({"last": "last:0", "wide": "wide:0"}, "cut before it, which drops last, with --outputs wide:0"),
+        ({"a": "last:0", "b": "odder:0"}, "cut before it, which drops a, b, with --outputs wide:0"),
+    ],
+)
+def test_advice_keeps_the_other_outputs_and_names_what_it_drops(outputs: Any, advice: str) -> None:
+    assert str(Cuts(Index(drawn()), outputs=outputs).before("odder", ())) == advice
+
+
+def test_outputs_have_the_names_that_the_user_knows() -> None:
+    user = UserGraph({"x", "first", "wide"}, {"last": "scores/out:0", "third": "third_of_the_source:0"})
+    moved = {"last": "last:0", "third": "third:0", "made_here": "second:0"}
+    cuts = Cuts(Index(drawn()), user, outputs=moved)
+    told = "cut before it, which drops last, with --outputs third=third_of_the_source:0,wide:0"
+    assert str(cuts.before("odder", ())) == told
+    assert str(cuts.without("odder")) == (
+        "leave out last, which it decides, with --outputs third=third_of_the_source:0"
+    )
+    assert cuts.without("first") is cuts.without("x") is None  # nothing would be left
+    assert cuts.without("loop") is None  # decides nothing
 
 
 def test_no_tensor_of_a_loop_is_offered() -> None:
     index = Index(drawn())
     (inside,) = (name for name in index.nodes if name.endswith("inside"))
-    assert Cuts(index, index.nodes).before(inside, ()) == Remedy(
-        {"outputs": ("first:0",)}, "cut before it with"
-    )
+    assert Cuts(index).before(inside, ()) == Remedy({"outputs": ("first:0",)}, "cut before it with")
 
 
 def test_only_what_its_user_knows_is_offered() -> None:
     index = Index(drawn())
-    assert Cuts(index, {"x", "odd"}).before("odder", ()) == Remedy(
+    assert Cuts(index, UserGraph({"x", "odd"}, {})).before("odder", ()) == Remedy(
         {"outputs": ("odd:0",)}, "cut before it with"
     )
 

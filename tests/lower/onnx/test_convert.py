@@ -511,10 +511,13 @@ def test_ops_without_onnx_words_are_refused_all_at_once(capfd: pytest.CaptureFix
         lower(graph.as_graph_def(), signature, [case.recurrence()]).whole()
     assert tables == tf_op.get_opsets()
     first, second = sorted(caught.value.reasons)
-    assert first == "odd: expected an op that ONNX has, found Digamma; cut before it with --outputs rnn:0"
+    assert first == (
+        "odd: expected an op that ONNX has, found Digamma; "
+        "cut before it, which drops odd, rolled, with --outputs rnn:0"
+    )
     assert second == (
         "rolled: expected an op that ONNX has, found Roll (make_sure failure: Can only convert Roll is axis "
-        "is const); cut before it with --outputs rnn:0"
+        "is const); cut before it, which drops odd, rolled, with --outputs rnn:0"
     )
     assert "tf2onnx" not in "".join(capfd.readouterr())
 
