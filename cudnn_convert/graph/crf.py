@@ -1,21 +1,25 @@
-"""Finds the scores and transitions that the likelihood of a linear-chain CRF reads.
+"""Finds the scores, transitions and lengths that the likelihood of a linear-chain CRF reads.
 
 Its forward algorithm adds a square matrix of transitions to the scores of the tags before, step by step:
 
     alphas = logsumexp(expand(alphas) + expand(transitions)) + scores[t]
 
-A decoder in Python, such as `viterbi_decode`, takes both: neither alone says what the model gives.
-Source: tensorflow v1.15.0 contrib/crf/python/ops/crf.py CrfForwardRnnCell, crf_log_likelihood.
+A decoder in Python, such as `viterbi_decode`, takes them: neither alone says what the model gives.
+Source: tensorflow v1.15.0 contrib/crf/python/ops/crf.py CrfForwardRnnCell, crf_log_likelihood, which gives
+`maximum(lengths - 1, 0)` to `dynamic_rnn`; python/ops/rnn.py _rnn_step compares it with each step's number.
 """
 
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import split, walk
+from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.index import Index, split, walk
 from cudnn_convert.graph.node_defs import Graph
 
 _FORMS: Final = ops.IDENTITIES | ops.PASSAGES | {"ReadVariableOp", "ExpandDims", "Reshape"}
+_MOVED: Final = ops.IDENTITIES | ops.PASSAGES | {"Cast"}
+_SHIFTS: Final = frozenset({"Maximum", "Sub"}) | ops.SUMS
+_SUMMED: Final = _MOVED | {"Sum"}
 
 
 def find_chains(graph: Graph, heads: Collection[str]) -> list[tuple[str, str]]:
@@ -35,6 +39,47 @@ def find_chains(graph: Graph, heads: Collection[str]) -> list[tuple[str, str]]:
                 if _width(graph, head) == tags and graph.index.descendants([split(head)[0]]) & behind:
                     chains.append((head, f"{node.name}:0"))
     return chains
+
+
+def find_lengths(graph: Graph, transitions: str) -> list[str]:
+    """The lengths `op:k`, `[batch]`, at which the loops that read `transitions` end.
+
+    Not those that are fed, nor the sums of a mask that is: who runs the model knows them.
+    """
+    index, frames = graph.index, control_flow.frames(graph.index)
+    behind = index.descendants([split(transitions)[0]])
+    loops = {frames[name][-1] for name in behind if index.nodes[name].op in ops.ENTERS and frames.get(name)}
+    ends = (
+        index.data_inputs(node)[1]
+        for node in graph.node
+        if node.op == "GreaterEqual" and frames.get(node.name) and frames[node.name][-1] in loops
+    )
+    lengths = dict.fromkeys(_follow(index, end) for end in ends)
+    return [
+        name
+        for name in lengths
+        if graph.shapes.get_tensor_by_name(name).shape.rank == 1 and _is_counted(index, name)
+    ]
+
+
+def _follow(index: Index, name: str) -> str:
+    """The tensor from which only constants were taken, and which was only moved."""
+    while True:
+        name = index.origin(name, _MOVED)
+        node = index.nodes[split(name)[0]]
+        operands = index.data_inputs(node)
+        variable = [operand for operand in operands if index.nodes[split(operand)[0]].op != "Const"]
+        if node.op not in _SHIFTS or len(variable) != 1:
+            return name
+        name = variable[0]
+
+
+def _is_counted(index: Index, name: str) -> bool:
+    """Whether lengths are counted from what is fed, and are no sum of it."""
+    node = index.nodes[split(name)[0]]
+    while node.op in _SUMMED and node.input:
+        node = index.nodes[split(node.input[0])[0]]
+    return node.op not in ops.PLACEHOLDERS
 
 
 def _count_tags(graph: Graph, variable: str) -> int | None:

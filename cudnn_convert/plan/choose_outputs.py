@@ -113,7 +113,8 @@ def _refuse_part(
     if chains := _list_chains(graph, walk, names):
         needed = walk.index.ancestors(split(name)[0] for name in names)
         if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
-            read = [*dict.fromkeys(name for chain in chains for name in chain)]
+            lengths = (name for _, transitions in chains for name in crf.find_lengths(graph, transitions))
+            read = [*dict.fromkeys([*(name for chain in chains for name in chain), *lengths])]
             reason = (
                 f"outputs: only the likelihood of a CRF reads {', '.join(read)}, which tags are decoded from"
             )
