@@ -14,7 +14,15 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
 from cudnn_convert.keras import cpu_layers, translate
-from cudnn_convert.keras.config import channels_first, classes, differences, layer_tree, validate, values
+from cudnn_convert.keras.config import (
+    channels_first,
+    classes,
+    differences,
+    layer_tree,
+    validate,
+    values,
+    versions,
+)
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
@@ -228,9 +236,10 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     """
     if all(channels_first.find_layers(model, keras3=keras3) for keras3 in (True, False)):
         return "savedmodel"
+    writer = versions.find_writer(model.keras_version, model.config)
     for _, entry in layer_tree.walk(model.config):
         config = entry["config"] if isinstance(entry["config"], Mapping) else {}
-        others = differences.of_layer(model.keras_version, entry["class_name"], config)
+        others = differences.of_layer(writer, entry["class_name"], config)
         if config.get("time_major") or any(others):
             return "savedmodel"
     try:

@@ -23,7 +23,7 @@ from tensorflow.core.framework import graph_pb2
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, cpu_layers
-from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values
+from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private, older_layers
 from cudnn_convert.recurrences import saved_functions
@@ -66,9 +66,9 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     `trace_model` does.
     """
     assert model.architecture is not None
-    version = model.architecture.keras_version
-    if version.partition(".")[0] == "3":
-        message = f"model: expected one of Keras 2, found Keras {version}; it loads as it is"
+    if model.architecture.keras_version.partition(".")[0] == "3":
+        found = f"found Keras {model.architecture.keras_version}"
+        message = f"model: expected one of Keras 2, {found}; it loads as it is"
         raise UnsupportedModelError(model.path, [message])
     refused = validate.refusals(model.architecture, vouched)
     part = validate.own_part(model.architecture, vouched) if refused else model.architecture
@@ -80,19 +80,39 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     if part is None:
         return _inputs_alone(model, model.architecture)
     traced, others = _trace(model, part, vouched)
-    notes = [*validate.notes(model.architecture, vouched)]
+    notes = [*validate.notes(model.architecture, vouched), *_doubts(model, part, vouched)]
     reasons = []
-    for difference in differences.of_version(version):
-        message = difference.message(version)
+    writer = _find_writer(model)
+    for difference in differences.of_writer(writer):
+        message = difference.message(writer.version)
         layers = [*dict.fromkeys(others.get(difference.name, ()))]
         if difference.is_proven:
             notes += [f"{', '.join(layers)}: {message}"] if layers else []
             continue
-        reasons += [difference.refusal(version, layer) for layer in layers]
+        reasons += [difference.refusal(writer.version, layer) for layer in layers]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
     unverified = tuple(layer.layer for layer in refused)
     return replace(traced, notes=(*model.notes, *notes), unverified=unverified)
+
+
+def _find_writer(model: Model) -> versions.Writer:
+    assert model.architecture is not None
+    return versions.find_writer(model.architecture.keras_version, model.architecture.config)
+
+
+def _doubts(model: Model, part: Architecture, vouched: classes.Vouched) -> Iterator[str]:
+    """Notes on what the file's Keras may have computed otherwise, for the file does not tell."""
+    writer = _find_writer(model)
+    yield from differences.note_unsaved(writer, part.config)
+    rows = [*differences.of_older_releases(writer, part.config)]
+    layers = _trace(model, part, vouched, writer._replace(numbers=writer.oldest))[1] if rows else {}
+    for row in rows:
+        if row.name in layers:
+            yield (
+                f"{', '.join(dict.fromkeys(layers[row.name]))}: TensorFlow 1.13 {row.older}; the file may be "
+                "of a later one, and is computed so; compare with verify --golden"
+            )
 
 
 def _inputs_alone(model: Model, described: Architecture) -> Model:
@@ -114,15 +134,16 @@ def _inputs_alone(model: Model, described: Architecture) -> Model:
 
 
 def _trace(
-    model: Model, described: Architecture, vouched: classes.Vouched
+    model: Model, described: Architecture, vouched: classes.Vouched, writer: versions.Writer | None = None
 ) -> tuple[Model, Mapping[str, Collection[str]]]:
     """The traced model, and its layers that newer versions compute otherwise, by the difference."""
+    writer = writer or _find_writer(model)
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected a call with outputs of other layers, found one without inputs"
         reason = f"layer {lost[0]}: {expected}; {_EXPORT}"
         raise UnsupportedModelError(model.path, [reason])
-    rows = {difference.name for difference in differences.of_version(described.keras_version)}
+    rows = {difference.name for difference in differences.of_writer(writer)}
     with (
         tf.Graph().as_default() as graph,
         keras_private.build_for_inference(),

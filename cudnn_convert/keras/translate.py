@@ -81,7 +81,7 @@ class Log:
 
     vouched: Collection[str] = ()
     newer: Collection[str] = ()
-    keras_version: str = ""
+    writer: versions.Writer = versions.UNKNOWN
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
@@ -109,8 +109,8 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
         changed["negative_slope"] = changed.pop("alpha")
-    shown = differences.of_layer(log.keras_version, kind, config)
-    log.reasons += [difference.refusal(log.keras_version, path) for difference in shown]
+    shown = differences.of_layer(log.writer, kind, config)
+    log.reasons += [difference.refusal(log.writer.version, path) for difference in shown]
     if kind == "BatchNormalization" and isinstance(changed.get("axis"), list) and len(changed["axis"]) == 1:
         (changed["axis"],) = changed["axis"]
     return {key: value for key, value in changed.items() if value is not None or key != "dtype"}
@@ -283,7 +283,8 @@ def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NON
     if model.keras_version.partition(".")[0] == "3":
         reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
         raise UnsupportedModelError(path, [reason])
-    log = Log(vouched, versions.newer_names(model.keras_version), model.keras_version)
+    writer = versions.find_writer(model.keras_version, model.config)
+    log = Log(vouched, versions.newer_names(model.keras_version), writer)
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)

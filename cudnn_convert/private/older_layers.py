@@ -58,6 +58,8 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
         yield _resize_from_corners(backend, partial(report, "bilinear_from_corners"))
     if "model_without_mask" in differences:
         yield _keep_mask_inside(functional.Functional, partial(report, "model_without_mask"))
+    if "transposed_as_convolution" in differences:
+        yield from _convolve(tf_keras.layers.Conv3DTranspose, partial(report, "transposed_as_convolution"))
     for name, (layer, patch) in _LAYERS.items():
         if name in differences:
             yield patch(getattr(tf_keras.layers, layer), partial(report, name))
@@ -229,6 +231,33 @@ def _keep_mask_inside(model: Any, report: Report) -> Patch:
     return model, "call", call_without_mask
 
 
+def _end_in_zeros(wrapper: Any, report: Report) -> Patch:
+    """A Bidirectional whose layer was saved with `zero_output_for_mask` has it whatever it returns."""
+    begin = wrapper.__init__
+
+    def begin_with_zeros(self: Any, layer: Any, *args: Any, **named: Any) -> None:
+        was_saved = getattr(layer, "zero_output_for_mask", False)
+        begin(self, layer, *args, **named)
+        if was_saved and not self.forward_layer.return_sequences:
+            report(self.name)
+            self.forward_layer.zero_output_for_mask = self.backward_layer.zero_output_for_mask = True
+
+    return wrapper, "__init__", begin_with_zeros
+
+
+def _convolve(layer: Any, report: Report) -> Iterator[Patch]:
+    """A transposed convolution computes as its base class, which does not transpose."""
+    base = layer.__base__
+
+    def build(self: Any, input_shape: Any) -> None:
+        report(self.name)
+        base.build(self, input_shape)
+
+    yield layer, "build", build
+    yield layer, "call", base.call
+    yield layer, "compute_output_shape", base.compute_output_shape
+
+
 def _leave_out_dilation(layer: Any, report: Report) -> Patch:
     build = layer.build
 
@@ -258,6 +287,7 @@ def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Patch:
 #: The layer that a difference changes, and how.
 _LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Patch]]]] = {
     "bidirectional_without_states": ("Bidirectional", _forget_states),
+    "last_output_of_padding": ("Bidirectional", _end_in_zeros),
     "dot_of_leading_axes": ("Dot", _multiply_last_axes),
     "softmax_without_mask": ("Softmax", _ignore_mask),
     "time_distributed_without_mask": ("TimeDistributed", _ignore_mask),

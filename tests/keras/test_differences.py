@@ -14,7 +14,7 @@ from support.samples import ROOT
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import trace
-from cudnn_convert.keras.config import differences
+from cudnn_convert.keras.config import differences, versions
 from cudnn_convert.model import InMemory
 
 #: A case of each difference, and who wrote it.
@@ -32,6 +32,8 @@ WITNESSES = {
     "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),
     "model_without_mask": ("tf.keras-1.12.3", "nested_model_makes_mask"),
     "transposed_without_dilation": ("tf.keras-1.12.3", "Conv2DTranspose_dilation_same"),
+    "last_output_of_padding": ("tf.keras-1.13.2", "masked_Bidirectional_concat_last"),
+    "transposed_as_convolution": ("tf.keras-1.4.1", "Conv3DTranspose_valid_2"),
     "epsilon_of_cudnn": ("tf.keras-2.8.4", "BatchNormalization_no_scale"),
 }
 BY_NAME = {difference.name: difference for difference in differences.DIFFERENCES}
@@ -133,7 +135,13 @@ _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
             "2.1.6-tf",
             f"{_2_2_4} {_STEPS} regularization_without_mask model_without_mask transposed_without_dilation",
         ),
-        ("2.2.4-tf", _2_2_4),
+        (
+            "2.0.8-tf",
+            f"{_2_4_0} {_STEPS} dot_of_leading_axes stacked_states_reversed regularization_without_mask "
+            "time_distributed_without_mask transposed_without_dilation transposed_as_convolution",
+        ),
+        ("2.2.4.13-tf", f"{_2_2_4} regularization_without_mask model_without_mask last_output_of_padding"),
+        ("2.2.4.15-tf", _2_2_4),
         ("2.4.0", _2_4_0),
         ("2.9.0", "epsilon_of_cudnn epsilon_of_cudnn_in_films attention_without_mask"),
         ("2.12.0", ""),
@@ -141,8 +149,44 @@ _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
     ],
 )
 def test_differences_are_those_of_a_version(version: str, names: str) -> None:
-    found = [difference.name for difference in differences.of_version(version)]
+    writer = versions.Writer(version, versions.numbers(version), None)
+    found = [difference.name for difference in differences.of_writer(writer)]
     assert sorted(found) == sorted(names.split())
+
+
+_LATER = "the file may be of a later one, and is computed so; compare with verify --golden"
+_ELSE = "compare with verify --golden where it was another"
+
+
+@pytest.mark.parametrize(
+    ("writer", "case", "note"),
+    [
+        (
+            *("tf.keras-1.13.2", "between_ActivityRegularization"),
+            f"activity_regularization: TensorFlow 1.13 lets no mask pass an ActivityRegularization; {_LATER}",
+        ),
+        (
+            *("tf.keras-1.14.0", "nested_model_makes_mask"),
+            f"inner: TensorFlow 1.13 lets no mask come out of a model inside a model; {_LATER}",
+        ),
+        (
+            *("tf.keras-1.14.0", "UpSampling2D_bilinear"),
+            "up_sampling2d: Keras 2.2.4-tf does not save the interpolation of a UpSampling2D, "
+            f"which is read as nearest; {_ELSE}",
+        ),
+        (
+            *("tf.keras-1.4.1", "SeparableConv2D_dilation_same"),
+            "separable_conv2d_1: Keras 2.0.8-tf does not save the dilation_rate of a SeparableConv2D, "
+            f"which is read as 1; {_ELSE}",
+        ),
+        ("tf.keras-1.15.5", "between_ActivityRegularization", None),
+        ("tf.keras-1.15.5", "UpSampling2D_bilinear", None),
+        ("tf.keras-1.8.0", "SeparableConv2D_dilation_same", None),
+    ],
+)
+def test_what_a_file_does_not_tell_is_noted(writer: str, case: str, note: str | None, tmp_path: Path) -> None:
+    traced = trace.trace_part(keras_census.read(keras_census.case(writer, case), tmp_path))
+    assert traced.notes == ((note,) if note else ())
 
 
 @pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/private/")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from cudnn_convert.keras.config import versions
+from cudnn_convert.keras.config import layer_tree
+from cudnn_convert.keras.config.versions import Writer
 
 
 class Versions(NamedTuple):
@@ -16,6 +17,10 @@ class Versions(NamedTuple):
 
     first: tuple[int, ...] | None = None
     end: tuple[int, ...] | None = None
+
+    def has(self, written: tuple[int, ...]) -> bool:
+        """Whether a version lies within."""
+        return (self.first or ()) <= written and (self.end is None or written < self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Difference:
     `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
     of newer layers may be written, for the proof tells whether its outputs depend on it. `setting`: the class
     and key whose value shows the difference unless it is among `neutral`; without it, building shows it.
+    `classes` are those that have it, named where a file may be of a version with it or of one without.
     """
 
     name: str
@@ -35,6 +41,12 @@ class Difference:
     is_proven: bool = False
     setting: tuple[str, str] | None = None
     neutral: tuple[Any, ...] = (None,)
+    classes: frozenset[str] = frozenset()
+
+    def is_of(self, writer: Writer, written: tuple[int, ...]) -> bool:
+        """Whether a writer has the difference, if its version is `written`."""
+        span = self.keras_team if writer.is_keras_team else self.tensorflow
+        return span is not None and span.has(written)
 
     def message(self, keras_version: str) -> str:
         """What the Keras of a file does, and newer ones do."""
@@ -131,22 +143,39 @@ DIFFERENCES: Final = (
     ),
     # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
     Difference("relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"),
-    # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization. TensorFlow 1.13, whose files have the
-    # version of 1.15, lets no mask pass either, nor out of a model inside a model.
+    # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization.
     Difference(
         "regularization_without_mask",
         None,
-        Versions(end=(2, 2, 4)),
+        Versions(end=(2, 2, 4, 14)),
         "lets no mask pass an ActivityRegularization",
         "let it pass",
+        classes=frozenset({"ActivityRegularization"}),
     ),
     # tensorflow v1.12.0, v1.13.0 keras/engine/base_layer.py _set_mask_metadata; not v1.8.0.
     Difference(
         "model_without_mask",
         None,
-        Versions((2, 1, 6), (2, 2, 4)),
+        Versions((2, 1, 6), (2, 2, 4, 14)),
         "lets no mask come out of a model inside a model",
         "let it come out",
+        classes=frozenset({"Model", "Functional", "Sequential"}),
+    ),
+    # tensorflow v1.13.2 keras/layers/wrappers.py Bidirectional: `zero_output_for_mask`, whatever it returns.
+    Difference(
+        "last_output_of_padding",
+        None,
+        Versions((2, 2, 4), (2, 2, 4, 14)),
+        "gives zeros for the last output of a Bidirectional that ends in padding",
+        "give that of the last step before it",
+    ),
+    # tensorflow v1.4.1 keras/_impl/keras/layers/convolutional.py Conv3DTranspose is a Conv3D.
+    Difference(
+        "transposed_as_convolution",
+        None,
+        Versions(end=(2, 1)),
+        "computes a Conv3D where a Conv3DTranspose stands",
+        "transpose it",
     ),
     # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.2.4 dilates.
     Difference(
@@ -178,22 +207,55 @@ DIFFERENCES: Final = (
 )
 
 
-def of_version(keras_version: str) -> Iterator[Difference]:
+def of_writer(writer: Writer) -> Iterator[Difference]:
     """Yield the differences of the Keras that wrote a file; none where its version is unknown."""
-    written = versions.numbers(keras_version)
-    if written is None:
+    if writer.numbers is not None:
+        yield from (row for row in DIFFERENCES if row.is_of(writer, writer.numbers))
+
+
+def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the differences of the oldest release that a file may be of, if not of the newest.
+
+    Those alone whose classes lie in the model's `config`.
+    """
+    if writer.numbers is None or writer.oldest is None or writer.oldest == writer.numbers:
         return
-    is_keras_team = versions.is_keras_team(keras_version)
-    for difference in DIFFERENCES:
-        span = difference.keras_team if is_keras_team else difference.tensorflow
-        if span is not None and (span.first or ()) <= written and (span.end is None or written < span.end):
-            yield difference
+    inner = {str(entry["class_name"]) for _, entry in layer_tree.below(config)}
+    for row in DIFFERENCES:
+        if row.classes & inner and row.is_of(writer, writer.oldest) and not row.is_of(writer, writer.numbers):
+            yield row
 
 
-def of_layer(keras_version: str, class_name: str, config: Mapping[str, Any]) -> Iterator[Difference]:
+def of_layer(writer: Writer, class_name: str, config: Mapping[str, Any]) -> Iterator[Difference]:
     """Yield the differences that a layer's config shows."""
-    for difference in of_version(keras_version):
+    for difference in of_writer(writer):
         if difference.setting is not None:
             kind, key = difference.setting
             if class_name == kind and config.get(key) not in difference.neutral:
                 yield difference
+
+
+#: What versions of TensorFlow do not save: class, key, what it is read as.
+_UNSAVED: Final = (
+    # tensorflow v1.4.1 keras/_impl/keras/layers/convolutional.py SeparableConv2D.get_config.
+    (Versions(end=(2, 1)), "SeparableConv2D", "dilation_rate", "1"),
+    # tensorflow v1.13.2, v1.14.0 keras/layers/convolutional.py UpSampling2D.get_config.
+    (Versions((2, 2, 4), (2, 2, 4, 15)), "UpSampling2D", "interpolation", "nearest"),
+)
+
+
+def note_unsaved(writer: Writer, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a note for each setting that the writer's Keras did not save, with its layers."""
+    for span, kind, key, default in _UNSAVED:
+        if writer.numbers is None or writer.is_keras_team or not span.has(writer.oldest or writer.numbers):
+            continue
+        layers = [
+            path
+            for path, entry in layer_tree.below(config)
+            if entry["class_name"] == kind and key not in entry["config"]
+        ]
+        if layers:
+            yield (
+                f"{', '.join(layers)}: Keras {writer.version} does not save the {key} of a {kind}, "
+                f"which is read as {default}; compare with verify --golden where it was another"
+            )

@@ -3,16 +3,67 @@
 A class or function of a name that came later is the user's own, whatever Keras calls so today. keras-team's
 Keras ended with 2.3.1. tf.keras counts on: `2.2.4-tf` is TensorFlow 1.13 to 1.15 (and 2.0 and 2.1 with the
 behavior of 1), `2.3.0-tf` TensorFlow 2.0 to 2.2, 2.4.0 TensorFlow 2.3 and 2.4, and each later release has
-TensorFlow's own number.
+TensorFlow's own number. What a config has tells the releases with `2.2.4-tf` apart.
 Source: keras 2.1.6, 2.2.4 and 2.3.1 layers/__init__.py, activations.py; tensorflow v1.15.0, v2.1.0, v2.2.0,
 v2.3.0, v2.8.0 and v2.13.0 python/keras/__init__.py, layers, activations.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+from cudnn_convert.keras.config import layer_tree
+
+_SHARED: Final = (2, 2, 4)
+
+
+class Writer(NamedTuple):
+    """The Keras that wrote a file.
+
+    `version` is the file's. `numbers` order versions: of `2.2.4-tf` a fourth is the minor release of
+    TensorFlow 1, the newest that the config may be of. `oldest` is the oldest. Both are None where the
+    version is unknown.
+    """
+
+    version: str
+    numbers: tuple[int, ...] | None
+    oldest: tuple[int, ...] | None
+
+    @property
+    def is_keras_team(self) -> bool:
+        """Whether it is keras-team's Keras 2, not TensorFlow's."""
+        return is_keras_team(self.version)
+
+
+UNKNOWN: Final = Writer("", None, None)
+
+
+def find_writer(keras_version: str, config: Mapping[str, Any]) -> Writer:
+    """Find the Keras that wrote a model's `config`, `{"class_name": ..., "config": ...}`.
+
+    An InputLayer has `ragged` from TensorFlow 1.15 on. A layer in a Bidirectional has `zero_output_for_mask`
+    in 1.13 alone (tensorflow v1.13.2, v1.14.0 python/keras/layers/wrappers.py Bidirectional).
+    """
+    written = numbers(keras_version)
+    if written != _SHARED or not keras_version.endswith("-tf"):
+        return Writer(keras_version, written, written)
+    first, last = 13, 15
+    for name, value in _settings(config):
+        if name == "InputLayer":
+            first, last = (15, 15) if "ragged" in value else (first, 14)
+        elif value.get("zero_output_for_mask"):
+            first, last = 13, 13
+    return Writer(keras_version, (*_SHARED, last), (*_SHARED, min(first, last)))
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The class and config of each layer."""
+    for _, entry in layer_tree.walk(config):
+        if isinstance(entry["config"], Mapping):
+            yield str(entry["class_name"]), entry["config"]
+
 
 #: The first version of tf.keras with a name; keras-team's Keras has none of them.
 _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.keras_files import entry, model, sequential
 
@@ -47,6 +49,32 @@ def test_an_object_without_a_module_is_the_users_own() -> None:
     ]
     listed = validate.refusals(model(sequential(*layers), {}, keras_version="3.4.1"))
     assert [refusal.layer for refusal in listed] == ["mine", "own"]
+
+
+_OLDER, _NEWER = {"sparse": False}, {"sparse": False, "ragged": False}
+_WRAPPED = entry("GRU", "gru", zero_output_for_mask=True)
+
+
+@pytest.mark.parametrize(
+    ("version", "layers", "newest", "oldest"),
+    [
+        ("2.2.4-tf", [entry("InputLayer", "x", **_NEWER)], (2, 2, 4, 15), (2, 2, 4, 15)),
+        ("2.2.4-tf", [entry("InputLayer", "x", **_OLDER)], (2, 2, 4, 14), (2, 2, 4, 13)),
+        ("2.2.4-tf", [entry("Dense", "x")], (2, 2, 4, 15), (2, 2, 4, 13)),
+        (
+            "2.2.4-tf",
+            [entry("InputLayer", "x", **_OLDER), entry("Bidirectional", "both", layer=_WRAPPED)],
+            *((2, 2, 4, 13), (2, 2, 4, 13)),
+        ),
+        ("2.2.4", [entry("InputLayer", "x", **_OLDER)], (2, 2, 4), (2, 2, 4)),
+        ("2.1.6-tf", [entry("InputLayer", "x", **_OLDER)], (2, 1, 6), (2, 1, 6)),
+        ("", [], None, None),
+    ],
+)
+def test_releases_of_one_version_are_told_apart(
+    version: str, layers: list[Any], newest: tuple[int, ...] | None, oldest: tuple[int, ...] | None
+) -> None:
+    assert versions.find_writer(version, sequential(*layers)) == (version, newest, oldest)
 
 
 @pytest.mark.parametrize(
