@@ -291,6 +291,7 @@ _LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Patch]]]] = {
     "dot_of_leading_axes": ("Dot", _multiply_last_axes),
     "softmax_without_mask": ("Softmax", _ignore_mask),
     "time_distributed_without_mask": ("TimeDistributed", _ignore_mask),
+    "group_normalization_without_mask": ("GroupNormalization", _ignore_mask),
     "attention_without_mask": ("MultiHeadAttention", _attend_everywhere),
     "relu_without_mask": ("ReLU", _stop_mask),
     "regularization_without_mask": ("ActivityRegularization", _stop_mask),

@@ -28,6 +28,7 @@ WITNESSES = {
     "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
     "time_distributed_without_mask": ("keras-2.1.6", "masked_TimeDistributed_LSTM"),
     "attention_without_mask": ("tf.keras-2.8.4", "MultiHeadAttention_om"),
+    "group_normalization_without_mask": ("tf.keras-2.13.1", "between_GroupNormalization"),
     "relu_without_mask": ("tf.keras-2.3.4", "between_ReLU"),
     "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),
     "model_without_mask": ("tf.keras-1.12.3", "nested_model_makes_mask"),
@@ -117,7 +118,8 @@ _2_0_9 = (
     f"stacked_states_reversed {_STEPS} bilinear_from_corners dot_of_leading_axes softmax_without_mask "
     "time_distributed_without_mask"
 )
-_2_4_0 = "softmax_without_mask relu_without_mask attention_without_mask epsilon_of_cudnn"
+_GROUPS = "group_normalization_without_mask"
+_2_4_0 = f"softmax_without_mask relu_without_mask attention_without_mask epsilon_of_cudnn {_GROUPS}"
 _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
 
 
@@ -143,8 +145,9 @@ _2_2_4 = f"{_2_4_0} dot_of_leading_axes bidirectional_without_states"
         ("2.2.4.13-tf", f"{_2_2_4} regularization_without_mask model_without_mask last_output_of_padding"),
         ("2.2.4.15-tf", _2_2_4),
         ("2.4.0", _2_4_0),
-        ("2.9.0", "epsilon_of_cudnn epsilon_of_cudnn_in_films attention_without_mask"),
-        ("2.12.0", ""),
+        ("2.9.0", f"epsilon_of_cudnn epsilon_of_cudnn_in_films attention_without_mask {_GROUPS}"),
+        ("2.12.0", _GROUPS),
+        ("2.14.0", ""),
         ("", ""),
     ],
 )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.session import session
@@ -149,6 +150,8 @@ def check(writer: str) -> dict[str, str]:
                 outcome = differs(trace.trace_model(read(members, Path(folder))), members)
             except UnsupportedModelError as refusal:
                 outcome = f"{_REFUSED}{refusal}"
+            except tf.errors.OpError as failure:
+                outcome = f"does not run: {failure.message}"
             if outcome is not None:
                 outcomes[name] = outcome
     return outcomes

@@ -141,6 +141,14 @@ DIFFERENCES: Final = (
         "lets a MultiHeadAttention ignore the masks before it",
         "give masked values no weight",
     ),
+    # keras v2.14.0 layers/normalization/group_normalization.py GroupNormalization.call takes a mask; not v2.13.1.
+    Difference(
+        "group_normalization_without_mask",
+        None,
+        Versions(end=(2, 14)),
+        "lets a GroupNormalization ignore the mask before it",
+        "leave masked values out of its statistics",
+    ),
     # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
     Difference("relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"),
     # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization.
