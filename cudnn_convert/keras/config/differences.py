@@ -141,7 +141,7 @@ DIFFERENCES: Final = (
         "lets a MultiHeadAttention ignore the masks before it",
         "give masked values no weight",
     ),
-    # keras v2.14.0 layers/normalization/group_normalization.py GroupNormalization.call takes a mask; not v2.13.1.
+    # keras v2.14.0 layers/normalization/group_normalization.py `call` takes a mask; not v2.13.1.
     Difference(
         "group_normalization_without_mask",
         None,
