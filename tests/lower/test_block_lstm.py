@@ -13,6 +13,8 @@ import tensorflow as tf
 from support.tiers import combinations
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import ops, session
+from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower import block_lstm
 from cudnn_convert.lower.onnx.convert import lower
 from cudnn_convert.lower.onnx.walk import all_nodes
@@ -245,17 +247,43 @@ def turning(node: Node) -> tuple[Any, Signature]:
     return graph.as_graph_def(), Signature({name: f"{name}:0" for name in ("x", "c0", "h0", "steps")}, names)
 
 
-@pytest.mark.usefixtures("v1_control_flow")
-def test_inside_a_loop_of_the_graph() -> None:
-    node = Node(peephole=True)
-    model = lower(*turning(node), []).whole()
-    feeds = state = node.feeds(5, 2, 5)
-    found = run(model, feeds)
+def compare_turns(node: Node, feeds: dict[str, Array], found: Any) -> None:
+    state = feeds
     for _ in range(3):
         expected = node.answers(state)
         state = {**feeds, "c0": expected["cs"][-1]}
     close(found["state"], expected["cs"][-1])
     close(found["y"], expected["h"][-1])
+
+
+@pytest.mark.usefixtures("v1_control_flow")
+def test_inside_a_loop_of_the_graph() -> None:
+    node = Node(peephole=True)
+    feeds = node.feeds(5, 2, 5)
+    compare_turns(node, feeds, run(lower(*turning(node), []).whole(), feeds))
+
+
+def test_inside_a_loop_whose_body_is_a_function() -> None:
+    """As TensorFlow 2 writes loops: the body is laid flat, where its block can be replaced."""
+    node = Node(peephole=True)
+    graph, signature = turning(node)
+    assert [each.op for each in graph.node if each.op.endswith("While")]
+    flat = inlining.flatten(graph, signature.outputs.values())
+    feeds = node.feeds(5, 2, 5)
+    compare_turns(node, feeds, run(lower(flat, signature, []).whole(), feeds))
+
+
+def test_a_loop_inside_a_loop_is_one_of_tensorflow_lite() -> None:
+    node = Node(clip=0.25)
+    graph, signature = turning(node)
+    flat = inlining.flatten(graph, signature.outputs.values())
+    lowered, recurrences = block_lstm.lower_block_lstm(flat, signature.outputs.values())
+    assert recurrences == ()
+    assert not any(each.op in ops.BLOCK_LSTMS for each in lowered.node)
+    feeds = node.feeds(5, 2, 5)
+    with session.session(lowered, {}) as opened:
+        fed = {tensor: feeds[name] for name, tensor in signature.inputs.items()}
+        compare_turns(node, feeds, opened.run(dict(signature.outputs), fed))
 
 
 @pytest.mark.usefixtures("v1_control_flow")

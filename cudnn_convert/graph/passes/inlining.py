@@ -230,7 +230,7 @@ def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
     Only TensorFlow's runtime has the op Case.
     """
     index, called = graph.index, _call_ops(graph)
-    reaching = functions_reaching(graph, ops.CUDNN | cases.OPS | find_replaced_ops(graph))
+    reaching = functions_reaching(graph, ops.RECURRENCES | cases.OPS | find_replaced_ops(graph))
     needed = (index.nodes[op] for op in index.ancestors(split(name)[0] for name in keep))
     return any(
         node.op in called or node.op in cases.OPS or not reaching.isdisjoint(callees(node)) for node in needed
@@ -268,7 +268,7 @@ def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) ->
     """
     graph = inference.fold_quantized_weights(Graph.of(graph))
     if needs_inlining(graph, keep):
-        around = ops.CUDNN | find_replaced_ops(graph)
+        around = ops.RECURRENCES | find_replaced_ops(graph)
         return inline_functions(graph, keep, origins=origins, around=around)
     frames = control_flow.frames(graph.index) if any(node.op in ops.ENTERS for node in graph.node) else {}
     is_in_loop = any(frames.get(node.name) for node in graph.node if node.op in ops.RECURRENCES)

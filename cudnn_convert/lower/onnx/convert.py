@@ -156,6 +156,7 @@ def lower(
     user = user or UserGraph({node.name for node in graph.node}, signature.outputs)
     known = {node.name for node in graph.node}
     graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(node_defs.Graph.of(graph)))
+    block_lstm.refuse_nested_loops(graph, signature.outputs.values())
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
