@@ -60,6 +60,10 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
         yield _keep_mask_inside(functional.Functional, partial(report, "model_without_mask"))
     if "transposed_as_convolution" in differences:
         yield from _convolve(tf_keras.layers.Conv3DTranspose, partial(report, "transposed_as_convolution"))
+    if "attention_without_mask" in differences:
+        yield from _attend_everywhere(
+            tf_keras.layers.MultiHeadAttention, partial(report, "attention_without_mask")
+        )
     for name, (layer, patch) in _LAYERS.items():
         if name in differences:
             yield patch(getattr(tf_keras.layers, layer), partial(report, name))
@@ -195,8 +199,8 @@ def _ignore_mask(layer: Any, report: Report) -> Patch:
     return layer, "call", call_without_mask
 
 
-def _attend_everywhere(layer: Any, report: Report) -> Patch:
-    """Masks of queries and values are ignored; one that is an argument is not."""
+def _attend_everywhere(layer: Any, report: Report) -> Iterator[Patch]:
+    """Masks of queries and values are ignored, and none is passed on; one that is an argument is not."""
 
     def compute_attention_mask(
         self: Any, query: Any, value: Any, key: Any = None, attention_mask: Any = None, **_: Any
@@ -206,7 +210,8 @@ def _attend_everywhere(layer: Any, report: Report) -> Patch:
             report(self.name)
         return attention_mask
 
-    return layer, "_compute_attention_mask", compute_attention_mask
+    yield layer, "_compute_attention_mask", compute_attention_mask
+    yield _stop_mask(layer, report)
 
 
 def _stop_mask(layer: Any, report: Report) -> Patch:
@@ -292,7 +297,6 @@ _LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Patch]]]] = {
     "softmax_without_mask": ("Softmax", _ignore_mask),
     "time_distributed_without_mask": ("TimeDistributed", _ignore_mask),
     "group_normalization_without_mask": ("GroupNormalization", _ignore_mask),
-    "attention_without_mask": ("MultiHeadAttention", _attend_everywhere),
     "relu_without_mask": ("ReLU", _stop_mask),
     "regularization_without_mask": ("ActivityRegularization", _stop_mask),
     "transposed_without_dilation": ("Conv2DTranspose", _leave_out_dilation),

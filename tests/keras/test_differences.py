@@ -27,7 +27,7 @@ WITNESSES = {
     "dot_of_leading_axes": ("tf.keras-1.15.5", "Dot_32_254_243"),
     "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
     "time_distributed_without_mask": ("keras-2.1.6", "masked_TimeDistributed_LSTM"),
-    "attention_without_mask": ("tf.keras-2.8.4", "MultiHeadAttention_om"),
+    "attention_without_mask": ("tf.keras-2.8.4", "MultiHeadAttention_then_LSTM"),
     "group_normalization_without_mask": ("tf.keras-2.13.1", "between_GroupNormalization"),
     "relu_without_mask": ("tf.keras-2.3.4", "between_ReLU"),
     "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),

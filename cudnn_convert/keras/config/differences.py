@@ -138,8 +138,8 @@ DIFFERENCES: Final = (
         "attention_without_mask",
         None,
         Versions(end=(2, 10)),
-        "lets a MultiHeadAttention ignore the masks before it",
-        "give masked values no weight",
+        "lets a MultiHeadAttention ignore the masks before it, and pass none on",
+        "give masked values no weight, and pass the mask of the query on",
     ),
     # keras v2.14.0 layers/normalization/group_normalization.py `call` takes a mask; not v2.13.1.
     Difference(
