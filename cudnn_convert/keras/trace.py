@@ -394,6 +394,9 @@ def _assign_weights(path: Path, described: Architecture, built: Any) -> None:
             weight.assign(value.read())
     if reasons:
         raise UnsupportedModelError(path, reasons)
+    for layer in keras_private.flatten_layers(built):
+        if hasattr(layer, "finalize_state"):  # of preprocessing: it computes with a copy of its weights
+            layer.finalize_state()
 
 
 def _trace_function(built: Any) -> Any:

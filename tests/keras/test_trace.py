@@ -26,6 +26,7 @@ from cudnn_convert.artifacts.runners import open_artifact
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import trace
 from cudnn_convert.model import SERVING, Array, InMemory, Model, Part, Signature
+from cudnn_convert.read import keras_archive
 
 LAYERS = tf_keras.layers
 
@@ -438,6 +439,20 @@ def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None
     fed = rng.normal(size=(2, 6, 4)).astype(np.float32)
     for value, expected in zip(answered(report, {"x": fed}).values(), model(fed), strict=True):
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_normalization_computes_with_the_statistics_of_its_file(tmp_path: Path) -> None:
+    """Its layer computes with copies, which are made anew where weights are loaded."""
+    rng = np.random.default_rng(17)
+    data = rng.normal(7, 3, (20, 5, 3)).astype(np.float32)
+    norm = keras.layers.Normalization()
+    norm.adapt(data)
+    x = keras.Input((5, 3), name="x")
+    model = keras.Model(x, keras.layers.LSTM(4)(norm(x)))
+    model.save(tmp_path / "m.keras")
+    traced = trace.trace_model(keras_archive.read(tmp_path / "m.keras"))
+    (found,) = answers(traced, x=data[:3])
+    np.testing.assert_allclose(found, model(data[:3]).numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_state_becomes_an_input(tmp_path: Path) -> None:

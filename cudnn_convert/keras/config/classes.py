@@ -71,7 +71,8 @@ BUILT_IN: Final = frozenset(
     SeparableConv1D SeparableConv2D Cropping1D Cropping2D Cropping3D UpSampling1D UpSampling2D UpSampling3D
     ZeroPadding1D ZeroPadding2D ZeroPadding3D LocallyConnected1D LocallyConnected2D
     RNN SimpleRNN SimpleRNNCell LSTM LSTMCell GRU GRUCell StackedRNNCells ConvLSTM1D ConvLSTM2D ConvLSTM3D
-    ConvLSTM2DCell CuDNNLSTM CuDNNGRU Bidirectional TimeDistributed Rescaling
+    ConvLSTM2DCell CuDNNLSTM CuDNNGRU Bidirectional TimeDistributed
+    CategoryEncoding CenterCrop Discretization Normalization Rescaling Resizing
     """.split()
 )
 

@@ -71,7 +71,8 @@ _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(
         (2, 2, 4): "AdditiveAttention Attention BatchNormalizationV1 BatchNormalizationV2 LayerNormalization",
         (2, 3, 0): "Rescaling SyncBatchNormalization swish",
         (2, 4, 0): "Conv1DTranspose EinsumDense MultiHeadAttention gelu",
-        (2, 6, 0): "ConvLSTM1D ConvLSTM3D DepthwiseConv1D",
+        (2, 6, 0): "CategoryEncoding CenterCrop ConvLSTM1D ConvLSTM3D DepthwiseConv1D Discretization "
+        "Normalization Resizing",
         (2, 9, 0): "UnitNormalization",
         (2, 11, 0): "GroupNormalization",
         (2, 13, 0): "mish",
