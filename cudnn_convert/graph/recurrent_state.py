@@ -16,6 +16,8 @@ from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
+_LOOPS: Final = ops.EXITS | {"While", "StatelessWhile"}
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -62,7 +64,7 @@ def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> t
         if node.op in ops.VARIABLES:
             writes = tuple(use for use in uses(index, node.name) if _is_write(index, use))
             if writes:
-                recurs = any(_recurs(index, use.op) for use in writes)
+                recurs = any(_recurs(index, node.name, use.op) for use in writes)
                 read = _is_read(index, node.name, ends)
                 states.append(State(node.name, session.checkpoint_key(node), writes, read, recurs))
     return tuple(states)
@@ -123,12 +125,24 @@ def _is_write(index: Index, use: Use) -> bool:
     return use.position == 0 and index.nodes[use.op].op in ops.WRITES
 
 
-def _recurs(index: Index, write: str) -> bool:
-    """Whether an assigned value depends on a recurrence; moving averages do not count."""
+def _recurs(index: Index, variable: str, write: str) -> bool:
+    """Whether an assigned value depends on a recurrence; moving averages do not count.
+
+    Beside recurrences that are ops, one may be a loop that begins with the variable's value: a plain layer
+    with a state.
+    """
     node = index.nodes[write]
-    return node.op not in ops.SUBTRACTIONS and any(
-        index.nodes[op].op in ops.RECURRENCES for op in ops_of_assignment(index, node)
-    )
+    if node.op in ops.SUBTRACTIONS:
+        return False
+    before = ops_of_assignment(index, node)
+    if any(index.nodes[op].op in ops.RECURRENCES for op in before):
+        return True
+    loops = [op for op in before if index.nodes[op].op in _LOOPS]
+    return bool(loops) and _has_recurrence(index) and any(variable in index.ancestors([op]) for op in loops)
+
+
+def _has_recurrence(index: Index) -> bool:
+    return any(node.op in ops.RECURRENCES for node in index.nodes.values())
 
 
 def ops_of_assignment(index: Index, write: NodeDef) -> set[str]:

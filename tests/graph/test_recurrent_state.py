@@ -134,9 +134,23 @@ def placeholder_once() -> Any:
     return placeholder("x_again")
 
 
+def turned(start: Any, y: Any) -> Any:
+    """Three turns of a loop that begins with `start`."""
+    weight = tf.constant(KERNEL[3:, :UNITS])
+    body = lambda k, h: (k + 1, tf.tanh(h @ weight + y[-1]))  # noqa: E731
+    return v1.while_loop(lambda k, _: k < 3, body, [tf.constant(0), start])[1]
+
+
+def in_a_plain_loop(v: Any) -> Any:
+    """A plain layer with a state, beside a recurrence that has none."""
+    y = recurrence(tf.zeros([BATCH, UNITS]))
+    last = turned(v.read_value(), y)
+    return after(v.assign(last), lambda: y + last)
+
+
 CASES = (
-    plain, returned, read_after, read_before_and_after, added, twice, in_a_branch, in_both_branches,
-    twice_in_a_branch, read_in_its_branch, reset_in_a_branch,
+    in_a_plain_loop, plain, returned, read_after, read_before_and_after, added, twice, in_a_branch,
+    in_both_branches, twice_in_a_branch, read_in_its_branch, reset_in_a_branch,
 )  # fmt: skip
 
 
@@ -216,6 +230,13 @@ def nothing_recurrent(v: Any) -> Any:
     return after(v.assign_add(tf.ones_like(v)), lambda: y)
 
 
+def loop_beside(v: Any) -> Any:
+    """A value of a loop that does not begin with the variable."""
+    y = recurrence(tf.zeros([BATCH, UNITS])) * (1.0 + v[0, 0])
+    last = turned(tf.zeros([BATCH, UNITS]), tf.ones([1, BATCH, UNITS]))
+    return after(v.assign(last), lambda: y)
+
+
 def moving_average(v: Any) -> Any:
     y = recurrence(v)
     return after(v.assign_sub((v - y[-1]) * 0.1), lambda: y)
@@ -234,7 +255,9 @@ def left_alone(v: Any) -> Any:
 
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
 @pytest.mark.parametrize(
-    "case", [nothing_recurrent, moving_average, only_written, left_alone], ids=lambda case: case.__name__
+    "case",
+    [nothing_recurrent, loop_beside, moving_average, only_written, left_alone],
+    ids=lambda case: case.__name__,
 )
 def test_what_is_no_state(case: Callable[[Any], Any], resource: bool) -> None:
     assert recurrent_state.find(node_defs.Graph(drawn(case, resource=resource)), ["y:0"]) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,27 @@ def test_inference_has_no_dropout_and_the_moving_averages() -> None:
     assert not {op for op in ops(found) if "Random" in op or "Placeholder" in op} - {"Placeholder"}
 
 
+@pytest.mark.parametrize("form", ["onnx", pytest.param("savedmodel", marks=tier(first=False))])
+def test_a_plain_layer_beside_a_recurrence_carries_its_state(tmp_path: Path, form: str) -> None:
+    """Behind a mask, over calls in a row; its own Keras is the judge."""
+    ids = tf_keras.Input((6,), name="ids", batch_size=3, dtype="int32")
+    masked = LAYERS.Embedding(9, 4, mask_zero=True)(ids)
+    steps = LAYERS.LSTM(5, stateful=True, return_sequences=True, name="steps")(masked)
+    side = CuDNNLSTM(2, name="side")(LAYERS.Embedding(9, 3)(ids))
+    judge = tf_keras.Model(ids, steps)
+    tf_keras.Model(ids, [steps, side]).save(tmp_path / "m.h5")
+    report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "out", format=form)
+    states = {key: np.zeros((3, 5), np.float32) for key in report.inputs if key != "ids"}
+    assert len(states) == (2 if form == "onnx" else 0)
+    rng = np.random.default_rng(19)
+    run = runner(report)
+    for _ in range(3):
+        fed = rng.integers(0, 9, (3, 6)).astype(np.int32) * (np.arange(6) < [[6], [2], [0]])
+        found = run({"ids": fed.astype(np.int32), **states})
+        states = {key: found[f"{key}_next"] for key in states}
+        np.testing.assert_allclose(found["steps"], judge.predict(fed, batch_size=3, verbose=0), atol=1e-5)
+
+
 def stateful(inside: bool) -> Any:
     given = tf_keras.Input((None, 5), name="x", batch_size=2)
     gru = CuDNNGRU(3, stateful=True, name="g")
@@ -324,12 +346,18 @@ def is_first(path: Path, form: str) -> bool:
     return form == "onnx" and path.parts[-3] in ("keras-3.3.3", "keras-3.15.1")
 
 
-def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def runner(report: cudnn_convert.Report) -> Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    """The artifact opened, to be run with the state that it holds."""
     assert report.out is not None
-    form, path, recorded = runners.identify(Path(report.out).parent)
+    out = Path(report.out)
+    form, path, recorded = runners.identify(out if out.is_dir() else out.parent)
     assert recorded is not None
     tensors = recorded["tensors"]
-    return open_artifact(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])(feeds)
+    return open_artifact(form, path, [Part(SERVING, Signature(tensors["inputs"], tensors["outputs"]))])
+
+
+def answered(report: cudnn_convert.Report, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return runner(report)(feeds)
 
 
 @pytest.mark.parametrize(
