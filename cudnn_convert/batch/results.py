@@ -26,7 +26,7 @@ from urllib.parse import quote_from_bytes
 
 from cudnn_convert import storage
 from cudnn_convert.errors import UsageError, WriteError
-from cudnn_convert.report.html import NOTHING, Markup, join, name, table, tag
+from cudnn_convert.report.html import NOTHING, Markup, join, name, prose, table, tag
 from cudnn_convert.report.page import document
 from cudnn_convert.storage import remote
 
@@ -243,7 +243,7 @@ _TONES: Final = {
     REFUSED: "warn",
     INTERRUPTED: "warn",
 }
-_HEADS: Final = ("", "source", "OUT", "seconds", "MiB", "of tolerance", "why, or its page")
+_HEADS: Final = ("", "source", "why, or its page", "OUT", "seconds", "MiB", "of tolerance")
 
 
 def model_page(path: Path, out: str) -> Path:
@@ -276,7 +276,7 @@ def _page(lines: Iterable[Result], path: Path) -> str:
         class_=f"card verdict {tone}",
     )
     rows = (_row(result, path) for result in several)
-    return document(title, header, table(_HEADS, rows, numbers=(3, 4, 5)))
+    return document(title, header, table(_HEADS, rows, numbers=(4, 5, 6)))
 
 
 def _chip(status: str, text: str) -> Markup:
@@ -286,14 +286,19 @@ def _chip(status: str, text: str) -> Markup:
 def _row(result: Result, path: Path) -> Iterator[object]:
     yield _chip(result.status, result.status)
     yield name(result.source)
+    yield _reasons(result, path)
     yield name(result.out)
     yield f"{result.seconds:.1f}"
     yield Markup(NOTHING) if result.peak_mb is None else f"{result.peak_mb:.0f}"
     needed = (result.verification or {}).get("needed")
     yield Markup(NOTHING) if needed is None else f"{needed:.1%}"
+
+
+def _reasons(result: Result, path: Path) -> Markup:
+    """Why the model was refused, and a link to its page."""
     own = model_page(path, result.out)
-    lines: list[object] = [*result.reasons]
+    lines: list[object] = [*map(prose, result.reasons)]
     if own.is_file():
         link = quote_from_bytes(str(own.relative_to(path.parent)).encode(errors="surrogateescape"))
         lines.append(tag("a", "report", href=link))
-    yield join((tag("p", line) for line in lines), "") if lines else Markup(NOTHING)
+    return join(tag("p", line) for line in lines) if lines else Markup(NOTHING)

@@ -13,11 +13,11 @@ from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, pair
 from cudnn_convert.report.page import document
 
 _HEADS: Final = (
-    "model", "format", "batch", "steps", "threads", "median", "times as fast", "99 %", "a second",
+    "model", "batch", "steps", "threads", "median", "times as fast", "99 %", "a second",
     "first call", "load", "memory",
 )  # fmt: skip
 #: Columns that align right.
-_NUMBERS: Final = tuple(range(2, len(_HEADS)))
+_NUMBERS: Final = tuple(range(1, len(_HEADS)))
 _WIDTH: Final = 320
 _LINE: Final = 34
 #: Where the bars end, and where their figures begin at the latest.
@@ -30,21 +30,36 @@ _SHOWN: Final = 0.005
 
 def of(result: Result) -> str:
     """The page of a benchmark, as text of HTML."""
-    models = [*dict.fromkeys(row.model for row in result.results)]
-    title = f"{len(models)} models measured" if len(models) > 1 else f"{models[0]} measured"
+    title = _headline(result)
     header = tag(
         "header",
         tag("p", "cudnn-convert, benchmark", class_="eyebrow"),
         tag("h1", title),
-        *(tag("p", line) for line in _headlines(result)),
+        *(tag("p", line) for line in _extremes(result)),
         class_="card verdict good",
     )
     return document(title, header, *_sections(result))
 
 
-def _headlines(result: Result) -> Iterator[object]:
+def _headline(result: Result) -> str:
+    """The range of the ratios; without any, that of the medians of the model that is to be compared with."""
+    ratios = [row.ratio for row in _compared(result) if row.ratio is not None]
+    base = PurePath(result.against).name
+    if ratios:
+        range_ = " to ".join(dict.fromkeys((f"{min(ratios):.2f}", f"{max(ratios):.2f}")))
+        return f"{range_} times as fast as {base}"
+    medians = [row.median_us for row in result.results if row.model == result.against]
+    range_ = " to ".join(dict.fromkeys((micros(min(medians)), micros(max(medians)))))
+    return f"{base}: {range_} a call"
+
+
+def _compared(result: Result) -> list[Row]:
+    return [row for row in result.results if row.ratio is not None and row.model != result.against]
+
+
+def _extremes(result: Result) -> Iterator[object]:
     """The largest and the smallest ratio, and which models are not compared."""
-    compared = [row for row in result.results if row.ratio is not None and row.model != result.against]
+    compared = _compared(result)
     for row, word in ((max, "at most"), (min, "at least")):
         if compared:
             extreme = row(compared, key=lambda each: each.ratio or 0.0)
@@ -84,8 +99,7 @@ def micros(value: float) -> str:
 
 
 def _row(row: Row) -> Iterator[object]:
-    yield name(row.model)
-    yield row.format
+    yield join([name(row.model), tag("div", row.format, class_="soft")])
     for size in (row.batch, row.steps):
         yield Markup(NOTHING) if size is None else size
     yield row.threads

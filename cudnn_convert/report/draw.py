@@ -1,12 +1,12 @@
 """The network around recurrences as a picture, from its inputs to its outputs.
 
 Boxes lie in rows, each below all that lead to it; at most two lie side by side, so that words can be read on
-a phone. An arrow says over how many ops it leads.
+a phone. A way that skips rows passes their boxes in a lane, which all ways from the same box share. A box
+says over how many ops its ways come.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Final
 
 from cudnn_convert.errors import visible
@@ -15,7 +15,10 @@ from cudnn_convert.report import OutputReport, PieceReport, RecurrenceReport, Su
 from cudnn_convert.report.html import Markup, tag
 
 WIDTH: Final = 340
-_SIDE, _GAP, _BETWEEN = 4, 12, 34
+#: Above the first row and below the last, between boxes side by side, and between rows.
+_SIDE, _GAP, _BETWEEN = 4, 12, 30
+#: The width of a lane, and the least share of a row that a box has.
+_LANE, _NARROW = 8, 110
 #: The height of a line, and the width of a character of 11 px in the widest usual font.
 _LINE, _CHARACTER = 14, 6.4
 _PAD: Final = 8
@@ -46,10 +49,30 @@ class _Box:
     x: float
     y: float
     width: float
+    height: float
 
     @property
-    def height(self) -> float:
-        return _LINE * len(self.lines) + 2 * _PAD
+    def middle(self) -> float:
+        return self.x + self.width / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where everything lies; `links` are those that lead down.
+
+    `boxes` and `row_of` are by name, `rows` has the top and the bottom of each row, `lanes` the x of the lane
+    of a box past a row, by name and number of the row.
+    """
+
+    links: Sequence[tuple[str, str]]
+    boxes: dict[str, _Box] = field(default_factory=dict)
+    row_of: dict[str, int] = field(default_factory=dict)
+    rows: list[tuple[float, float]] = field(default_factory=list)
+    lanes: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def leads_on(self, name: str) -> bool:
+        """Whether a box leads to one that is in no row yet."""
+        return any(source == name and target not in self.row_of for source, target in self.links)
 
 
 def network(subject: Subject, proof: Verification | None) -> Markup:
@@ -57,15 +80,17 @@ def network(subject: Subject, proof: Verification | None) -> Markup:
     assert subject.network is not None
     cut = _describe_cut(subject.network)
     groups, links = _group(subject.network)
-    described = _describe(subject, proof, groups)
+    described = _describe(subject, proof, groups, links)
+    count = f"{len(described)} inputs, outputs and recurrences"
     if not 0 < len(described) <= _MOST:
-        return tag("p", f"{len(described)} inputs, outputs and recurrences: too many for a picture. {cut}")
-    boxes = _place(links, described)
-    height = max(box.y + box.height for box in boxes.values()) + _SIDE
-    arrows = [part for (source, target), ops in links.items() for part in _arrow(boxes, source, target, ops)]
-    shapes = [part for box in boxes.values() for part in _shape(box)]
+        return tag("p", f"{count}: too many for a picture. {cut}")
+    layout = _place(links, described)
+    if layout is None:
+        return tag("p", f"{count}: too many ways past others for a picture. {cut}")
+    arrows = [part for source, target in layout.links for part in _arrow(layout, source, target)]
+    shapes = [part for box in layout.boxes.values() for part in _shape(box)]
     label = "Inputs, recurrences and outputs, with the number of ops between them"
-    box = f"0 0 {WIDTH} {height:.0f}"
+    box = f"0 0 {WIDTH} {layout.rows[-1][1] + _SIDE:.0f}"
     picture = tag("svg", *arrows, *shapes, viewBox=box, role="img", class_="network", aria_label=label)
     return tag("div", tag("figure", picture, tag("figcaption", cut), class_="wide"), class_="card")
 
@@ -104,7 +129,9 @@ def _describe_cut(drawn: Network) -> str:
     return f"{drawn.kept:,} ops are kept{left}."
 
 
-def _describe(subject: Subject, proof: Verification | None, groups: _Groups) -> dict[str, _Words]:
+def _describe(
+    subject: Subject, proof: Verification | None, groups: _Groups, links: _Links
+) -> dict[str, _Words]:
     """The words of each box, by the first of its names in links."""
     states: dict[str, list[str]] = {}
     for state in subject.states:
@@ -120,12 +147,12 @@ def _describe(subject: Subject, proof: Verification | None, groups: _Groups) -> 
         if lead.startswith(_INPUT):
             boxes[lead] = _Words(_shorten(keys), [_count("input", len(keys))])
         else:
-            boxes[lead] = _Words(
-                _shorten(keys), [*_worst(outputs, _count("output", len(keys)))], _tone(outputs)
-            )
+            worst = _worst(outputs, _count("output", len(keys)))
+            boxes[lead] = _Words(_shorten(keys), [*_distance(links, lead), *worst], _tone(outputs))
     for recurrence in subject.recurrences:
         node, asked = recurrence.node, pieces.get(recurrence.node, [])
-        lines = [*_sizes(recurrence), *_states(states.get(node, ())), *_errors(asked)]
+        sizes = [*_distance(links, node), *_sizes(recurrence)]
+        lines = [*sizes, *_states(states.get(node, ())), *_errors(asked)]
         boxes[node] = _Words([node], lines, _judge(asked))
     return boxes
 
@@ -148,6 +175,15 @@ def _tone(outputs: Sequence[OutputReport]) -> str:
     if not all(output.passed for output in outputs):
         return "bad"
     return "good" if outputs and all(output.judged for output in outputs) else ""
+
+
+def _distance(links: _Links, name: str) -> Iterator[str]:
+    """Over how many ops the ways to a box come."""
+    counts = [count for (_, target), ops in links.items() if target == name for count in ops]
+    if most := max(counts, default=0):
+        least = min(counts)
+        several = f"{least:,} to {most:,} ops" if least < most else f"{most:,} ops"
+        yield f"after {'1 op' if least == most == 1 else several}"
 
 
 def _sizes(recurrence: RecurrenceReport) -> Iterator[str]:
@@ -179,28 +215,55 @@ def _judge(pieces: Sequence[PieceReport]) -> str:
     return "good" if all(piece.passed for piece in asked) else "bad"
 
 
-def _place(links: _Links, described: Mapping[str, _Words]) -> dict[str, _Box]:
-    """The boxes in rows, each below all that lead to it."""
+def _place(links: _Links, described: Mapping[str, _Words]) -> _Layout | None:
+    """The boxes in rows, each below all that lead to it; None where lanes leave them no room."""
     ranks = _rank(links, described)
-    boxes: dict[str, _Box] = {}
-    y = float(_SIDE)
+    layout = _Layout(
+        [way for way in links if {*way} <= ranks.keys() and ranks[way[0]] < ranks[way[1]]]  # no loops
+    )
+    exits: dict[str, float] = {}  # the x of each box's way below the rows so far
     for rank in sorted({*ranks.values()}):
-        names = sorted((name for name in described if ranks[name] == rank), key=partial(_mean, links, boxes))
+        means = {name: _mean(layout, exits, name) for name in described if ranks[name] == rank}
+        names = sorted(means, key=means.__getitem__)
         for first in range(0, len(names), _MOST_SIDE):
-            row = names[first : first + _MOST_SIDE]
-            width = (WIDTH - 2 * _SIDE - _GAP * (len(row) - 1)) / len(row)
-            placed = {
-                name: _fit(described[name], _SIDE + k * (width + _GAP), y, width)
-                for k, name in enumerate(row)
-            }
-            boxes |= placed
-            y += max(box.height for box in placed.values()) + _BETWEEN
-    return boxes
+            row = {name: described[name] for name in names[first : first + _MOST_SIDE]}
+            layout.row_of.update(dict.fromkeys(row, len(layout.rows)))
+            passing = {name: x for name, x in exits.items() if layout.leads_on(name)}
+            share = (WIDTH - _LANE * len(passing)) / len(row)
+            if share < _NARROW:
+                return None
+            wished = {**means, **passing}
+            exits = _place_row(layout, row, sorted([*row, *passing], key=wished.__getitem__), share)
+    return layout
 
 
-def _mean(links: _Links, boxes: Mapping[str, _Box], name: str) -> float:
-    """Where the boxes that lead to one lie on average, so that arrows cross little."""
-    above = [boxes[source].x for source, target in links if target == name and source in boxes]
+def _place_row(
+    layout: _Layout, row: Mapping[str, _Words], order: Sequence[str], share: float
+) -> dict[str, float]:
+    """Put a row below the others, boxes and lanes in `order`; returns the x of each way below it."""
+    top = layout.rows[-1][1] + _BETWEEN if layout.rows else float(_SIDE)
+    lines = {name: _fit(words, share - _GAP) for name, words in row.items()}
+    height = _LINE * max(len(names) + len(facts) for names, facts in lines.values()) + 2 * _PAD
+    exits, x = {}, 0.0
+    for name in order:
+        if name in row:
+            words, (names, facts) = row[name], lines[name]
+            box = _Box(
+                ", ".join(words.names), (*names, *facts), len(names), words.tone, x + _GAP / 2, top,
+                share - _GAP, height,
+            )  # fmt: skip
+            layout.boxes[name], exits[name] = box, box.middle
+            x += share
+        else:
+            layout.lanes[name, len(layout.rows)] = exits[name] = x + _LANE / 2
+            x += _LANE
+    layout.rows.append((top, top + height))
+    return exits
+
+
+def _mean(layout: _Layout, exits: Mapping[str, float], name: str) -> float:
+    """Where the ways to a box come from on average, so that arrows cross little."""
+    above = [exits[source] for source, target in layout.links if target == name and source in exits]
     return sum(above) / len(above) if above else 0.0
 
 
@@ -216,11 +279,11 @@ def _rank(links: _Links, described: Mapping[str, _Words]) -> dict[str, int]:
     return {name: last if name.startswith(_OUTPUT) else rank for name, rank in ranks.items()}
 
 
-def _fit(words: _Words, x: float, y: float, width: float) -> _Box:
+def _fit(words: _Words, width: float) -> tuple[list[str], list[str]]:
+    """The lines of the names and of the facts in a box of a width."""
     room = int((width - 2 * _PAD) / _CHARACTER)
     names = [part for name in words.names for part in _wrap(visible(name), room, "/")]
-    facts = [part for fact in words.facts for part in _wrap(fact, room, " ")]
-    return _Box(", ".join(words.names), (*names, *facts), len(names), words.tone, x, y, width)
+    return names, [part for fact in words.facts for part in _wrap(fact, room, " ")]
 
 
 def _wrap(text: str, room: int, behind: str) -> list[str]:
@@ -241,10 +304,10 @@ def _wrap(text: str, room: int, behind: str) -> list[str]:
 
 
 def _shape(box: _Box) -> Iterator[Markup]:
-    middle = f"{box.x + box.width / 2:.1f}"
+    first = box.y + (box.height - _LINE * len(box.lines)) / 2
     words = [
         tag(
-            "text", line, x=middle, y=f"{box.y + _PAD + _LINE * (k + 0.8):.1f}", text_anchor="middle",
+            "text", line, x=f"{box.middle:.1f}", y=f"{first + _LINE * (k + 0.8):.1f}", text_anchor="middle",
             class_="named" if k < box.names else "fact",
         )
         for k, line in enumerate(box.lines)
@@ -256,25 +319,21 @@ def _shape(box: _Box) -> Iterator[Markup]:
     yield tag("g", tag("title", box.title), frame, *words, class_=f"node {box.tone}".rstrip())
 
 
-def _arrow(boxes: Mapping[str, _Box], source: str, target: str, ops: Sequence[int]) -> Iterator[Markup]:
-    """A line from below one box to above another, and the number of ops beside it."""
-    if source not in boxes or target not in boxes or source == target:
-        return
-    start, end = boxes[source], boxes[target]
-    x1, y1 = start.x + start.width / 2, start.y + start.height
-    x2, y2 = end.x + end.width / 2, end.y
-    if y2 <= y1:  # a loop: what is below leads to what is above
-        return
-    bend = min(_BETWEEN, (y2 - y1) / 2)
-    path = f"M{x1:.1f} {y1:.1f} C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2 - 5:.1f}"
-    yield tag("path", d=path, class_="way")
-    head = f"M{x2 - 3.5:.1f} {y2 - 7:.1f} L{x2 + 3.5:.1f} {y2 - 7:.1f} L{x2:.1f} {y2 - 1:.1f} Z"
+def _arrow(layout: _Layout, source: str, target: str) -> Iterator[Markup]:
+    """A line from below one box to above another, past the rows between in the lane of the first."""
+    end = layout.boxes[target]
+    x, y = layout.boxes[source].middle, layout.rows[layout.row_of[source]][1]
+    path = f"M{x:.1f} {y:.1f}"
+    for number in range(layout.row_of[source] + 1, layout.row_of[target]):
+        lane, (top, bottom) = layout.lanes[source, number], layout.rows[number]
+        path += f"{_bend(x, y, lane, top)} L{lane:.1f} {bottom:.1f}"
+        x, y = lane, bottom
+    yield tag("path", d=path + _bend(x, y, end.middle, end.y - 5), class_="way")
+    head = f"M{end.middle - 3.5:.1f} {end.y - 7:.1f} l7 0 l-3.5 6 Z"
     yield tag("path", d=head, class_="head")
-    if most := max(ops):
-        least = min(ops)
-        label = f"{least:,} to {most:,} ops" if least < most else _count_ops(most)
-        yield tag("text", label, x=f"{x2 + 7:.1f}", y=f"{y2 - 10:.1f}", class_="count", text_anchor="start")
 
 
-def _count_ops(count: int) -> str:
-    return f"{count:,} op{'s' * (count > 1)}"
+def _bend(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A curve that begins and ends upright."""
+    half = (y1 + y2) / 2
+    return f" C{x1:.1f} {half:.1f} {x2:.1f} {half:.1f} {x2:.1f} {y2:.1f}"

@@ -1,10 +1,11 @@
 """HTML from Python values: the style sheet, escaped elements, tables and plots.
 
 The style sheet is light and dark, and fits any width from a phone's up. All text that comes out of a file is
-escaped, every table has a box to scroll in, and the plots are SVG, which scales with the page.
+escaped, a table without room becomes a card a row, and the plots are SVG, which scales with the page.
 """
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -21,6 +22,22 @@ _DARK: Final = (
     "--page:#0f1318;--card:#171c23;--ink:#e6eaf0;--soft:#9ca7b4;--line:#2d3641;--mark:#7fb0ff;"
     "--good:#5fd07f;--good-tint:#15301f;--bad:#ff8a80;--bad-tint:#3a1a1a;--warn:#e8bd4f;--warn-tint:#332a12"
 )
+#: A table as cards: numbers side by side, anything else over the whole width, each below its column's head.
+_CARDS: Final = """
+table,tbody{display:block}
+thead{display:none}
+tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(6.5rem,1fr));gap:6px 12px;padding:10px 12px;
+border-bottom:1px solid var(--line)}
+tbody tr:last-child{border-bottom:0}
+td{display:block;border:0;padding:0}
+td.text{grid-column:1/-1}
+td.number{text-align:left;white-space:normal}
+td::before{content:attr(data-head);display:block;color:var(--soft);font-size:.8125rem}
+td[data-head=""]::before{display:none}
+td code{min-width:0;max-width:none}
+"""
+#: The widths of boxes below which tables of few, some and many columns become cards.
+_WIDTHS: Final = {"few": "30rem", "some": "46rem", "many": "60rem"}
 _RULES: Final = """
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",
@@ -46,23 +63,28 @@ font-weight:500;white-space:nowrap}
 .wrap{white-space:normal}
 summary.bad{color:var(--tone)}
 .chips{display:flex;flex-wrap:wrap;gap:4px 6px;align-items:center}
+h1+.chips{margin-top:8px}
+.flag{white-space:nowrap}
 .facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(220px,1fr));gap:10px 24px;margin:0}
 .sizes{grid-template-columns:repeat(auto-fill,minmax(120px,1fr));margin:8px 0 10px}
 .facts dt{color:var(--soft);font-size:.8125rem}
 .facts dd{margin:0;overflow-wrap:anywhere}
-.box{overflow-x:auto;margin:0 0 12px;border:1px solid var(--line);border-radius:10px;background:var(--card)}
+.box{container-type:inline-size;overflow-x:auto;margin:0 0 12px;
+border:1px solid var(--line);border-radius:10px;background:var(--card)}
 .tall{max-height:28rem;overflow:auto}
 .tall th{position:sticky;top:0;background:var(--card)}
-.tall td code:not(.short){min-width:13rem}
+.tall td code:not(.short){min-width:min(13rem,100%)}
 .tall .box{border:0;border-radius:0;margin:0;overflow:visible}
 table{border-collapse:collapse;width:100%;font-size:.875rem}
 th,td{padding:7px 12px;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
 tbody tr:last-child td{border-bottom:0}
-th{color:var(--soft);font-weight:600;white-space:nowrap}
+th{color:var(--soft);font-weight:600;vertical-align:bottom}
 td.text{min-width:5.5rem}
+td p{margin:0 0 4px}
 td code{display:inline-block;min-width:6rem;max-width:26rem}
 td code.short{min-width:0;white-space:nowrap}
-td.number,th.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
+td.number{white-space:nowrap}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,280px),1fr));gap:16px 24px;
 margin-top:12px}
 figure{margin:0;max-width:400px}
@@ -76,7 +98,6 @@ svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,Arial,sans-serif;fi
 .over{fill:var(--bad)}
 figure.wide{max-width:440px}
 .network text.named{fill:var(--ink);font-weight:600}
-.network text.count{paint-order:stroke;stroke:var(--card);stroke-width:3px}
 .box-of{fill:var(--tint,var(--page));stroke:var(--tone,var(--line));stroke-width:1}
 .way{fill:none;stroke:var(--soft);stroke-width:1.1}
 .head{fill:var(--soft)}
@@ -90,7 +111,9 @@ a{color:var(--mark)}
 @media (max-width:480px){main{padding:12px 12px 32px}h1{font-size:1.5rem}.card{padding:12px}
 th,td{padding:6px 8px}td code{max-width:15rem}}
 @media print{body{background:none}.tall{max-height:none}}
-"""
+""" + "".join(
+    f"@container (max-width:{width}){{.{columns}{{{_CARDS}}}}}\n" for columns, width in _WIDTHS.items()
+)
 
 SHEET: Final = (
     f":root{{color-scheme:light dark;{_LIGHT}}}@media (prefers-color-scheme:dark){{:root{{{_DARK}}}}}{_RULES}"
@@ -103,6 +126,9 @@ SCOPED: Final = (
     f"font:14px/1.5 system-ui,sans-serif;padding:12px;max-width:1120px;"
     f"@media (prefers-color-scheme:dark){{{_DARK}}}{_RULES}}}"
 )
+
+#: A flag in a sentence, not a rule of dashes.
+_FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 #: What stands where a value has no meaning.
 NOTHING = "&ndash;"
@@ -142,6 +168,11 @@ def name(value: Any) -> Markup:
     return tag("code", Markup(text(value).replace("/", "/<wbr>")))
 
 
+def prose(sentence: str) -> Markup:
+    """A sentence whose flags are not broken behind their dashes."""
+    return Markup(_FLAG.sub(r'<span class="flag">\g<0></span>', text(sentence)))
+
+
 def number(value: float | int | None, form: str = ".2e") -> Markup:
     """Format a number; None and infinite ones become a word or sign."""
     if value is None:
@@ -152,16 +183,23 @@ def number(value: float | int | None, form: str = ".2e") -> Markup:
 
 
 def table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers: Iterable[int] = ()) -> Markup:
-    """A table in a box that scrolls sideways; `numbers` are the columns that align right."""
+    """A table in a box, where that is narrow a card a row; `numbers` are the columns that align right."""
     right = set(numbers)
+    kinds = ["number" if k in right else "text" for k in range(len(heads))]
 
-    def cells(kind: str, row: Iterable[Any]) -> Markup:
-        return tag(
-            "tr", *(tag(kind, cell, class_="number" if k in right else "text") for k, cell in enumerate(row))
-        )
+    def cells(row: Iterable[Any]) -> Markup:
+        told = zip(heads, kinds, row, strict=True)
+        return tag("tr", *(tag("td", cell, class_=kind, data_head=head) for head, kind, cell in told))
 
-    head, body = tag("thead", cells("th", heads)), tag("tbody", *(cells("td", row) for row in rows))
-    return tag("div", tag("table", head, body), class_="box", tabindex="0")
+    named = (tag("th", head, class_=kind) for head, kind in zip(heads, kinds, strict=True))
+    body = tag("table", tag("thead", tag("tr", *named)), tag("tbody", *map(cells, rows)))
+    columns = "few" if len(heads) <= _FEW else "some" if len(heads) <= _SOME else "many"
+    return tag("div", body, class_=f"box {columns}", tabindex="0")
+
+
+#: The columns that a table of few, and of some, has at most.
+_FEW: Final = 4
+_SOME: Final = 7
 
 
 def pairs(rows: Iterable[tuple[str, Any]], kind: str = "facts") -> Markup:
@@ -173,7 +211,8 @@ def pairs(rows: Iterable[tuple[str, Any]], kind: str = "facts") -> Markup:
 
 
 def bullets(items: Iterable[Any]) -> Markup:
-    return tag("ul", *(tag("li", item) for item in items))
+    """A list; sentences in it are `prose`."""
+    return tag("ul", *(tag("li", prose(item) if isinstance(item, str) else item) for item in items))
 
 
 def section(title: str, *content: Any) -> Markup:
@@ -182,7 +221,7 @@ def section(title: str, *content: Any) -> Markup:
 
 WIDTH: Final = 320
 HEIGHT: Final = 190
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 12, 10, 42
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 10, 42
 _INNER: Final = WIDTH - _LEFT - _RIGHT
 _FLOOR: Final = HEIGHT - _BOTTOM
 #: More points than this are a line alone.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cudnn_convert import report
-from cudnn_convert.report import Report, Subject, Verification, draw, html
+from cudnn_convert.report import Report, Subject, Verification, draw, html, verdict
 from cudnn_convert.report.files import MARK
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 
@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 def of(result: Report | Verification) -> str:
     """The page of a conversion or of a verification, as text of HTML."""
     proof, subject, copied = _take_apart(result)
-    title = f"{_word(proof, copied=copied)}: {subject.source if subject else 'verification'}"
+    title = f"{_headline(proof, copied=copied)}: {subject.source if subject else 'verification'}"
     return document(title, *_list_sections(proof, subject, copied))
 
 
@@ -55,14 +55,10 @@ def document(title: str, *sections: Markup) -> str:
     return f'<!doctype html>\n<html lang="en">\n{body}\n</html>'
 
 
-def _word(proof: Verification | None, *, copied: bool) -> str:
+def _headline(proof: Verification | None, *, copied: bool) -> str:
     if not copied:
         return "Portable already"
-    if proof is None:
-        return "Not verified"
-    if not proof.passed:
-        return "Different"
-    return "Equal" if proof.end_to_end == "equal" else "Recurrences equal, end to end not judged"
+    return "Not verified" if proof is None else verdict.headline(proof)
 
 
 def _list_sections(proof: Verification | None, subject: Subject | None, copied: bool) -> Iterator[Markup]:
@@ -111,7 +107,7 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
         lines += [_describe_chunks(proof.streaming)] if proof.streaming else []
         lines += [_describe_search(proof.decoding)] if proof.decoding else []
     eyebrow = tag("p", "cudnn-convert, verification report", class_="eyebrow")
-    title = tag("h1", _word(proof, copied=copied))
+    title = tag("h1", _headline(proof, copied=copied))
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
 
 
@@ -198,6 +194,8 @@ _OUTPUT_HEADS = (
 )
 #: From here on a share of the tolerance is told in times.
 _TIMES: Final = 10
+#: From here on with an exponent.
+_HUGE: Final = 1e6
 
 
 def outputs(proof: Verification) -> Markup:
@@ -220,18 +218,19 @@ def _output_row(output: report.OutputReport) -> Iterator[object]:
     yield output.reason
 
 
-def verdict(*, passed: bool) -> Markup:
+def chip(*, passed: bool) -> Markup:
+    """The word for a comparison's end, in its colour."""
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
 
 
 def _verdict(output: report.OutputReport) -> Markup:
-    return verdict(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
+    return chip(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
 
 
 def _share(needed: float) -> Markup:
     """A share of the tolerance in per cent, a large one in times."""
     if math.isfinite(needed) and needed >= _TIMES:
-        return tag("span", f"{needed:,.0f} times")
+        return tag("span", f"{needed:,.0f} times" if needed < _HUGE else f"{needed:.1e} times")
     return number(needed, ".1%")
 
 
@@ -250,7 +249,7 @@ def _output_card(output: report.OutputReport) -> Markup:
     if output.over_time is not None:
         caption = "Error over time (all feeds; dashed: the absolute tolerance)"
         figures.append(_figure(caption, html.plot_over_time(output.over_time, output.atol)))
-    if output.distribution is not None:
+    if output.distribution is not None and any(output.distribution.counts):
         same = f"{output.distribution.exact:,} of {output.compared:,} values have none"
         caption = f"Distribution of the error ({same}; dashed: the tolerance)"
         figures.append(_figure(caption, html.plot_distribution(output.distribution)))
@@ -268,7 +267,7 @@ def _figure(caption: str, plot: Markup) -> Markup:
 
 
 _RECURRENCE_HEADS = (
-    *("recurrence", "layers", "verdict", "asked in", "values", "max abs", "of tolerance"),
+    *("recurrence", "layer", "verdict", "asked in", "values", "max abs", "of tolerance"),
     *("wrong weights show", "weakest weight shows"),
 )
 

@@ -1,4 +1,4 @@
-"""The verdict in one sentence: what was proven, how closely, and what was not looked at."""
+"""The verdict in one sentence, or a headline: what was proven, how closely, and what was not looked at."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -23,6 +23,28 @@ def of_verification(result: Verification) -> str:
     """Say what a verification proved of `result.subject.artifact`."""
     assert result.subject is not None
     return _describe(result, result.subject)
+
+
+def headline(result: Verification) -> str:
+    """The verdict in a few words with its number: `Equal: largest error 5 % of the tolerance`."""
+    if not result.passed:
+        return f"Different{_place(result)}"
+    relation = "Equal" if result.end_to_end == "equal" else "Recurrences equal, end to end not judged"
+    if gated := [output.atol for output in result.outputs if output.origin == "max_error"]:
+        relation = f"Not equal, but within {max(gated):g}"
+    return f"{relation}: {next(_closeness(result))}"
+
+
+def _place(result: Verification) -> str:
+    """Where the sides differ: in how many outputs, else in how many recurrences, else around these."""
+    wrong = sum(not output.passed for output in result.outputs)
+    if wrong:
+        return f" in {wrong:,} of {_count(len(result.outputs), 'output')}"
+    nodes = {piece.node for piece in result.recurrences}
+    if wrong := len({piece.node for piece in result.recurrences if not piece.passed}):
+        return f" in {wrong:,} of {_count(len(nodes), 'recurrence')}"
+    around = (result.glue, result.ops)
+    return " around the recurrences" if any(each is not None and not each.passed for each in around) else ""
 
 
 def _describe(result: Verification, subject: Subject) -> str:

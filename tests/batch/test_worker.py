@@ -119,7 +119,7 @@ def test_a_page_is_written_for_each_model(tmp_path: Path) -> None:
     for _ in range(2):  # an older page of ours is replaced
         outcome = worker.convert_model(request(SOURCE, tmp_path / "batch", page, format="npz"))
         assert outcome["status"] == "converted"
-    assert "<h1>Equal</h1>" in page.read_text()
+    assert "<h1>Equal: largest error " in page.read_text()
     assert json.loads(page.with_suffix(".json").read_text())["out"] == str(
         tmp_path / "batch" / "out" / "weights.npz"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +72,11 @@ def test_models_are_compared_where_they_answer_alike(tmp_path: Path) -> None:
     assert all(row["ratio"] is None for row in rows if row["model"] == str(other))
     assert re.fullmatch(r"output y: \d\.\de-0[12] apart", rows[-1]["incomparable"])
     text = report.read_text()
-    assert "3 models measured" in text and "not comparable" in text and "<script" not in text
+    assert (
+        re.search(r"<h1>0\.\d\d( to 0\.\d\d)? times as fast as a.onnx</h1>", text)
+        and "not comparable" in text
+        and "<script" not in text
+    )
     assert benchmark(base, *QUICK, "--report", report).code == 2, "a report is replaced by --force alone"
     assert benchmark(base, "--report", base, "--force").code == 2, "never a model"
 
@@ -244,8 +249,10 @@ LONG = "/a/folder" * 12 + "/<b>model</b>.onnx"
 MEASURE = """<script>addEventListener("load", () => {
   const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
     one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
+  const cut = [...document.querySelectorAll(".box")].filter(one => one.scrollWidth > one.clientWidth)
+    .map(one => one.innerText.slice(0, 40));
   const bars = document.querySelectorAll("svg rect").length;
-  const told = {scroll: document.documentElement.scrollWidth, wide, bars};
+  const told = {scroll: document.documentElement.scrollWidth, wide, cut, bars};
   parent.document.title = "measured" + JSON.stringify(told) + "measured";
 });</script>"""
 
@@ -286,10 +293,13 @@ def test_a_page_in_a_browser(width: int, tmp_path: Path) -> None:
     frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
     file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
     told = measure(file, tmp_path / "profile")
-    assert told["scroll"] <= width and told["wide"] == [] and told["bars"] == 4
+    assert told["scroll"] <= width and told["wide"] == told["cut"] == [] and told["bars"] == 4
 
 
 def test_a_page_escapes_names() -> None:
     text = page.of(result())
     assert "<b>model" not in text and "&lt;b&gt;model&lt;/b&gt;.onnx" in text
     assert "at most 0.30 times as fast as " in text and "output y: 1.0e-01 apart" in text
+    assert "<h1>0.30 times as fast as a.onnx</h1>" in text
+    alone = replace(result(), results=result().results[:2])
+    assert "<h1>a.onnx: 50 \N{MICRO SIGN}s to 900 \N{MICRO SIGN}s a call</h1>" in page.of(alone)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import combinations
+from math import comb
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +59,67 @@ def test_boxes_lie_in_rows_and_apart() -> None:
     height = float(re.search(r'viewBox="0 0 340 (\d+)"', picture)[1])  # type: ignore[index]
     assert all(x >= 0 and right <= draw.WIDTH and bottom <= height for x, _, right, bottom in placed.values())
     assert "1,500 ops are kept; 2,600 of the source&#x27;s were cut away." in picture
-    for words in (
-        "1,234 ops",
-        "2 to 9 ops",
-        "lstm, 2 layers, both directions",
-        "gru, 1 layer, one direction",
-    ):
-        assert words in picture, words
+    facts = (
+        *("after 2 to 9 ops", "after 1 to 1,234 ops", "after 3 to 40 ops"),
+        *("lstm, 2 layers, both directions", "gru, 1 layer, one direction"),
+    )
+    for words in facts:
+        assert f'class="fact">{words}<' in picture, words
     assert "states h go in and come out" in picture
     assert "40 units, 12 inputs" in picture
+
+
+def traced(picture: str) -> list[list[tuple[float, float]]]:
+    """Points along each way of a picture: its lines, and its curves of Bezier in 40 steps."""
+    ways = []
+    for path in re.findall(r'<path d="([^"]*)" class="way"', picture):
+        points: list[tuple[float, float]] = []
+        for kind, numbers in re.findall(r"([MCL])([\d. -]+)", path):
+            values = [*map(float, numbers.split())]
+            corners = [*points[-1:], *zip(values[::2], values[1::2], strict=True)]
+            order = len(corners) - 1
+            for t in (k / 40 for k in range(1, 41)):
+                shares = [comb(order, k) * t**k * (1 - t) ** (order - k) for k in range(order + 1)]
+                x, y = (sum(map(mul, shares, each)) for each in zip(*corners, strict=True))
+                points.append((x, y))
+            assert kind in "MCL"
+        ways.append(points)
+    return ways
+
+
+def drawn(recurrences: int, links: list[Link]) -> str:
+    """The picture of recurrences `r0`, `r1` and so on."""
+    nodes = tuple(replace(RNN, node=f"r{k}") for k in range(recurrences))
+    return draw.network(replace(SUBJECT, recurrences=nodes, network=Network(tuple(links), 9, 0)), None).text
+
+
+#: Each recurrence leads to all later ones and to outputs of its own, and an input passes them all.
+RESIDUAL = [
+    *(Link(f"r{a}", f"r{b}", b) for a, b in combinations(range(6), 2)),
+    *(Link(f"r{a}", f"output y{k}", 1) for a in range(6) for k in range(a, 6)),
+    *(Link("input x", "r0", 3), Link("input mask", "r5", 2), Link("input mask", "output y0", 1)),
+]
+
+
+@pytest.mark.parametrize("links", [[*LINKS], RESIDUAL], ids=["few", "residual"])
+def test_no_way_runs_behind_a_box_and_no_words_beside_one(links: list[Link]) -> None:
+    picture = drawn(6, links) if links is RESIDUAL else draw.network(SUBJECT, None).text
+    ways, places = traced(picture), [place for _, *place in boxes(picture)]
+    assert len(ways) >= 5
+    for x, y in (point for way in ways for point in way):
+        assert 0 < x < draw.WIDTH
+        hidden = [box for box in places if box[0] < x < box[2] and box[1] < y < box[3]]
+        assert not hidden, (x, y)
+    tips = {way[-1] for way in ways}
+    assert all(any(left < x < right and 0 < top - y < 8 for left, top, right, _ in places) for x, y in tips)
+    words = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"', picture)
+    for x, y in (tuple(map(float, place)) for place in words):
+        assert any(left < x < right and top < y < bottom for left, top, right, bottom in places)
+
+
+def test_ways_that_would_leave_boxes_no_room_are_no_picture() -> None:
+    crowd = [Link(f"r{a}", f"r{b}", 1) for a, b in combinations(range(40), 2)]
+    assert "40 inputs, outputs and recurrences: too many ways past others for a picture." in drawn(40, crowd)
 
 
 def test_each_recurrence_has_its_own_error() -> None:

@@ -31,6 +31,7 @@ from cudnn_convert.report import (
     VariableReport,
     Verification,
     WeightsReport,
+    html,
     page,
 )
 
@@ -128,7 +129,10 @@ def test_the_verdict_comes_first_and_every_figure_is_there() -> None:
     assert not read.open
     first = next(k for k, (tag, _) in enumerate(read.tags) if tag == "h1")
     assert first < next(k for k, (tag, _) in enumerate(read.tags) if tag == "table")
-    assert "Different 1 of 2 outputs agree with the float64 reference. other : at [1] expected 1" in read.said
+    assert (
+        "Different in 1 of 2 outputs 1 of 2 outputs agree with the float64 reference. other : at [1]"
+        in read.said
+    )
     for figure in (
         "1.00e-07",
         "2.00e-06",
@@ -143,6 +147,27 @@ def test_the_verdict_comes_first_and_every_figure_is_there() -> None:
     assert "input output forget cell as onnx" in read.said
     assert "not found by its values" in read.said
     assert "transposed here" in read.said
+
+
+def test_a_cell_has_the_head_of_its_column_for_where_a_row_is_a_card() -> None:
+    made = html.table(("", "name", "count"), [("good", html.name("a/b"), 12)], numbers=[2])
+    cells = [attrs for tag, attrs in Reader(made.text).tags if tag == "td"]
+    assert [cell["data-head"] for cell in cells] == ["", "name", "count"]
+    assert [cell["class"] for cell in cells] == ["text", "text", "number"]
+    with pytest.raises(ValueError, match="zip"):
+        html.table(("a", "b"), [("one",)])
+    columns = {count: html.table("x" * count, []).text.split('"')[1] for count in (4, 5, 7, 8)}
+    assert columns == {4: "box few", 5: "box some", 7: "box some", 8: "box many"}
+    for kind in ("few", "some", "many"):
+        rule = re.search(rf"@container \(max-width:\d+rem\)\{{\.{kind}\{{[^@]*", html.SHEET)
+        assert rule is not None
+        assert "content:attr(data-head)" in rule[0]
+
+
+def test_a_flag_in_a_sentence_is_not_broken() -> None:
+    said = html.prose("a--b <x>; give --limit expanded=5 or --no-verify.").text
+    flag = '<span class="flag">{}</span>'.format
+    assert said == f"a--b &lt;x&gt;; give {flag('--limit')} expanded=5 or {flag('--no-verify')}."
 
 
 def test_the_plots_have_their_marks() -> None:
@@ -217,7 +242,9 @@ def test_the_page_and_its_json_lie_side_by_side(tmp_path: Path) -> None:
     for name in ("one", "two"):
         read = Reader((tmp_path / f"{name}.html").read_text(encoding="utf-8"))
         assert not read.open
-        assert "Equal 2 of 2 outputs agree" in read.said
+        assert re.search(
+            r"Equal: largest error (\d+|under 1) % of the tolerance 2 of 2 outputs agree", read.said
+        )
         assert "cudnn_rnn_tanh/CudnnRNNV3" in read.said
         assert read.count("svg") >= 3
 
@@ -228,7 +255,9 @@ def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
     ended = command(source, tmp_path / "out.onnx", *flags)
     assert ended.code == 3
     said = Reader(file.read_text(encoding="utf-8")).said
-    assert "Different 0 of 2 outputs agree with the float64 reference. rnn_out : at [" in said
+    assert (
+        "Different in 2 of 2 outputs 0 of 2 outputs agree with the float64 reference. rnn_out : at [" in said
+    )
     assert json.loads((tmp_path / "report.json").read_text())["weights"]["gates"]
 
 
@@ -237,26 +266,30 @@ def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
 MEASURE = """<script>addEventListener("load", () => {
   const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
     one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
+  const cut = [...document.querySelectorAll(".box")].filter(one => one.scrollWidth > one.clientWidth)
+    .map(one => one.innerText.slice(0, 40));
   const marks = [...document.querySelectorAll("svg")].map(svg => {
     const frame = svg.getBoundingClientRect();
     return [...svg.querySelectorAll("path, circle, rect")].filter(mark => {
       const box = mark.getBoundingClientRect();
       return box.width * box.height > 0 && box.left >= frame.left && box.right <= frame.right &&
         box.top >= frame.top && box.bottom <= frame.bottom; }).length; });
-  const told = {inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, marks,
+  const told = {inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, cut, marks,
     fetched: performance.getEntriesByType("resource").map(one => one.name)};
   parent.document.title = "measured" + JSON.stringify(told) + "measured";
 });</script>"""
 
 
 @pytest.mark.every
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 390, 1280])
 def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
     """In a frame of that width, for a window has at least 500 pixels.
 
     The page's own policy lets no script run, ours neither: it is taken out to measure.
     """
-    found = proof(output(LONG), output("other", passed=False), name=LONG, node=LONG)
+    asked = PieceReport(LONG, (0, 1), asked=True, passed=True, piece="GRU_0", compared=4321, smallest=3456.0)
+    found = proof(output(LONG), output("other", passed=False, needed=3e25), name=LONG, node=LONG)
+    found = replace(found, recurrences=(asked,), remarks=(LONG,))
     text = re.sub(r"<meta http-equiv=.*?>", "", page.of(found)).replace("<details", "<details open")
     inner = escape(text.replace("</body>", f"{MEASURE}</body>"))
     file = tmp_path / "page.html"
@@ -266,6 +299,7 @@ def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
     assert told["inner"] == width
     assert told["scroll"] <= width
     assert told["wide"] == []
+    assert told["cut"] == []
     assert told["fetched"] == []
     assert len(told["marks"]) == 4
     assert all(told["marks"])

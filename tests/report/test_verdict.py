@@ -96,3 +96,25 @@ def test_a_recording_is_what_was_compared_with() -> None:
 def test_a_small_error_is_no_zero() -> None:
     small = {"outputs": (replace(SCORES, needed=1e-3),), "recurrences": ()}
     assert "largest error under 1 % of the tolerance" in told(**small)
+
+
+WRONG = replace(SCORES, passed=False)
+GATED = replace(SCORES, origin="max_error", atol=0.01, max_abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "Equal: largest error 5 % of the tolerance"),
+        ({"end_to_end": "not judged"},
+         "Recurrences equal, end to end not judged: largest error 5 % of the tolerance"),
+        ({"outputs": (GATED,)}, "Not equal, but within 0.01: largest error 0.003"),
+        ({"passed": False, "outputs": (WRONG, TAGS)}, "Different in 1 of 2 outputs"),
+        ({"passed": False, "recurrences": (replace(PIECE, passed=False), PIECE, replace(PIECE, node="b"))},
+         "Different in 1 of 2 recurrences"),
+        ({"passed": False, "glue": GlueReport(True, passed=False)}, "Different around the recurrences"),
+        ({"passed": False, "misplaced": ("rnn: kernel",)}, "Different"),
+    ],
+)  # fmt: skip
+def test_a_headline_has_the_number(changes: dict[str, object], expected: str) -> None:
+    assert verdict.headline(replace(PROOF, **changes)) == expected  # type: ignore[arg-type]

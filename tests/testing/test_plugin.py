@@ -88,7 +88,7 @@ def test_a_page_for_each_failure(workers: list[str], pytester: pytest.Pytester) 
     kept = sorted((pytester.path / "pages").glob("*.html"))
     assert len(kept) == 4
     for file in kept:
-        assert "<h1>Different</h1>" in file.read_text()
+        assert "<h1>Different in 1 of " in file.read_text()
         told = json.loads(file.with_suffix(".json").read_text())
         assert [one["output"] for one in told["outputs"] if not one["passed"]] == ["h"]
     for file in listed:
