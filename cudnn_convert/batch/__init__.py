@@ -59,10 +59,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many models of a call ended with each status; `path` is the file of their lines."""
+    """How many models of a call ended with each status; `path` is the file of their lines.
+
+    `proofs` sum up the proofs of the models that are converted, None for one that was not compared.
+    """
 
     path: Path
     counts: Mapping[str, int]
+    proofs: Sequence[Mapping[str, Any] | None]
     #: Models without a line: the run was told to stop before their turn.
     missing: int
     is_stopped: bool
@@ -104,10 +108,13 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
     Raises UsageError where another batch writes there or the lines are not ours, WriteError.
     """
     counts: Counter[str] = Counter()
+    proofs: list[Mapping[str, Any] | None] = []
     with _prepare_page(batch) as write_page, results.open_results(batch.folder) as lines:
 
         def tell(result: Result) -> None:
             counts[result.status] += 1
+            if result.status in (results.CONVERTED, results.SKIPPED):
+                proofs.append(result.verification)
             hear(result)
 
         todo = _carry_over(plan, lines, batch.retry, tell)
@@ -118,7 +125,8 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
         outs = {job.out for job in plan.jobs}
         write_page(result for result in lines.again() if result.out in outs)
     ordered = {status: counts[status] for status in results.STATUSES if counts[status]}
-    return Summary(lines.name, ordered, len(plan.jobs) - sum(counts.values()), stopped.is_set())
+    missing = len(plan.jobs) - sum(counts.values())
+    return Summary(lines.name, ordered, proofs, missing, stopped.is_set())
 
 
 def _carry_over(

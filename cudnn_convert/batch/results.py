@@ -253,7 +253,7 @@ def model_page(path: Path, out: str) -> Path:
 
 def write_page(file: Path, path: Path, lines: Iterable[Result]) -> None:
     """Write the page that will stand at `path` to a file. Raises WriteError."""
-    ordered = sorted(lines, key=lambda result: (result.status in PASSED, result.out))
+    ordered = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
     try:
         file.write_text(_page(ordered, path) + "\n", encoding="utf-8")
     except OSError as cause:

@@ -1,8 +1,9 @@
 """Finds models: paths, patterns, folders searched by content, rows of a manifest.
 
 A path that is named is a model, whatever is there: its conversion says what is wrong with it. Of a folder or
-a pattern only what a reader recognises is one. The files of a model are no models of their own: those of a
-SavedModel stand for its folder, those of a checkpoint for its prefix, `graph.pbtxt` beside one for nothing.
+a pattern what a reader recognises is one, and what is a damaged model by its name. The files of a model are
+no models of their own: those of a SavedModel stand for its folder, those of a checkpoint for its prefix,
+`graph.pbtxt` beside one for nothing.
 
 A manifest has a model a line, in JSON Lines or CSV:
 
@@ -31,7 +32,7 @@ from cudnn_convert import read
 from cudnn_convert.batch.results import RESULTS
 from cudnn_convert.errors import AccessError, UsageError
 from cudnn_convert.options import KINDS
-from cudnn_convert.read import checkpoint, paths, saved_model
+from cudnn_convert.read import checkpoint, paths, saved_model, unknown
 from cudnn_convert.storage import remote
 
 #: What TensorFlow writes beside a checkpoint: tensorflow v2.21.0 python/training/basic_session_run_hooks.py
@@ -39,6 +40,8 @@ from cudnn_convert.storage import remote
 _GRAPH: Final = "graph.pbtxt"
 #: Suffixes of files of one model, which the name of an OUT does without.
 _SUFFIXES: Final = frozenset({".pb", ".pbtxt", ".h5", ".hdf5", ".keras"})
+#: Those that nothing but models and their weights have; `.pb` and `.pbtxt` may be messages of any kind.
+_KERAS: Final = frozenset({".h5", ".hdf5", ".keras"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ def _search(path: Path, apart: Path, notes: list[str]) -> Iterator[Path]:
     if _absolute(path).is_relative_to(apart):
         return
     if not path.is_dir():
-        if read.is_model(whole := _whole(path)):
+        if _is_wanted(whole := _whole(path)):
             yield whole
         return
     unreadable: list[Path] = []
@@ -236,8 +239,15 @@ def _in_folder(folder: Path, files: Sequence[str], notes: list[str]) -> Iterator
     if older:
         notes.append(_note_of_older(folder, older, candidates))
     for name in candidates:
-        if name not in older and read.is_model(folder / name):
+        if name not in older and _is_wanted(folder / name):
             yield folder / name
+
+
+def _is_wanted(path: Path) -> bool:
+    """Whether a model is at a path, or a file that was to be one: damaged, empty, not fetched."""
+    suffix = path.suffix.lower()
+    damaged = suffix in _KERAS or (suffix in _SUFFIXES and unknown.is_placeholder(path))
+    return damaged or read.is_model(path)
 
 
 def _older_steps(folder: Path, prefixes: Iterable[str]) -> set[str]:

@@ -93,10 +93,11 @@ def convert_model(request: Request) -> Outcome:
     if report.out is None:
         return {"status": results.PORTABLE, "exit_code": 0, "reasons": [], "digests": digests}
     digests["artifact"] = jobs.digest_path(out)
+    warnings = [*report.warnings, *(report.verification.warnings if report.verification else ())]
     return {
         "status": results.CONVERTED,
         "exit_code": 0,
-        "reasons": [],
+        "reasons": [f"{request['source']}: {warning}" for warning in warnings],
         "verification": sum_up(report.verification),
         "digests": digests,
     }

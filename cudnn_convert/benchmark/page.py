@@ -43,7 +43,7 @@ def of(result: Result) -> str:
 
 def _headline(result: Result) -> str:
     """The range of the ratios; without any, that of the medians of the model that is to be compared with."""
-    ratios = [row.ratio for row in _compared(result) if row.ratio is not None]
+    ratios = [row.ratio for row in _list_compared(result) if row.ratio is not None]
     base = PurePath(result.against).name
     if ratios:
         range_ = " to ".join(dict.fromkeys((f"{min(ratios):.2f}", f"{max(ratios):.2f}")))
@@ -53,13 +53,13 @@ def _headline(result: Result) -> str:
     return f"{base}: {range_} a call"
 
 
-def _compared(result: Result) -> list[Row]:
+def _list_compared(result: Result) -> list[Row]:
     return [row for row in result.results if row.ratio is not None and row.model != result.against]
 
 
 def _extremes(result: Result) -> Iterator[object]:
     """The largest and the smallest ratio, and which models are not compared."""
-    compared = _compared(result)
+    compared = _list_compared(result)
     for row, word in ((max, "at most"), (min, "at least")):
         if compared:
             extreme = row(compared, key=lambda each: each.ratio or 0.0)

@@ -156,7 +156,7 @@ class _Listener:
         self._ended += 1
         # Who stops a batch knows so.
         for reason in result.reasons if result.exit_code != INTERRUPTED else ():
-            self._tell(f"cudnn-convert: {reason}")
+            self._tell(f"{'cudnn-convert' if result.exit_code else 'warning'}: {reason}")
         report_progress("converting", self._ended, self._all)
 
 

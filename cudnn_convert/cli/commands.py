@@ -34,6 +34,7 @@ from cudnn_convert.errors import UsageError, VerificationError, command, visible
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options, choose_format
 from cudnn_convert.process import silence_native
+from cudnn_convert.storage import remote
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
         "source", metavar="SOURCE", help="checkpoint, SavedModel, frozen graph, Keras file"
     )
     also_complete(source, SUBCOMMANDS)
-    parser.add_argument("out", metavar="OUT", help="what to write; see --format")
+    out = parser.add_argument("out", metavar="OUT", help="what to write; see --format")
+    out.required = False  # it is, and is asked for with an example
     parser.add_argument("--format", choices=FORMATS, help="default the one of OUT's suffix, else savedmodel")
     add_flags(parser, "source", "target", "judge")
     parser.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
@@ -81,7 +83,19 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
     add_output(parser)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     flags = parser.parse_args(words)
+    if flags.out is None:
+        raise UsageError(f"OUT: expected a path to write to, found none; {_propose(flags.source)}")
     return within(lambda: _convert(flags), flags)
+
+
+def _propose(source: str) -> str:
+    """The two commands that a source without an OUT may have been meant for."""
+    here = any(Path(f"{source}{suffix}").exists() for suffix in ("", ".index", ".meta"))
+    if not here and remote.address_of(Path(source)) is None:
+        return f"such as {PROGRAM} model.ckpt model.onnx"
+    stem = Path(source).name.partition(".")[0] or "model"
+    calls = [PROGRAM, source, f"{stem}.onnx"], [PROGRAM, "inspect", source]
+    return f"such as {command(calls[0])}; {command(calls[1])} tells more"
 
 
 def _convert(flags: argparse.Namespace) -> int:

@@ -36,6 +36,7 @@ from cudnn_convert.report import (
     Verification,
     verdict,
 )
+from cudnn_convert.storage import remote
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
@@ -376,13 +377,29 @@ def show_plan(actions: Iterable[tuple[Job, str]]) -> None:
 
 
 def show_summary(summary: Summary) -> None:
-    """Print on stderr how many models ended with each status."""
+    """Print on stderr how many models ended with each status, and what was proven."""
     table = _make_table("status", "models")
     for status, count in summary.counts.items():
         table.add_row(status, str(count))
     if summary.missing:
         table.add_row("not begun", str(summary.missing))
-    Screen(stderr=True).print(table)
+    console = Screen(stderr=True)
+    console.print(table)
+    console.print(f"{remote.name_of(summary.path)}: {_describe_proofs(summary)}", style="bold")
+
+
+def _describe_proofs(summary: Summary) -> str:
+    """How many models have a proof, how close the worst of them came to its tolerance, and what is left."""
+    proven = [proof for proof in summary.proofs if proof is not None]
+    total = sum(summary.counts.values()) + summary.missing
+    facts = []
+    if shares := [proof["needed"] for proof in proven if proof["needed"] is not None]:
+        facts.append(f"largest error {verdict.percent(max(shares))} of the tolerance")
+    if partly := sum(proof["end_to_end"] != "equal" for proof in proven):
+        facts.append(f"{partly} not judged end to end")
+    left = f"; {without} converted without proof" if (without := summary.proofs.count(None)) else ""
+    closeness = f" ({'; '.join(facts)})" if facts else ""
+    return f"{len(proven)} of {total} models converted and proven{closeness}{left}"
 
 
 def show_benchmark(result: Result) -> None:

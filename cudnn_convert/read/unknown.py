@@ -70,6 +70,14 @@ def is_pointer(head: bytes) -> bool:
     return head.startswith(_LFS)
 
 
+def is_placeholder(path: Path) -> bool:
+    """Whether a file is empty or a Git LFS pointer: something stands in the place of its content."""
+    with suppress(OSError):
+        head = _read_head(path)
+        return not head or is_pointer(head)
+    return False
+
+
 def refuse_pointers(files: Iterable[Path]) -> None:
     """Refuse files of a model that Git LFS has not fetched. Raises ReadError; what cannot be read is left."""
     for path in files:

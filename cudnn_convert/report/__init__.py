@@ -4,7 +4,7 @@
 * draw : The network around recurrences as a picture, from its inputs to its outputs.
 * page : A report as one self-contained page of HTML: no script, no font, no address.
 * card : A model card in Markdown: where an artifact comes from, and its verdict on a date.
-* verdict: The verdict in one sentence: what was proven, how closely, and what was not looked at.
+* verdict: The verdict in a sentence, or a headline: what was proven, how closely, and what was not looked at.
 * files: Writes reports beside OUT: JSON, a page, a model card.
 
 May import: version, errors, model, storage.

@@ -1,8 +1,8 @@
 """The network around recurrences as a picture, from its inputs to its outputs.
 
 Boxes lie in rows, each below all that lead to it; at most two lie side by side, so that words can be read on
-a phone. A way that skips rows passes their boxes in a lane, which all ways from the same box share. A box
-says over how many ops its ways come.
+a phone. An edge that skips rows passes their boxes in a lane, which all edges from the same box share. A box
+says over how many ops its edges come.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def network(subject: Subject, proof: Verification | None) -> Markup:
         return tag("p", f"{count}: too many for a picture. {cut}")
     layout = _place(links, described)
     if layout is None:
-        return tag("p", f"{count}: too many ways past others for a picture. {cut}")
+        return tag("p", f"{count}: too many edges past others for a picture. {cut}")
     arrows = [part for source, target in layout.links for part in _arrow(layout, source, target)]
     shapes = [part for box in layout.boxes.values() for part in _shape(box)]
     label = "Inputs, recurrences and outputs, with the number of ops between them"
@@ -178,7 +178,7 @@ def _tone(outputs: Sequence[OutputReport]) -> str:
 
 
 def _distance(links: _Links, name: str) -> Iterator[str]:
-    """Over how many ops the ways to a box come."""
+    """Over how many ops the edges to a box come."""
     counts = [count for (_, target), ops in links.items() if target == name for count in ops]
     if most := max(counts, default=0):
         least = min(counts)
@@ -219,9 +219,9 @@ def _place(links: _Links, described: Mapping[str, _Words]) -> _Layout | None:
     """The boxes in rows, each below all that lead to it; None where lanes leave them no room."""
     ranks = _rank(links, described)
     layout = _Layout(
-        [way for way in links if {*way} <= ranks.keys() and ranks[way[0]] < ranks[way[1]]]  # no loops
+        [edge for edge in links if {*edge} <= ranks.keys() and ranks[edge[0]] < ranks[edge[1]]]  # no loops
     )
-    exits: dict[str, float] = {}  # the x of each box's way below the rows so far
+    exits: dict[str, float] = {}  # the x of each box's edge below the rows so far
     for rank in sorted({*ranks.values()}):
         means = {name: _mean(layout, exits, name) for name in described if ranks[name] == rank}
         names = sorted(means, key=means.__getitem__)
@@ -240,7 +240,7 @@ def _place(links: _Links, described: Mapping[str, _Words]) -> _Layout | None:
 def _place_row(
     layout: _Layout, row: Mapping[str, _Words], order: Sequence[str], share: float
 ) -> dict[str, float]:
-    """Put a row below the others, boxes and lanes in `order`; returns the x of each way below it."""
+    """Put a row below the others, boxes and lanes in `order`; returns the x of each edge below it."""
     top = layout.rows[-1][1] + _BETWEEN if layout.rows else float(_SIDE)
     lines = {name: _fit(words, share - _GAP) for name, words in row.items()}
     height = _LINE * max(len(names) + len(facts) for names, facts in lines.values()) + 2 * _PAD
@@ -262,7 +262,7 @@ def _place_row(
 
 
 def _mean(layout: _Layout, exits: Mapping[str, float], name: str) -> float:
-    """Where the ways to a box come from on average, so that arrows cross little."""
+    """Where the edges to a box come from on average, so that arrows cross little."""
     above = [exits[source] for source, target in layout.links if target == name and source in exits]
     return sum(above) / len(above) if above else 0.0
 

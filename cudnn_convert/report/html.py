@@ -188,8 +188,8 @@ def table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers: Itera
     kinds = ["number" if k in right else "text" for k in range(len(heads))]
 
     def cells(row: Iterable[Any]) -> Markup:
-        told = zip(heads, kinds, row, strict=True)
-        return tag("tr", *(tag("td", cell, class_=kind, data_head=head) for head, kind, cell in told))
+        columns = zip(heads, kinds, row, strict=True)
+        return tag("tr", *(tag("td", cell, class_=kind, data_head=head) for head, kind, cell in columns))
 
     named = (tag("th", head, class_=kind) for head, kind in zip(heads, kinds, strict=True))
     body = tag("table", tag("thead", tag("tr", *named)), tag("tbody", *map(cells, rows)))

@@ -1,4 +1,4 @@
-"""The verdict in one sentence, or a headline: what was proven, how closely, and what was not looked at."""
+"""The verdict in a sentence, or a headline: what was proven, how closely, and what was not looked at."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -91,7 +91,7 @@ def _closeness(result: Verification) -> Iterator[str]:
         asked = (piece.needed for piece in result.recurrences if piece.asked)
         others = (each.needed for each in (result.streaming, result.decoding) if each is not None)
         share = max([*(output.needed for output in judged), *asked, *others], default=0.0)
-        yield f"largest error {_percent(share)} of the tolerance"
+        yield f"largest error {percent(share)} of the tolerance"
     given = [output for output in judged if output.origin == "given"]
     coarse = [output for output in judged if output.origin != "given" and output.rtol > _FLOAT32]
     for what, bounded in (("a given tolerance", given), ("a tolerance", coarse)):
@@ -128,7 +128,8 @@ def _count_indirect(pieces: Sequence[PieceReport]) -> int:
     return len({piece.node for piece in pieces if not piece.asked})
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in whole per cent, as a verdict says it."""
     return "under 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")
 
 

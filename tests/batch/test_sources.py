@@ -73,6 +73,24 @@ def test_a_folder_is_searched_by_content(archive: Path) -> None:
     assert search.notes == (f"{left} 'runs/b/*.index'",)
 
 
+def test_a_damaged_file_with_the_name_of_a_model_is_not_passed_over(tmp_path: Path) -> None:
+    """Nobody may count it among those that are converted: its conversion says what is wrong."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
+    damaged = {"empty.h5": "", "error.hdf5": "<html>404", "a.keras": "x", "lfs.pb": pointer, "nothing.PB": ""}
+    others = {
+        "labels.pbtxt": 'item { name: "cat" id: 1 }',
+        "notes.txt": "",
+        "vocabulary.pb": "a b",
+        "lfs": pointer,
+    }
+    for name, text in (damaged | others).items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "gone.h5").symlink_to("nowhere")
+    wanted = sorted(str(tmp_path / name) for name in (*damaged, "gone.h5"))
+    assert paths(find(str(tmp_path))) == wanted
+    assert paths(find(f"{tmp_path}/*")) == wanted
+
+
 def test_names_are_paths_from_the_root_without_a_suffix_that_is_no_other_model_s(archive: Path) -> None:
     assert sources.name_outputs(find("runs")) == [
         *("a/model.ckpt", "b/embedding", "b/model.ckpt-1000", "c/exported-2", "c/exported/older/model.ckpt"),

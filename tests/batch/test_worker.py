@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support import asking_graphs
-from support.command_line import command, contents, copied
+from support.command_line import beside, command, contents, copied
 from support.samples import GRAPHLESS, ROOT, fixture
 
 from cudnn_convert import pipeline
@@ -129,6 +129,17 @@ def test_memory_that_ran_out_is_a_crash_with_its_cure() -> None:
     outcome = worker.explain("in/a", MemoryError())
     reason = "in/a: memory ran out; raise it with --limit memory=NUMBER"
     assert outcome == {"status": "crashed", "exit_code": 1, "reasons": [reason]}
+
+
+def test_what_a_converted_model_lacks_is_told(tmp_path: Path) -> None:
+    source = copied(tmp_path, "1.15.5-bilstm_tagger")
+    beside(source, ".meta").unlink()
+    outcome = worker.convert_model(request(source, tmp_path / "batch", format="onnx", verify=False))
+    (reason,) = outcome["reasons"]
+    assert outcome["status"] == "converted"
+    assert reason.startswith(
+        f"{source}: model.ckpt.meta is missing, so that recurrences alone are converted; left"
+    )
 
 
 def test_a_model_of_several_reasons_has_all(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from support.command_line import command, contents, ends_within
 from support.samples import GRAPHLESS, ROOT, fixture
 
 import cudnn_convert
+from cudnn_convert.batch import Summary
+from cudnn_convert.cli import terminal
 
 #: Weights that become an npz in a tenth of a second, without TensorFlow.
 WEIGHTS = [found for found in GRAPHLESS if found.prefix.with_suffix(".ckpt.index").exists()][:3]
@@ -44,6 +46,8 @@ def test_a_folder_is_converted_and_then_skipped(folder: Path) -> None:
     assert ended.stderr.startswith(broken)
     assert re.search(r"^converted +3 *\n", ended.stderr, re.MULTILINE)
     assert re.search(r"^refused +1 *\n", ended.stderr, re.MULTILINE)
+    verdict = r"3 of 4 models converted and proven \(largest error (\d+|under 1) % of the tolerance\)"
+    assert re.fullmatch(rf"out/results\.jsonl: {verdict}", ended.stderr.splitlines()[-1])
     assert {line["out"]: line["status"] for line in lines(folder)} == {
         "circle": "refused",
         **{f"{sample.folder.name}/{sample.prefix.name}": "converted" for sample in WEIGHTS},
@@ -162,3 +166,14 @@ def test_workers_do_not_outlive_a_batch_that_is_killed(folder: Path) -> None:
     running.kill()
     running.wait()
     assert all(ends_within(30, child) for child in children)
+
+
+def test_the_last_line_counts_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = {"end_to_end": "equal", "needed": 0.068}
+    proofs = (whole, {"end_to_end": "not judged", "needed": 0.2}, {**whole, "needed": None}, None)
+    counts = {"converted": 3, "skipped": 1, "refused": 2}
+    terminal.show_summary(Summary(Path("cpu/results.jsonl"), counts, proofs, 1, is_stopped=False))
+    told = "3 of 7 models converted and proven (largest error 20 % of the tolerance; 1 not judged end to end)"
+    assert capsys.readouterr().err.endswith(f"\ncpu/results.jsonl: {told}; 1 converted without proof\n")
+    terminal.show_summary(Summary(Path("r"), {"refused": 2}, (), 0, is_stopped=False))
+    assert capsys.readouterr().err.endswith("\nr: 0 of 2 models converted and proven\n")

@@ -131,7 +131,10 @@ def test_formats_lists_every_format() -> None:
 
 NO_ARGUMENT = "expected an argument of cudnn-convert, found none of this name"
 USAGE: dict[str, tuple[list[str], str]] = {
-    "no OUT": (["a"], "the following arguments are required: OUT; see cudnn-convert --help-all"),
+    "no OUT": (
+        ["a b"],
+        "OUT: expected a path to write to, found none; such as cudnn-convert model.ckpt model.onnx",
+    ),
     "unknown flag": (["a", "b", "--zip"], f"--zip: {NO_ARGUMENT}; see cudnn-convert --help-all"),
     "abbreviated flag": (["a", "b", "--out=x"], f"--out: {NO_ARGUMENT}; did you mean --outputs?"),
     "mistyped flag": (["a", "b", "--fromat", "onnx"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),

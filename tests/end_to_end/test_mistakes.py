@@ -84,8 +84,8 @@ MISTAKES: Final = (
     _mistake("model.ckpt o2 --fromat onnx", 2, f"--fromat: {NO_FLAG}did you mean <--format>?", 2),
     _mistake("model.ckpt o3 --ouputs rnn_out", 2, f"--ouputs: {NO_FLAG}did you mean <--outputs>?", 2),
     _mistake("model.ckpt o4 o5", 2, f"o5: {NO_FLAG}see cudnn-convert <--help-all>", None),
-    _mistake("model.ckpt", 2, "the following arguments are required: OUT; see cudnn-convert "
-             "<--help-all>", None),
+    _mistake("model.ckpt", 2, "OUT: expected a path to write to, found none; such as cudnn-convert "
+             "model.ckpt model.onnx; cudnn-convert <inspect model.ckpt> tells more", None),
     _mistake("verify model.ckpt", 2, "the following arguments are required: ARTIFACT; "
              "see cudnn-convert <verify --help>", None),
     _mistake("model.ckpt o6 --decode beem", 2, "argument --decode: invalid choice: 'beem' (choose from "

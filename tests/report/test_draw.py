@@ -119,7 +119,7 @@ def test_no_way_runs_behind_a_box_and_no_words_beside_one(links: list[Link]) -> 
 
 def test_ways_that_would_leave_boxes_no_room_are_no_picture() -> None:
     crowd = [Link(f"r{a}", f"r{b}", 1) for a, b in combinations(range(40), 2)]
-    assert "40 inputs, outputs and recurrences: too many ways past others for a picture." in drawn(40, crowd)
+    assert "40 inputs, outputs and recurrences: too many edges past others for a picture." in drawn(40, crowd)
 
 
 def test_each_recurrence_has_its_own_error() -> None:
