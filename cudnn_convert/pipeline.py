@@ -166,7 +166,7 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     if form.each and len(parts) > 1 and not folder:
         several = ", ".join(part.name for part in parts)
         other = f"name one without suffix and give --format {options.format}"
-        other = other if is_streamed else "or choose with --signature"
+        other += "" if is_streamed else ", or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     path = str(out.absolute())
     if form.keeps_variables and not form.layers and (special := _PATTERN & {*path}):
