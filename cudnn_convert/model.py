@@ -374,10 +374,10 @@ class CanonicalParameters:
     `scope` is their variable scope; the blob they belong to is a variable of that scope or of one directly
     inside it. `modes` has two members where names cannot tell tanh from relu. `decode` gives the cells
     `[layer][direction]` of the chosen mode, and raises ReadError where some are missing. `tensors` is for the
-    independent reference: the arrays as stored, by key without `scope`, in the names of `dialect` (a key of
-    `reference.DIALECTS`). `batch_major`: the layer that wrote them is batch-major. `may_be_half`: the writer
-    saved half of bidirectional layers. `may_be_dense`: a dense layer has such keys and shapes too. `note`
-    says what the names leave open.
+    independent reference: the arrays that are stored, by key without `scope`, in the names of `dialect` (a
+    key of `reference.DIALECTS`). `batch_major`: the layer that wrote them is batch-major. `may_be_half`: the
+    writer saved half of bidirectional layers. `may_be_dense`: a dense layer has such keys and shapes too.
+    `note` says what the names leave open.
     """
 
     scope: str

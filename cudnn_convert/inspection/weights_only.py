@@ -114,7 +114,7 @@ def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
             del asked[:]
             try:
                 _ = [*again[parameters.scope].tensors().values()]  # which asks for each
-            except (KeyError, ValueError):  # a tensor is missing, or too large for NumPy
+            except ValueError:  # a tensor is too large for NumPy
                 continue
             names = asked
         tensors[parameters.scope] = describe_tensors(model.variables, dict.fromkeys(names))

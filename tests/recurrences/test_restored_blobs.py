@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 import tensorflow as tf
 from support.graphs import INPUTS, UNITS, drawing, lstm, model, placeholder, variable
 
+from cudnn_convert.model import InMemory
 from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.read.dialects import contrib
 from cudnn_convert.recurrences import restored_blobs
 
 RNG = np.random.default_rng(5)
@@ -80,3 +84,12 @@ def test_a_plan_has_its_cells() -> None:
 )
 def test_other_restores_are_left(source: Any) -> None:
     assert "net/opaque_kernel" not in restored_blobs.with_restored_blobs(source()).variables
+
+
+def test_another_cell_that_has_lost_a_tensor_is_no_obstacle() -> None:
+    stem = "other/rnn/multi_rnn_cell/cell_0/cudnn_compatible_gru_cell/candidate"
+    kept = {f"{stem}/input_projection/kernel": (3, 2), f"{stem}/hidden_projection/bias": (2,)}
+    tensors = {key: InMemory(np.ones(shape, np.float32)) for key, shape in kept.items()}
+    (lost,) = contrib.find(Path("model.ckpt"), tensors)
+    source = restored_blobs.with_restored_blobs(replace(saved_by([*KEYS]), canonical=(lost,)))
+    assert "net/opaque_kernel" in source.variables

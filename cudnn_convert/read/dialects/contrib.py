@@ -177,7 +177,8 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
     def tensors() -> Mapping[str, Array]:
         names = layouts.contrib_shapes(modes[0], units=units, inputs=inputs)
         every = [(*position, name) for position in keys.places() for name in names]
-        return lazy.read({keys.plain(*keys_of): keys.tensors[keys.key(*keys_of)] for keys_of in every})
+        stored = {keys.plain(*each): keys.tensors.get(keys.key(*each)) for each in every}
+        return lazy.read({key: tensor for key, tensor in stored.items() if tensor is not None})
 
     return CanonicalParameters(
         keys.scope, modes, keys.layers, directions, units, inputs, decode, tensors,

@@ -202,6 +202,8 @@ def test_a_key_that_is_lost_or_of_another_shape_is_told(mode: Mode) -> None:
         (found,) = find(given if value is None else given | {key: value})
         with pytest.raises(ReadError) as caught:
             found.decode(mode)
+        assert (key in found.tensors()) is (value is not None), "the others are there all the same"
+        assert {*found.tensors()} | {key} == {*values}
         advice = "is all of the checkpoint of one model?"
         assert str(caught.value) == f"{PATH}: {key}: expected shape {shape}, found {told}; {advice}"
 
