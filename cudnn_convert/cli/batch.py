@@ -110,7 +110,7 @@ def _batch(flags: argparse.Namespace) -> int:
         terminal.show_plan(room.preview(call, plan))
         return 0
     with _open_engine(flags, len(plan.jobs)) as engine, show_progress(flags) as tell:
-        summary = room.run_plan(call, plan, engine, _Listener(plan, tell))
+        summary = room.run_plan(call, plan, engine, _Listener(plan, tell, is_quiet=flags.quiet))
     if not flags.quiet:
         terminal.show_summary(summary)
     print(visible(remote.name_of(summary.path)))
@@ -146,17 +146,20 @@ def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any
 
 
 class _Listener:
-    """Hears each result: shows how far the batch is, and says at once what went wrong."""
+    """Hears each result: shows how far the batch is, and says at once what went wrong or is to be done."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None]) -> None:
-        self._all, self._tell = len(plan.jobs), tell
+    def __init__(self, plan: Plan, tell: Callable[[str], None], *, is_quiet: bool) -> None:
+        self._all, self._tell, self._is_quiet = len(plan.jobs), tell, is_quiet
         self._ended = 0
 
     def __call__(self, result: Result) -> None:
         self._ended += 1
-        # Who stops a batch knows so.
-        for reason in result.reasons if result.exit_code != INTERRUPTED else ():
-            self._tell(f"{'cudnn-convert' if result.exit_code else 'warning'}: {reason}")
+        if result.exit_code == 0:
+            lead, is_told = "warning", not self._is_quiet
+        else:
+            lead, is_told = PROGRAM, result.exit_code != INTERRUPTED  # who stops a batch knows so
+        for reason in result.reasons if is_told else ():
+            self._tell(f"{lead}: {reason}")
         report_progress("converting", self._ended, self._all)
 
 

@@ -168,6 +168,22 @@ def test_workers_do_not_outlive_a_batch_that_is_killed(folder: Path) -> None:
     assert all(ends_within(30, child) for child in children)
 
 
+@pytest.mark.slow("cudnn_convert/cli/batch.py")
+def test_the_warnings_of_a_converted_model_are_told_unless_quiet(folder: Path) -> None:
+    sample = fixture("1.15.5-bilstm_tagger").folder
+    shutil.copytree(sample, "lost", ignore=shutil.ignore_patterns("*.meta", "*.npz", "*.json"))
+    words = ("batch", "lost", "--out", "out", "--format", "onnx", "--no-verify", "--jobs", 1)
+    ended = command(*words)
+    assert ended.code == 0
+    assert ended.stderr.startswith(
+        "warning: lost/model.ckpt: model.ckpt.meta is missing, so that recurrences alone"
+    )
+    assert ended.stderr.endswith(
+        "results.jsonl: 0 of 1 models converted and proven; 1 converted without proof\n"
+    )
+    assert (command(*words, "--quiet").stderr, lines(folder)[0]["status"]) == ("", "skipped")
+
+
 def test_the_last_line_counts_what_is_proven_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     whole = {"end_to_end": "equal", "needed": 0.068}
     proofs = (whole, {"end_to_end": "not judged", "needed": 0.2}, {**whole, "needed": None}, None)
