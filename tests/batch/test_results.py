@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser import measure_in_frame
 
 from cudnn_convert.batch import results
 from cudnn_convert.batch.results import RESULTS, Result
@@ -171,3 +173,15 @@ def test_results_in_a_store_are_there_while_a_batch_runs(store: Any, monkeypatch
     message = "^memory://bucket/out/results.jsonl: expected lines of cudnn-convert batch, found another"
     with pytest.raises(UsageError, match=message), results.open_results(folder):
         raise AssertionError
+
+
+@pytest.mark.every
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_page_in_a_browser(width: int, tmp_path: Path) -> None:
+    name = "a_name_without_a_space_" * 8
+    reason = f"{name}: expected {'something_long' * 12}, found less; give --limit expanded=5"
+    refused = replace(ONE, source=f"runs/{name}", out=name, status="refused", reasons=(reason, "another"))
+    file = tmp_path / "all.html"
+    results.write_page(file, file, [ONE, refused, replace(refused, out="b")])
+    told = measure_in_frame(file.read_text(encoding="utf-8"), width, tmp_path)
+    assert told["scroll"] <= width and told["wide"] == told["cut"] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from support.browser import measure
+from support.browser import measure_in_frame
 from support.command_line import Ended, command
 from support.samples import ROOT
 
@@ -246,15 +245,6 @@ def test_answers_are_paired_and_compared(tmp_path: Path) -> None:
 
 
 LONG = "/a/folder" * 12 + "/<b>model</b>.onnx"
-MEASURE = """<script>addEventListener("load", () => {
-  const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
-    one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
-  const cut = [...document.querySelectorAll(".box")].filter(one => one.scrollWidth > one.clientWidth)
-    .map(one => one.innerText.slice(0, 40));
-  const bars = document.querySelectorAll("svg rect").length;
-  const told = {scroll: document.documentElement.scrollWidth, wide, cut, bars};
-  parent.document.title = "measured" + JSON.stringify(told) + "measured";
-});</script>"""
 
 
 def result() -> Result:
@@ -286,14 +276,8 @@ def result() -> Result:
 @pytest.mark.every
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_page_in_a_browser(width: int, tmp_path: Path) -> None:
-    """In a frame of that width; the page's own policy lets no script run, so it is taken out to measure."""
-    text = re.sub(r"<meta http-equiv=.*?>", "", page.of(result())).replace("<details", "<details open")
-    inner = escape(text.replace("</body>", f"{MEASURE}</body>"))
-    file = tmp_path / "page.html"
-    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
-    file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
-    told = measure(file, tmp_path / "profile")
-    assert told["scroll"] <= width and told["wide"] == told["cut"] == [] and told["bars"] == 4
+    told = measure_in_frame(page.of(result()), width, tmp_path)
+    assert told["scroll"] <= width and told["wide"] == told["cut"] == [] and told["marks"] == [2, 2]
 
 
 def test_a_page_escapes_names() -> None:

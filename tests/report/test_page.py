@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import measure
+from support.browser import measure_in_frame
 from support.command_line import command, copied
 
 from cudnn_convert.report import (
@@ -263,39 +262,14 @@ def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
 
 # In a browser.
 
-MEASURE = """<script>addEventListener("load", () => {
-  const wide = [...document.querySelectorAll("body *")].filter(one => !one.closest(".box, svg") &&
-    one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 120));
-  const cut = [...document.querySelectorAll(".box")].filter(one => one.scrollWidth > one.clientWidth)
-    .map(one => one.innerText.slice(0, 40));
-  const marks = [...document.querySelectorAll("svg")].map(svg => {
-    const frame = svg.getBoundingClientRect();
-    return [...svg.querySelectorAll("path, circle, rect")].filter(mark => {
-      const box = mark.getBoundingClientRect();
-      return box.width * box.height > 0 && box.left >= frame.left && box.right <= frame.right &&
-        box.top >= frame.top && box.bottom <= frame.bottom; }).length; });
-  const told = {inner: innerWidth, scroll: document.documentElement.scrollWidth, wide, cut, marks,
-    fetched: performance.getEntriesByType("resource").map(one => one.name)};
-  parent.document.title = "measured" + JSON.stringify(told) + "measured";
-});</script>"""
-
 
 @pytest.mark.every
 @pytest.mark.parametrize("width", [360, 390, 1280])
 def test_nothing_overflows_in_a_browser(width: int, tmp_path: Path) -> None:
-    """In a frame of that width, for a window has at least 500 pixels.
-
-    The page's own policy lets no script run, ours neither: it is taken out to measure.
-    """
     asked = PieceReport(LONG, (0, 1), asked=True, passed=True, piece="GRU_0", compared=4321, smallest=3456.0)
     found = proof(output(LONG), output("other", passed=False, needed=3e25), name=LONG, node=LONG)
     found = replace(found, recurrences=(asked,), remarks=(LONG,))
-    text = re.sub(r"<meta http-equiv=.*?>", "", page.of(found)).replace("<details", "<details open")
-    inner = escape(text.replace("</body>", f"{MEASURE}</body>"))
-    file = tmp_path / "page.html"
-    frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{inner}"></iframe>'
-    file.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
-    told = measure(file, tmp_path / "profile")
+    told = measure_in_frame(page.of(found), width, tmp_path)
     assert told["inner"] == width
     assert told["scroll"] <= width
     assert told["wide"] == []
