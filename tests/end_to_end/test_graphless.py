@@ -209,7 +209,7 @@ def test_one_of_several(tmp_path: Path) -> None:
 
 def test_one_file_cannot_hold_several(tmp_path: Path) -> None:
     source = without_graph(fixture("1.15.5-two_layers"), tmp_path / "source")
-    with pytest.raises(cudnn_convert.UsageError, match=r"a folder for .*; or choose with signature$"):
+    with pytest.raises(cudnn_convert.UsageError, match=r"a folder for .*, or choose with signature$"):
         cudnn_convert.convert(source, tmp_path / "out.onnx", format="onnx")
 
 
