@@ -14,7 +14,7 @@ It knows neither plans nor cuDNN's weights.
 * recurrent_state: Recurrent state in variables: which they are, what writes them, and in which order.
 * separable      : Tells whether a variable's value before a call and that after it can be told apart.
 * moving_averages: Finds the variables that are moving averages, by the assignments of a graph.
-* crf            : Finds the scores and transitions that the likelihood of a linear-chain CRF reads.
+* crf            : Finds the scores, transitions and lengths that the likelihood of a linear-chain CRF reads.
 * stepwise       : Which ops take each step of a sequence by itself, judged by the axes of their operands.
 * time_axis      : Where the steps lie in each tensor of a graph, and what makes one step depend on others.
 * first_steps    : What of a tensor depends on later steps than the first, by the ops on the way to it.

@@ -67,8 +67,8 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     """
     assert model.architecture is not None
     if model.architecture.keras_version.partition(".")[0] == "3":
-        found = f"found Keras {model.architecture.keras_version}"
-        message = f"model: expected one of Keras 2, {found}; it loads as it is"
+        actual = f"found Keras {model.architecture.keras_version}"
+        message = f"model: expected one of Keras 2, {actual}; it loads as it is"
         raise UnsupportedModelError(model.path, [message])
     refused = validate.refusals(model.architecture, vouched)
     part = validate.own_part(model.architecture, vouched) if refused else model.architecture
