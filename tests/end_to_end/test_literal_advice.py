@@ -95,6 +95,8 @@ EXCEPTIONS: Final = MappingProxyType(
         "batch/ray_cluster.py: --engine ray: expected Ray": "the flag that was given",
         "cli/batch.py: --ray-address": "the flag that was given, which test_ray.py provokes",
         "process.py: native code ended a process of --jobs": "the flag that was given",
+        "keras/config/differences.py: compare with verify --golden": "answers that only the user has",
+        "keras/trace.py: compare with verify --golden": "answers that only the user has",
         "verification/shards.py: give --data with a pattern": "which test_shards.py provokes",
         "verification/shards.py: --jobs: expected shards": "where the mistake is",
         "verification/shards.py: --jobs: {}; leave it out": "which test_shards.py provokes",
