@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, cpu_layers
 from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
@@ -41,21 +41,39 @@ _MODULES: Final = {"Functional": "keras.src.models.functional", "Sequential": "k
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
-def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING) -> Model:
+def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut: bool = False) -> Model:
     """Trace a Keras model: its graph, its variables' values, and its signature.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
-    each call updates. Raises UnsupportedModelError for a layer that may not or cannot be built, or whose
-    weights do not fit.
+    each call updates. With `cut`, the part before the first layer that may not be built will do. Raises
+    UnsupportedModelError for a layer that may not or cannot be built, or whose weights do not fit.
     """
     assert model.architecture is not None
     if model.architecture.keras_version.partition(".")[0] == "3":
         return _trace_keras3(model, vouched)
     refused = validate.refusals(model.architecture, vouched)
-    if refused:
-        raise UnsupportedModelError(model.path, [str(layer) for layer in refused])
-    traced, _ = _trace(model, model.architecture, vouched)
-    return traced
+    if not refused:
+        return _trace(model, model.architecture, vouched)[0]
+    part = validate.own_part(model.architecture, vouched)
+    if part is not None and cut:
+        return _trace(model, part, vouched)[0]
+    first, *others = map(str, refused)
+    remedy = _cut_before(model, part, vouched) if part is not None and cpu_layers.has_cudnn(part) else None
+    raise UnsupportedModelError(
+        model.path, [Reason(f"{first}, {remedy}", remedy) if remedy else first, *others]
+    )
+
+
+def _cut_before(model: Model, part: Architecture, vouched: classes.Vouched) -> Remedy | None:
+    """The outputs before the layers that may not be built; None where that part cannot be built either."""
+    try:
+        signature = _trace(model, part, vouched)[0].signatures[SERVING]
+    except UnsupportedModelError:
+        return None
+    before = [name for name in signature.outputs.values() if name not in signature.inputs.values()]
+    return (
+        Remedy({"outputs": (",".join(before),)}, "or convert what comes before it with") if before else None
+    )
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:

@@ -261,6 +261,7 @@ def plan_graph(
         *cut_out.statistics.notes,
         *notes.note_flags(cut_out.cut.flags),
         *obstacles.note_gpu_ops(simple),
+        *notes.note_padding(original.index, recurrences),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),
     )

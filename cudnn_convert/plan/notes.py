@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph.index import split, tensor, unique
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import Index, NodeDef, split, tensor, unique
 from cudnn_convert.model import Recurrence, Signature
 from cudnn_convert.weights.lazy import Layers, is_finite
 
@@ -180,6 +181,43 @@ def note_examples(features: Sequence[Feature]) -> Iterator[str]:
             f"cut behind the parser of tf.Examples {parsers}: {listed} became inputs; "
             "savedmodel, frozen and checkpoint keep it with --data feeds.npz of serialized tf.Examples"
         )
+
+
+def note_padding(index: Index, recurrences: Sequence[Recurrence]) -> Iterator[str]:
+    """A note on recurrences whose source stops on a GPU where a row is padded elsewhere than behind.
+
+    Keras 3 asserts it, and gives cuDNN the number of steps that the mask keeps; on a CPU it takes any mask.
+    Source: keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`.
+    """
+    asserts = [node.name for node in index.nodes.values() if _is_of_padding(index, node)]
+    if not asserts:
+        return
+    asserted = index.ancestors(asserts)
+    nodes = [
+        recurrence.node
+        for recurrence in recurrences
+        if recurrence.lengths and _find_mask(index, recurrence.node) in asserted
+    ]
+    if nodes:
+        yield (
+            f"{', '.join(nodes)}: takes rows that are padded behind alone (padding='post'), as on a GPU; "
+            "others get other answers than on a CPU"
+        )
+
+
+def _is_of_padding(index: Index, node: NodeDef) -> bool:
+    if node.op != "Assert":
+        return False
+    texts = (index.nodes[split(name)[0]] for name in index.data_inputs(node)[1:])
+    constants = (text.attr["value"].tensor for text in texts if text.op == "Const")
+    return any(b"right-padded" in text for constant in constants for text in constant.string_val)
+
+
+def _find_mask(index: Index, node: str) -> str | None:
+    """The op that makes the mask whose kept steps are a recurrence's lengths."""
+    if node not in index.nodes or index.nodes[node].op != "CudnnRNNV3":
+        return None
+    return index.maker(index.data_inputs(index.nodes[node])[4], ops.IDENTITIES | {"Sum", "Cast"}).name
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:

@@ -393,7 +393,7 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
     is_plain = model.keras is not KerasFile.ARCHIVE and not cpu_layers.has_cudnn(architecture)
     keeps_states = options.states and is_plain and stateless is not architecture.config
     if not options.streams or keeps_states:  # in variables, which become inputs and outputs later
-        return trace.trace_model(model, user_code(options))
+        return trace.trace_model(model, user_code(options), cut=bool(options.outputs))
     opened = layer_tree.with_open_steps(stateless)
     notes = () if opened is stateless else ("the number of steps is open; the source fixed it",)
     architecture = replace(architecture, config=opened)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import ReadError, UnsupportedModelError, name_access
-from cudnn_convert.keras.config import validate
+from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5, keras_archive
 from cudnn_convert.read.dialects import keras
@@ -31,6 +31,7 @@ _WEIGHTS: Final = "model_weights"
 _OPTIMIZER: Final = "optimizer_weights"
 #: The group of weights outside all layers, which only subclassed models have.
 _TOP_LEVEL: Final = "top_level_model_weights"
+_NOT_EQUAL: Final = {"module": "keras.src.ops.numpy", "registered_name": "NotEqual"}
 _ATTRIBUTES: Final = frozenset({"model_config", "training_config", "keras_version", "backend"})
 
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
@@ -96,18 +97,30 @@ def _architecture(store: Store, file: Any) -> Architecture:
         raise ReadError(store.path, "model_config", expected="class_name and config", found=", ".join(config))
     validate.require(store.path, "model_config", config)
     holder, stored = _holder(store, file), file.attrs.get("training_config")
-    version = file.attrs.get("keras_version", holder.attrs.get("keras_version", ""))
+    version = hdf5.text(file.attrs.get("keras_version", holder.attrs.get("keras_version", "")))
+    if version.partition(".")[0] == "3":
+        config = layer_tree.map_entries(config, _with_module_of_mask)
     backend = file.attrs.get("backend", holder.attrs.get("backend", ""))
     return Architecture(
         config,
         _weights(store, holder),
-        keras_version=hdf5.text(version),
+        keras_version=version,
         backend=hdf5.text(backend),
         training=None if stored is None else hdf5.parse_json(store.path, "training_config", stored),
         optimizer=_list_weights(store, file, _OPTIMIZER) if _OPTIMIZER in file else (),
         extras=dict(_extras(store, file)),
         attributes={name: value for name, value in file.attrs.items() if name not in _ATTRIBUTES},
     )
+
+
+def _with_module_of_mask(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the op that makes the mask of an Embedding its module, as archives have it.
+
+    Keras 3 leaves modules out of HDF5 files, and itself finds no layer of that name.
+    Source: keras v3.15.0 src/layers/core/embedding.py compute_mask, src/legacy/saving/legacy_h5_format.py.
+    """
+    is_mask = entry["class_name"] == "NotEqual" and "module" not in entry
+    return {**entry, **(_NOT_EQUAL if is_mask else {})}
 
 
 def _weights(store: Store, holder: Any) -> Weights:

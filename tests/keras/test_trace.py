@@ -469,6 +469,41 @@ def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
 
 
+def test_the_mask_of_an_embedding_in_hdf5_of_keras_3(tmp_path: Path) -> None:
+    """It is an op whose module Keras 3 leaves out there, so that Keras 3 itself does not open the file."""
+    rng = np.random.default_rng(18)
+    ids = keras.Input((5,), name="ids", dtype="int32")
+    model = keras.Model(ids, keras.layers.LSTM(3)(keras.layers.Embedding(9, 4, mask_zero=True)(ids)))
+    model.set_weights([rng.normal(0, 0.6, weight.shape) for weight in model.weights])
+    model.save(tmp_path / "m.h5")
+    report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "out", format="onnx", allow_plain=True)
+    (note,) = (note for note in report.notes if "padding" in note)
+    assert note.endswith(
+        "takes rows that are padded behind alone (padding='post'), as on a GPU; others get other "
+        "answers than on a CPU"
+    )
+    fed = np.array([[3, 4, 0, 0, 0], [1, 8, 2, 7, 5], [6, 2, 2, 0, 0]], np.int32)
+    (found,) = answered(report, {"ids": fed}).values()
+    np.testing.assert_allclose(found, model(fed).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_part_before_a_layer_of_code_will_do(tmp_path: Path) -> None:
+    def with_code(config: dict[str, Any]) -> None:
+        config["config"]["layers"].append({"class_name": "Lambda", "config": {"name": "code"}})
+
+    def build() -> Any:
+        return tf_keras.Sequential([CuDNNGRU(3, input_shape=(4, 5), name="gru"), LAYERS.Dense(2, name="y")])
+
+    source = model(build, with_code)
+    with pytest.raises(UnsupportedModelError) as refusal:
+        trace.trace_model(source)
+    (reason,) = refusal.value.reasons
+    assert reason.endswith("or convert what comes before it with --outputs y/BiasAdd:0")
+    found = trace.trace_model(source, cut=True)
+    assert [*found.signatures[SERVING].outputs.values()] == ["y/BiasAdd:0"]
+    assert {name.partition("/")[0] for name in found.variables} >= {"gru", "y"}
+
+
 def test_normalization_computes_with_the_statistics_of_its_file(tmp_path: Path) -> None:
     """Its layer computes with copies, which are made anew where weights are loaded."""
     rng = np.random.default_rng(17)

@@ -61,6 +61,12 @@ WRITTEN: Final = (
         ["--format", "h5"],
         r"write (--format savedmodel)",
     ),
+    Advice(
+        ["keras/trace.py: or convert what comes before it with"],
+        asking.behind(entry("Lambda", "code")),
+        _ONNX,
+        r"or convert what comes before it with (--outputs \S+)$",
+    ),
     Advice(["keras/translate.py: {}: {}; write"], asking.behind(entry("Lambda", "code")), _KERAS, _H5),
     Advice(["keras/translate.py: build the model"], asking.without_shape, _ALONE, r"or write (--format h5)"),
     Advice(["keras/translate.py: Keras 3 has no such layer"], "tf.keras-1.15.5-time_major", _KERAS, _H5),
