@@ -327,10 +327,17 @@ def refuse_open_steps(source: Path, built: Any) -> None:
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
         for layer in keras_private.flatten_layers(built)
-        if isinstance(layer, keras.layers.TimeDistributed) and layer.input.shape[1] is None
+        if isinstance(layer, keras.layers.TimeDistributed) and _takes_open_steps(layer)
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
+
+
+def _takes_open_steps(layer: Any) -> bool:
+    """Whether the second axis of a layer's input is open; its other inputs are masks."""
+    import keras
+
+    return keras.tree.flatten(layer.input)[0].shape[1] is None
 
 
 def _assign(source: Path, built: Any, model: Architecture) -> None:

@@ -12,6 +12,7 @@ from support import keras_census
 from support.keras_models import answers, model, written_by
 from support.samples import ROOT
 
+import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.keras import trace
 from cudnn_convert.keras.config import differences, versions
@@ -101,6 +102,24 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
     with pytest.raises(UnsupportedModelError, match=r"layer \S+: expected a layer that later") as refusal:
         trace.trace_part(source)
     assert told in str(refusal.value) and "write --format savedmodel" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("writer", "case", "form"),
+    [
+        # Masking gives its mask together with what it gives.
+        ("tf.keras-2.15.1", "masked_SimpleRNN_unrolled", "h5"),
+        # TimeDistributed of Keras 3 takes the mask as another input.
+        ("keras-2.3.1", "masked_TimeDistributed_LSTM", "keras"),
+    ],
+)
+def test_masks_go_into_formats_of_layers(writer: str, case: str, form: str, tmp_path: Path) -> None:
+    (tmp_path / "model.h5").write_bytes(keras_census.case(writer, case)["model.h5"])
+    report = cudnn_convert.convert(
+        tmp_path / "model.h5", tmp_path / f"out.{form}", format=form, allow_plain=True
+    )
+    assert report.verification is not None
+    assert report.verification.passed
 
 
 def test_the_page_has_each_difference() -> None:

@@ -136,6 +136,15 @@ class _Notes:
             own = f"{name}:{calls[0]}:{position}"
             self._noted[own] = np.asarray(value)
             fed = self._fed.get(own)
-            values.append(value if fed is None else tf.constant(fed, value.dtype))
+            values.append(value if fed is None else _in_place_of(value, fed))
         calls[0] += 1
         return tf.nest.pack_sequence_as(answer, values)
+
+
+def _in_place_of(value: Any, fed: Array) -> Any:
+    """What is fed, with the mask that a layer gave together with its value, as Masking of tf_keras does."""
+    result = tf.constant(fed, value.dtype)
+    mask = getattr(value, "_keras_mask", None)
+    if mask is not None:
+        result._keras_mask = mask
+    return result
