@@ -68,6 +68,16 @@ def floor_dropout(x: Any, keep: Any, **bounds: float) -> Any:
     return x / keep * tf.floor(keep + uniform(x, **bounds))
 
 
+def variational_dropout(x: Any, keep: Any) -> Any:
+    """tensorflow v1.15.0 python/ops/rnn_cell_impl.py DropoutWrapper: one mask for all steps of a loop."""
+    drawn = uniform(x)
+
+    def drop(step: Any, y: Any) -> tuple[Any, Any]:
+        return step + 1, y / keep * tf.floor(keep + drawn)
+
+    return v1.while_loop(lambda step, _: step < 2, drop, (0, x))[1]
+
+
 def cast_dropout(x: Any, rate: Any, **bounds: float) -> Any:
     """tensorflow v1.15.0 python/ops/nn_ops.py dropout_v2."""
     return x * (1.0 / (1.0 - rate)) * tf.cast(uniform(x, **bounds) >= rate, tf.float32)

@@ -204,8 +204,12 @@ def mask(index: Index, name: str) -> tuple[str, int] | None:
 
 
 def is_uniform(index: Index, name: str) -> bool:
-    """Whether a tensor is `random_uniform(...)` over [0, 1): `RandomUniform * (1 - 0) + 0`."""
-    node = index.nodes[split(name)[0]]
+    """Whether a tensor is `random_uniform(...)` over [0, 1): `RandomUniform * (1 - 0) + 0`.
+
+    Variational dropout draws it before the loop that takes it (tensorflow v1.15.0 python/ops/rnn_cell_impl.py
+    DropoutWrapper, `variational_recurrent`).
+    """
+    node = index.maker(name, ops.PASSAGES | ops.IDENTITIES)
     neutral = {"Add": 0, "AddV2": 0, "Mul": 1}.get(node.op)
     if neutral is None:
         return str(node.op) == "RandomUniform"

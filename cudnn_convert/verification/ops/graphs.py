@@ -215,8 +215,8 @@ class TensorGraph:
         return False
 
     def _is_uniform(self, name: str) -> bool:
-        """Whether a tensor is drawn from [0, 1): `RandomUniform * (1 - 0) + 0`."""
-        node = self.index.maker(name, _COPIES)
+        """Whether a tensor is drawn from [0, 1): `RandomUniform * (1 - 0) + 0`, perhaps before a loop."""
+        node = self.index.maker(name, _COPIES | ops.PASSAGES)
         neutral = {"Add": 0.0, "AddV2": 0.0, "Mul": 1.0}.get(node.op)
         if neutral is None:
             return str(node.op) == "RandomUniform"

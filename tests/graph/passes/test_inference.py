@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.graphs import cast_dropout, drawing, floor_dropout, ops, placeholder, uniform, v1
+from support.graphs import (
+    cast_dropout,
+    drawing,
+    floor_dropout,
+    ops,
+    placeholder,
+    uniform,
+    v1,
+    variational_dropout,
+)
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
@@ -124,6 +133,7 @@ OFF = {
     "1.13-rate": lambda x: floor_dropout(x, 1.0 - v1.placeholder_with_default(0.0, [])),
     "1.15-rate": lambda x: cast_dropout(x, v1.placeholder_with_default(0.0, [])),
     "1.15-keep": lambda x: cast_dropout(x, 1.0 - v1.placeholder_with_default(1.0, [])),
+    "variational": lambda x: variational_dropout(x, v1.placeholder_with_default(1.0, [])),
 }
 #: Random numbers that matter.
 ON = {
@@ -131,6 +141,7 @@ ON = {
     "1.12-unknown": lambda x: floor_dropout(x, placeholder("keep", [])),
     "1.12-wide": lambda x: floor_dropout(x, tf.constant(1.0), high=2.0),
     "1.12-low": lambda x: floor_dropout(x, tf.constant(1.0), low=-1.0),
+    "variational-half": lambda x: variational_dropout(x, tf.constant(0.5)),
     "1.15-half": lambda x: cast_dropout(x, tf.constant(0.5)),
     "1.15-unknown": lambda x: cast_dropout(x, placeholder("rate", [])),
     "1.15-low": lambda x: cast_dropout(x, tf.constant(0.0), low=-1.0),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import gated_models
-from support.graphs import drawing, placeholder
+from support.graphs import drawing, placeholder, variational_dropout
 from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
@@ -116,6 +116,16 @@ def test_what_a_saver_restores_is_a_constant_all_the_same() -> None:
     comparer = Comparer(*graphs)
     comparer.compare([("out:0", "out:0")])
     assert not comparer.alike.mismatches
+
+
+@pytest.mark.parametrize(("keep", "is_off"), [(1.0, True), (0.5, False)])
+def test_a_mask_that_is_drawn_before_a_loop_is_known(keep: float, is_off: bool) -> None:
+    with drawing() as graph:
+        tf.identity(variational_dropout(placeholder("x"), tf.constant(keep)), "out")
+    compared = TensorGraph(graph.as_graph_def(), frozenset({"x:0"}), {}, missing)
+    (dropped,) = (node for node in compared.graph.node if node.op == "Floor")
+    (product,) = compared.index.consumers(dropped.name)
+    assert (compared.node(compared.root(f"{product.name}:0")).op == "RealDiv") == is_off
 
 
 def missing(node: Any) -> Any:
