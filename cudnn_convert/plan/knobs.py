@@ -68,10 +68,14 @@ def _turn(graph: Graph, outputs: Sequence[str], knobs: Sequence[Knob]) -> Graph:
 def _list_candidates(index: Index, rates: Iterable[str]) -> Iterator[Knob]:
     """Each scalar that decides a branch or a rate, with its values; flags come first."""
     frames = control_flow.frames(index)
-    switches = (
-        node for node in index.nodes.values() if node.op in ops.SWITCHES and not _is_of_loop(index, node)
-    )
-    deciding = [split(node.input[1])[0] for node in switches if not frames.get(node.name)]
+    deciding = []
+    for node in index.nodes.values():
+        if node.op not in ops.SWITCHES or _is_of_loop(index, node):
+            continue
+        # A predicate in a loop is the author's flag only where it comes in from outside as it is.
+        predicate = split(index.origin(node.input[1], ops.PASSAGES | ops.IDENTITIES))[0]
+        if not frames.get(predicate):
+            deciding.append(predicate)
     named = index.ancestors([*deciding, *(split(name)[0] for name in rates)], control=False)
     scalars = [index.nodes[name] for name in index.nodes if name in named and _is_scalar(index.nodes[name])]
     for node in sorted(scalars, key=lambda node: not _kind(node).is_bool):

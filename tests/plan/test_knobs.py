@@ -54,6 +54,16 @@ def looped(x: Any) -> Any:
     return v1.while_loop(lambda k, _: k < 3, body, [0, x], shape_invariants=invariants)[1]
 
 
+def looped_flag(x: Any) -> Any:
+    """A flag that decides in a loop, as of a cell that normalises its steps."""
+    flag = placeholder("flag", [], tf.bool)
+    invariants = [tf.TensorShape([]), x.shape]
+    loop = v1.while_loop(
+        lambda k, _: k < 3, lambda k, y: (k + 1, branch(y, flag, noisy)), [0, x], shape_invariants=invariants
+    )
+    return loop[1]
+
+
 def stored(x: Any) -> Any:
     return branch(x, tf.identity(variable("flag", [], tf.bool), "flag/read"), noisy)
 
@@ -81,6 +91,7 @@ def scaled(x: Any) -> Any:
         pytest.param(twice, {}, ("keep_prob:0=1",), id="one-for-two"),
         pytest.param(looped, {}, ("keep_prob:0=1",), id="in-a-loop"),
         pytest.param(scaled, {}, ("flag:0=false",), id="a-flag"),
+        pytest.param(looped_flag, {}, ("flag:0=false",), id="a-flag-in-a-loop"),
         pytest.param(stored, FLAG, ("flag:0=false",), id="a-variable"),
         pytest.param(lambda x: branch(x, keep("flag") > 0.5, noisy), {}, ("flag:0=0",), id="a-number"),
         pytest.param(
