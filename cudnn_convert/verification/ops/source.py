@@ -380,13 +380,14 @@ def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict
 def _add_defaults(graph: TensorGraph, kinds: Mapping[str, tf.DType], stand_ins: Mapping[str, str]) -> Any:
     """The graph with a default for each of some roots, which their readers read.
 
-    What reads from within a loop reads what entered it.
+    What reads from within a loop reads what entered it. What reads from within a branch reads its Switch: a
+    side that is not taken has no value, and its Merge takes the other's.
     """
     around = control_flow.frames(graph.index)
     nodes = []
     for node in graph.graph.node:
         inputs = [
-            stand_ins.get(graph.root(read), read)
+            stand_ins.get(tensor(read), read)
             if not read.startswith("^") and not around.get(split(read)[0])
             else read
             for read in node.input

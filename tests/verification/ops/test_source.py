@@ -1,0 +1,28 @@
+"""The source's own graph, cut at tensors that get other values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from support.graphs import drawing, model, placeholder, v1
+
+from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.verification.ops.source import open_source
+
+X = np.array([[1.0, -2.0, 3.0]], np.float32)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_cut_before_a_branch_leaves_the_choice_of_its_side(flag: bool) -> None:
+    """The side that is not taken would be ready first."""
+    with drawing() as graph:
+        x = tf.multiply(placeholder("x", [None, 3]), 2.0, name="cut")
+        taken = lambda: tf.abs(tf.negative(tf.abs(tf.negative(x))))  # noqa: E731
+        other = lambda: tf.negative(x)  # noqa: E731
+        chosen = v1.placeholder_with_default(flag, [], "flag")
+        tf.identity(v1.cond(chosen, *((taken, other) if flag else (other, taken))), "out")
+    plan = plan_graph(model(graph, {}), outputs=["out"])
+    with open_source(plan, ["cut:0"], trust=False) as source:
+        (answer,) = source.run(["out:0"], {"x:0": X}, {"cut:0": X * 5})
+    np.testing.assert_array_equal(answer, np.abs(X * 5))
