@@ -90,6 +90,8 @@ FOLDABLE: Final = frozenset(
     "GreaterEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot Select SelectV2 Prod Sum Range Floor "
     "FloorDiv FloorMod Rank Size Shape All Any".split()
 )
+#: core/ops/script_ops.cc: call a function of the program that made the graph, by a token.
+PYTHON: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 #: core/ops/random_ops.cc, stateless_random_ops.cc, candidate_sampling_ops.cc.
 RANDOM: Final = frozenset(
     "RandomUniform RandomStandardNormal TruncatedNormal RandomUniformInt RandomGamma RandomGammaGrad "

@@ -50,6 +50,7 @@ def check_runs_on_cpu(
     reasons = [
         *_random(graph, index, outputs, cut or CutGraph(graph, ends, {})),
         *statistics.reasons(graph, ends, asked),
+        *_calls_of_python(graph, cut),
         *_without_kernel(graph, index, outputs),
         *reserve_space_readers(index, outputs.values()),
     ]
@@ -125,6 +126,20 @@ def _dropouts(
         cure = knobs.remedy(knob_list, names, "turn it off with")
         what = "one that is on" if len(members) == 1 else "some that are on"
         yield Reason(f"{_list(members)}: expected no dropout at inference, found {what}; {cure}", cure)
+
+
+def _calls_of_python(graph: node_defs.Graph, cut: CutGraph | None) -> Iterator[Reason]:
+    """A reason for calls of Python that the author's own flag leaves out, such as of what augments data."""
+    calls = _list_calls(graph)
+    off = knobs.find_knobs(cut.graph, cut.outputs, _list_calls) if calls and cut else []
+    if off and cut:
+        cure = knobs.remedy(off, cut.graph.index.nodes, "leave it out with")
+        expected = "expected ops that any program runs, found a function of the one that made the graph"
+        yield Reason(f"{_list(calls)}: {expected}; {cure}", cure)
+
+
+def _list_calls(graph: node_defs.Graph) -> list[str]:
+    return [node.name for node in graph.node if node.op in ops.PYTHON]
 
 
 def _without_kernel(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str]) -> Iterator[str]:

@@ -54,6 +54,11 @@ def looped(x: Any) -> Any:
     return v1.while_loop(lambda k, _: k < 3, body, [0, x], shape_invariants=invariants)[1]
 
 
+def augmented(x: Any) -> Any:
+    """What only the program that trained can compute."""
+    return tf.raw_ops.PyFunc(input=[x], token="pyfunc_0", Tout=[tf.float32])[0]
+
+
 def looped_flag(x: Any) -> Any:
     """A flag that decides in a loop, as of a cell that normalises its steps."""
     flag = placeholder("flag", [], tf.bool)
@@ -91,6 +96,12 @@ def scaled(x: Any) -> Any:
         pytest.param(twice, {}, ("keep_prob:0=1",), id="one-for-two"),
         pytest.param(looped, {}, ("keep_prob:0=1",), id="in-a-loop"),
         pytest.param(scaled, {}, ("flag:0=false",), id="a-flag"),
+        pytest.param(
+            lambda x: branch(x, placeholder("flag", [], tf.bool), augmented),
+            {},
+            ("flag:0=false",),
+            id="a-call-of-python",
+        ),
         pytest.param(looped_flag, {}, ("flag:0=false",), id="a-flag-in-a-loop"),
         pytest.param(stored, FLAG, ("flag:0=false",), id="a-variable"),
         pytest.param(lambda x: branch(x, keep("flag") > 0.5, noisy), {}, ("flag:0=0",), id="a-number"),
