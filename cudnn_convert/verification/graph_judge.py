@@ -11,7 +11,7 @@ core/kernels/rnn/lstm_ops.cc BlockLSTMOp slices its input without a check). Gath
 beam (tensorflow v1.15.0 contrib/seq2seq/kernels/beam_search_ops.cc, the CPU kernel).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,12 +138,34 @@ def build_graph(
     """
     graph = node_defs.strip_devices(plan.whole)
     take_states(graph, plan)
+    left = {node.name for node in graph.node if node.op in ops.PYTHON}
+    left -= {node.name for node in plan.graph.node}
+    functions = _bar_calls(graph, left)
     if not trust:
-        refuse_effects(plan, graph, cure="vouch for the file with --trust, or convert with --no-verify")
-    functions = channels_first.run_on_any_cpu(graph)
+        cure = "vouch for the file with --trust, or convert with --no-verify"
+        refuse_effects(plan, graph, cure=cure, barred=left)
+    functions += channels_first.run_on_any_cpu(graph)
     functions += _insert_references(graph, plan.recurrences, dtype, seen, draw)
     functions += [*guard_block_lstm(graph, seen), *compute_beams(graph)]
     return graph, functions
+
+
+def _bar_calls(graph: Any, left: Collection[str]) -> list[Any]:
+    """Puts a function that fails in the place of each call of Python of `left`, in place.
+
+    They are what the artifact leaves out, as on a side that is never taken: reaching one ends the run.
+    Returns the functions, which the caller keeps.
+    """
+
+    def fail(*_: Any) -> None:
+        raise ValueError("expected a call of Python that nothing reaches, found that it is reached")
+
+    token = tf_private.register_function(fail) if left else ""
+    for node in graph.node:
+        if node.name in left:
+            kinds = {key: [*map(tf.as_dtype, node.attr[key].list.type)] for key in ("Tin", "Tout")}
+            node.CopyFrom(node_defs.node(node.name, "PyFunc", node.input, token=token, **kinds))
+    return [fail] if left else []
 
 
 def _content(value: Array) -> tuple[Any, ...]:
@@ -152,8 +174,10 @@ def _content(value: Array) -> tuple[Any, ...]:
     return value.dtype.str, value.shape, content
 
 
-def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying") -> None:
-    """Raises UnsupportedModelError where running `graph` is more than arithmetic and cuDNN.
+def refuse_effects(
+    plan: Plan, graph: Any, *, cure: str, doing: str = "verifying", barred: Collection[str] = ()
+) -> None:
+    """Raises UnsupportedModelError where running `graph` is more than arithmetic, cuDNN and calls `barred`.
 
     Variables may be written that hold recurrent state, or that no output reads: the seeds of Keras 3's layers
     with dropout count calls at inference too.
@@ -170,9 +194,8 @@ def refuse_effects(plan: Plan, graph: Any, *, cure: str, doing: str = "verifying
     def is_known(node: Any, function: str) -> bool:
         if function:
             return False
-        return (node.name in writes and node.op in ops.WRITES) or (
-            node.name in fills and node.op in ops.FILLS
-        )
+        is_state = node.name in writes and node.op in ops.WRITES
+        return is_state or node.name in barred or (node.name in fills and node.op in ops.FILLS)
 
     safe_ops.refuse(plan.model.path, graph, cure=cure, doing=doing, known=is_known)
 

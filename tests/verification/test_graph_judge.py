@@ -125,6 +125,24 @@ def test_what_reaches_outside_is_refused(op: str) -> None:
     assert refused.value.reasons == (f"act: expected arithmetic only while verifying, found {op}; {CURE}",)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_call_of_python_may_stand_where_nothing_reaches_it(is_taken: bool) -> None:
+    with drawing() as graph:
+        x = placeholder("x")
+        call = lambda: tf.ensure_shape(  # noqa: E731
+            tf.raw_ops.PyFunc(input=[x], token="pyfunc_0", Tout=[tf.float32], name="act")[0], x.shape
+        )
+        called = v1.cond(tf.constant(is_taken), call, lambda: tf.identity(x))
+        tf.identity(lstm(called, variable("blob", BLOB.shape)).output, "scores")
+    if is_taken:
+        with pytest.raises(UnsupportedModelError, match="found PyFunc"):
+            graph_judge.open_source(planned(graph)).__enter__()
+        return
+    with graph_judge.open_source(planned(graph)) as judge:
+        (scores,) = judge.run(FEED, ["scores:0"])
+    assert scores.shape == (4, 2, UNITS)
+
+
 def test_what_only_prints_or_asserts_is_run(capfd: pytest.CaptureFixture[str]) -> None:
     def act(text: Any) -> Any:
         with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[text])]):
