@@ -115,10 +115,13 @@ def _refuse_part(
         if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
             lengths = (name for _, transitions in chains for name in crf.find_lengths(graph, transitions))
             read = [*dict.fromkeys([*(name for chain in chains for name in chain), *lengths])]
+            others = _without_chains(walk, names, chains)
+            if tags := _list_tags(graph, walk, chains):
+                reason = f"outputs: only metrics read {', '.join(tags)}, which a CRF decodes"
+                raise AmbiguousSourceError(path, [_ask(reason, [",".join([*tags, *others]), ",".join(read)])])
             reason = (
                 f"outputs: only the likelihood of a CRF reads {', '.join(read)}, which tags are decoded from"
             )
-            others = _without_chains(walk, names, chains)
             raise AmbiguousSourceError(path, [_ask(reason, [",".join(read), *others])])
     if not names:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
@@ -159,6 +162,21 @@ def _list_chains(graph: node_defs.Graph, walk: Walk, names: Iterable[str]) -> li
     tags = [name for name in names if graph.shapes.get_tensor_by_name(name).dtype.is_integer]
     decoded = index.ancestors(split(name)[0] for name in tags)
     return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
+
+
+def _list_tags(graph: node_defs.Graph, walk: Walk, chains: list[tuple[str, str]]) -> list[str]:
+    """The tags `[batch, time]` that the graph decodes from scores and transitions, and gives to metrics."""
+    read = {split(name)[0] for chain in chains for name in chain}
+    inside = control_flow.inside(walk.index)
+    listed = []
+    for name in walk.reached:
+        if name in inside or walk.readers(name) or not walk.index.is_read(name):
+            continue
+        first = graph.shapes.get_operation_by_name(name).outputs[:1]
+        is_integer = bool(first) and first[0].dtype.is_integer and first[0].shape.rank == 2
+        if is_integer and read <= walk.index.ancestors([name], control=False):
+            listed.append(f"{name}:0")
+    return listed
 
 
 def _find_end(walk: Walk, name: str) -> str:

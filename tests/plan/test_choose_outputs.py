@@ -49,6 +49,33 @@ def test_outputs_and_states_in_the_graphs_order() -> None:
     assert chosen(graph) == ["c:0", "y:0", "h:0"]
 
 
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_tags_that_a_crf_decodes_come_before_what_it_decodes_them_from(is_decoded: bool) -> None:
+    """Of scores and transitions, in the likelihood of TensorFlow 1 and a decoder that a metric reads."""
+    tags = 4
+    with drawing() as graph:
+        y = tf.transpose(lstm(placeholder("x"), blob()).output, [1, 0, 2])
+        flat = tf.reshape(y, [-1, UNITS]) @ variable("w", [UNITS, tags])
+        scores = tf.reshape(flat, [-1, tf.shape(y)[1], tags], name="scores")
+        transitions = tf.identity(variable("transitions", [tags, tags]), "transitions/read")
+
+        def step(t: Any, alphas: Any) -> Any:
+            expanded = tf.expand_dims(alphas, 2) + tf.expand_dims(transitions, 0)
+            return t + 1, tf.reduce_logsumexp(expanded, 1) + scores[:, t]
+
+        start = scores[:, 0]
+        invariants = [tf.TensorShape([]), start.shape]
+        last = v1.while_loop(lambda t, _: t < 2, step, [1, start], shape_invariants=invariants)[1]
+        tf.reduce_mean(last, name="likelihood")
+        if is_decoded:
+            best = tf.argmax(scores + tf.reduce_max(transitions, 0), -1, tf.int32)
+            labels = placeholder("labels", [None, None], tf.int32)
+            tf.reduce_mean(tf.cast(tf.equal(best, labels), tf.float32), name="accuracy")
+    (reason,) = refused(graph, AmbiguousSourceError)
+    read = "--outputs scores:0,transitions:0"
+    assert reason.partition("; choose with ")[2] == (f"--outputs ArgMax:0 | {read}" if is_decoded else read)
+
+
 def test_what_nothing_reads_in_a_loop() -> None:
     """As the last state of a decoder that attends, which no step after it takes."""
     with drawing() as graph:
