@@ -271,5 +271,23 @@ def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_c
         if len(groups) > 1 and not set.intersection(*groups):
             names = f"{', '.join(variables)} {'feeds' if len(variables) == 1 else 'feed'}"
             sets = [",".join(sorted(leaves)) for leaves in groups if leaves]
+            if _have_own_weights(index, groups):
+                sets.insert(
+                    0, ",".join(name for name in names_chosen if any(name in each for each in groups))
+                )
             reason = f"{names} {len(groups)} recurrences that training tells nothing about"
             raise AmbiguousSourceError(path, [_ask(reason, sets, "; choose one of:")])
+
+
+def _have_own_weights(index: Index, groups: list[set[str]]) -> bool:
+    """Whether each group of outputs needs variables that no other needs, as the heads of several tasks do."""
+    needed = [
+        {name for name in index.ancestors(split(leaf)[0] for leaf in group) if _is_variable(index, name)}
+        for group in groups
+    ]
+    others = (set[str]().union(*needed[:k], *needed[k + 1 :]) for k in range(len(needed)))
+    return all(own - rest for own, rest in zip(needed, others, strict=True))
+
+
+def _is_variable(index: Index, name: str) -> bool:
+    return index.nodes[name].op in ops.VARIABLES

@@ -541,6 +541,17 @@ def test_two_applications_with_outputs_of_their_own_are_a_choice() -> None:
     )
 
 
+def test_heads_of_several_tasks_on_one_recurrence_are_offered_together() -> None:
+    with drawing() as graph:
+        shared = blob()
+        for name in "ab":
+            y = lstm(placeholder(name), shared, name=f"rnn_{name}").output
+            tf.multiply(y, variable(f"w_{name}", [UNITS]), name=f"task_{name}")
+    (reason,) = refused(graph, AmbiguousSourceError)
+    sets = ("task_a:0,task_b:0", "task_a:0", "task_b:0")
+    assert reason.partition("; choose one of: ")[2] == " | ".join(f"--outputs {each}" for each in sets)
+
+
 @pytest.mark.parametrize("scope", ["loss", "loss_1/loss"], ids=["beside", "inside"])
 def test_what_a_loss_makes_of_the_scores_is_no_output(scope: str) -> None:
     """One tower for training and prediction: the scores have readers, all of them for the loss."""
