@@ -41,6 +41,8 @@ _ELEMENTWISE: Final = frozenset(
 )
 #: What a loss computes of one tensor.
 _ARITHMETIC: Final = _ELEMENTWISE - {"Identity", "Cast"} | {"Abs", "Log1p", "Pow", "SquaredDifference"}
+#: What draws a choice, such as the action of a policy.
+_DRAWING: Final = frozenset({"Multinomial", "StatelessMultinomial", "RandomUniformInt"})
 _NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "StatelessRandomNormal"})
 
 
@@ -92,6 +94,7 @@ def order_candidates(
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
     closed = index.descendants(node.name for node in node_defs.unknown(graph)) | {*_list_latents(walk)[1]}
+    closed |= list_drawn(walk)
     reached = [name for name in _list_unlabelled(walk, sources) if name not in closed]
     open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]
     places = {name: position for position, name in enumerate(index.nodes)}
@@ -225,6 +228,19 @@ def _list_latents(walk: Walk) -> tuple[list[str], Collection[str]]:
         if name not in drawn and any(reader.name in latent for reader in index.consumers(name))
     ]
     return (names, drawn) if len(names) > 1 else ([], ())
+
+
+def list_drawn(walk: Walk) -> set[str]:
+    """The nodes behind a draw of choices that follows the recurrences, and the draw.
+
+    A decoder that draws its steps in a loop is not one.
+    """
+    index, inside, drawn = walk.index, control_flow.inside(walk.index), set[str]()
+    for node in index.nodes.values():
+        if node.op in _DRAWING and node.name not in inside:
+            below = {node.name, *walk.below([(node.name, None)])}
+            drawn |= below if below.isdisjoint(walk.starts) else set()
+    return drawn
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:

@@ -67,6 +67,7 @@ def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
     sources = walk.sources({split(name)[0] for name in numbers})
     measures = {name for source in sources if source.is_label for name in source.below}
     outputs = [name for name in numbers if split(name)[0] not in measures]
+    _refuse_draws(path, graph, walk, outputs, sources)
     _refuse_part(path, graph, walk, outputs, sources)
     _refuse_equal_twins(path, index, wanted, outputs)
     left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
@@ -100,6 +101,24 @@ def _is_training(node: NodeDef) -> bool:
 def _is_leaf(walk: Walk, name: str) -> bool:
     # A loop variable without a reader after the loop is not meant as an output.
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
+
+
+def _refuse_draws(
+    path: Path, graph: node_defs.Graph, walk: Walk, names: list[str], sources: list[Source]
+) -> None:
+    """Refuse leaves that are drawn, such as an action that explores. Raises AmbiguousSourceError."""
+    drawn = candidates.list_drawn(walk)
+    if not (taken := [name for name in names if split(name)[0] in drawn]):
+        return
+    whole = [name for name in names if name not in taken]
+    listed = candidates.order_candidates(graph, walk, whole, sources)
+    for name in listed:
+        left = _aside(walk, whole, sources)[0]
+        if len(_aside(walk, [*whole, name], sources)[0]) < len(left):
+            whole.append(name)
+    found = f"found {', '.join(taken[:_SHOWN])}, drawn anew in each"
+    reason = f"outputs: expected the same numbers in every run, {found}"
+    raise AmbiguousSourceError(path, [_ask(reason, [*([",".join(whole)] if whole else []), *listed])])
 
 
 def _refuse_part(

@@ -541,6 +541,29 @@ def test_two_applications_with_outputs_of_their_own_are_a_choice() -> None:
     )
 
 
+def test_what_a_policy_draws_its_action_from_is_offered_with_the_value() -> None:
+    with drawing() as graph:
+        y = tf.reshape(lstm(placeholder("x"), blob()).output, [-1, UNITS])
+        policy = tf.matmul(y, variable("w", [UNITS, 3]), name="policy")
+        value = tf.matmul(y, variable("v", [UNITS, 1]), name="value")
+        tf.reduce_mean((value - placeholder("reward", [None, 1])) ** 2, name="loss")
+        drawn = tf.raw_ops.Multinomial(logits=policy, num_samples=1)
+        tf.reshape(drawn, [-1], name="action")
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert "found action:0, drawn anew in each; choose with --outputs value:0,policy:0 | " in reason
+
+
+def test_the_best_action_is_offered_for_one_that_explores() -> None:
+    with drawing() as graph:
+        y = lstm(placeholder("x"), blob()).output
+        best = tf.argmax(y, -1, name="best")
+        other = tf.raw_ops.RandomUniformInt(shape=tf.shape(best), minval=np.int64(0), maxval=np.int64(UNITS))
+        chance = tf.raw_ops.RandomUniform(shape=tf.shape(best), dtype=tf.float32)
+        tf.where(chance < placeholder("epsilon", []), other, best, name="action")
+    (reason,) = refused(graph, AmbiguousSourceError)
+    assert reason.endswith("found action:0, drawn anew in each; choose with --outputs best:0")
+
+
 def test_heads_of_several_tasks_on_one_recurrence_are_offered_together() -> None:
     with drawing() as graph:
         shared = blob()
