@@ -550,7 +550,7 @@ def test_what_a_policy_draws_its_action_from_is_offered_with_the_value() -> None
         drawn = tf.raw_ops.Multinomial(logits=policy, num_samples=1)
         tf.reshape(drawn, [-1], name="action")
     (reason,) = refused(graph, AmbiguousSourceError)
-    assert "found action:0, drawn anew in each; choose with --outputs value:0,policy:0 | " in reason
+    assert "found action:0, drawn anew in each; choose with --outputs policy:0,value:0 | " in reason
 
 
 def test_the_best_action_is_offered_for_one_that_explores() -> None:
