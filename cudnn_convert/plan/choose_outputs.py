@@ -116,8 +116,8 @@ def _refuse_draws(
         left = _aside(walk, whole, sources)[0]
         if len(_aside(walk, [*whole, name], sources)[0]) < len(left):
             whole.append(name)
-    found = f"found {', '.join(taken[:_SHOWN])}, drawn anew in each"
-    reason = f"outputs: expected the same numbers in every run, {found}"
+    actual = f"found {', '.join(taken[:_SHOWN])}, drawn anew in each"
+    reason = f"outputs: expected the same numbers in every run, {actual}"
     raise AmbiguousSourceError(path, [_ask(reason, [*([",".join(whole)] if whole else []), *listed])])
 
 
