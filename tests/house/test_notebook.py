@@ -43,7 +43,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not [output for output in outputs if output.get("name") == "stderr"]
     shown = [output.data for output in outputs if "data" in output]
     pages = [data["text/html"] for data in shown if "text/html" in data]
-    assert [">Equal</h1>" in page for page in pages] == [True, True]
+    assert [">Equal: largest error " in page for page in pages] == [True, True]
     card = next(
         output.data["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})
     )

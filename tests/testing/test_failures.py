@@ -358,7 +358,7 @@ def test_the_report_is_the_page_of_the_command_line(lstm: Any, feeds: Any, tmp_p
         assert_equivalent(lstm.swapped(), lstm, feeds, time_axis=1, report=tmp_path / "differ.html")
     assert str(caught.value).endswith(f"report: {tmp_path}/differ.html")
     page, told = (tmp_path / "differ.html").read_text(), json.loads((tmp_path / "differ.json").read_text())
-    assert "<title>Different: Lstm</title>" in page
+    assert "<title>Different in 3 of 3 outputs: Lstm</title>" in page
     assert "0 of 3 outputs agree with what was expected." in page
     assert "seed" not in page
     assert (told["passed"], told["seed"]) == (False, None)
