@@ -400,9 +400,10 @@ class CanonicalParameters:
 class Architecture:
     """A Keras model as its file describes it, neither built nor run.
 
-    `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only. `weights`: for each top-level
-    layer with weights, `(weight name, tensor)` in the order of its `trainable_weights +
-    non_trainable_weights`; the weights of a wrapper's layer or of a nested model are flattened into its list.
+    `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only, with the module of a mask's
+    op, which HDF5 files of Keras 3 lack. `weights`: for each top-level layer with weights, `(weight name,
+    tensor)` in the order of its `trainable_weights + non_trainable_weights`; the weights of a wrapper's layer
+    or of a nested model are flattened into its list.
     `keras_version` and `backend` are the file's, "" where it has none. `training`: the config of optimizer,
     loss and metrics; `optimizer`: its state, `(weight name, tensor)`. `extras` are datasets of the file that
     no Keras loader reads, by path, and `attributes` such attributes of its root.

@@ -52,11 +52,11 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
     if model.architecture.keras_version.partition(".")[0] == "3":
         return _trace_keras3(model, vouched)
     refused = validate.refusals(model.architecture, vouched)
-    if not refused:
-        return _trace(model, model.architecture, vouched)[0]
-    part = validate.own_part(model.architecture, vouched)
-    if part is not None and cut:
-        return _trace(model, part, vouched)[0]
+    part = validate.own_part(model.architecture, vouched) if refused else model.architecture
+    if part is not None and (cut or not refused):
+        writer = _find_writer(model)
+        traced, _ = _trace(model, part, vouched, writer)
+        return replace(traced, notes=(*model.notes, *_note_doubts(model, part, vouched, writer)))
     first, *others = map(str, refused)
     remedy = _cut_before(model, part, vouched) if part is not None and cpu_layers.has_cudnn(part) else None
     raise UnsupportedModelError(
@@ -67,7 +67,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
 def _cut_before(model: Model, part: Architecture, vouched: classes.Vouched) -> Remedy | None:
     """The outputs before the layers that may not be built; None where that part cannot be built either."""
     try:
-        signature = _trace(model, part, vouched)[0].signatures[SERVING]
+        signature = _trace(model, part, vouched, _find_writer(model))[0].signatures[SERVING]
     except UnsupportedModelError:
         return None
     before = [name for name in signature.outputs.values() if name not in signature.inputs.values()]
@@ -97,10 +97,10 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
         return _inputs_alone(model, model.architecture)
-    traced, others = _trace(model, part, vouched)
-    notes = [*validate.notes(model.architecture, vouched), *_doubts(model, part, vouched)]
-    reasons = []
     writer = _find_writer(model)
+    traced, others = _trace(model, part, vouched, writer)
+    notes = [*validate.notes(model.architecture, vouched), *_note_doubts(model, part, vouched, writer)]
+    reasons = []
     for difference in differences.of_writer(writer):
         message = difference.message(writer.version)
         layers = [*dict.fromkeys(others.get(difference.name, ()))]
@@ -119,9 +119,10 @@ def _find_writer(model: Model) -> versions.Writer:
     return versions.find_writer(model.architecture.keras_version, model.architecture.config)
 
 
-def _doubts(model: Model, part: Architecture, vouched: classes.Vouched) -> Iterator[str]:
-    """Notes on what the file's Keras may have computed otherwise, for the file does not tell."""
-    writer = _find_writer(model)
+def _note_doubts(
+    model: Model, part: Architecture, vouched: classes.Vouched, writer: versions.Writer
+) -> Iterator[str]:
+    """Yield notes on what the file's Keras may have computed otherwise, for the file does not tell."""
     yield from differences.note_unsaved(writer, part.config)
     rows = [*differences.of_older_releases(writer, part.config)]
     layers = _trace(model, part, vouched, writer._replace(numbers=writer.oldest))[1] if rows else {}
@@ -152,10 +153,12 @@ def _inputs_alone(model: Model, described: Architecture) -> Model:
 
 
 def _trace(
-    model: Model, described: Architecture, vouched: classes.Vouched, writer: versions.Writer | None = None
+    model: Model, described: Architecture, vouched: classes.Vouched, writer: versions.Writer
 ) -> tuple[Model, Mapping[str, Collection[str]]]:
-    """The traced model, and its layers that newer versions compute otherwise, by the difference."""
-    writer = writer or _find_writer(model)
+    """The model traced as its `writer` computes, and its layers that newer versions compute otherwise.
+
+    The layers are by the difference.
+    """
     lost = layer_tree.unreachable_layers(described.config)
     if lost:
         expected = "expected a call with outputs of other layers, found one without inputs"

@@ -207,8 +207,9 @@ _ELSE = "compare with verify --golden where it was another"
     ],
 )
 def test_what_a_file_does_not_tell_is_noted(writer: str, case: str, note: str | None, tmp_path: Path) -> None:
-    traced = trace.trace_part(keras_census.read(keras_census.case(writer, case), tmp_path))
-    assert traced.notes == ((note,) if note else ())
+    source = keras_census.read(keras_census.case(writer, case), tmp_path)
+    for traced in (trace.trace_part(source), trace.trace_model(source)):  # for formats of layers, of graphs
+        assert traced.notes == ((note,) if note else ())
 
 
 @pytest.mark.slow("cudnn_convert/keras/", "cudnn_convert/private/")

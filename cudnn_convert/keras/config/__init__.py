@@ -2,7 +2,7 @@
 
 * layer_tree: The layers of a model's config, how they call each other, and parts of models.
 * validate  : Validates a config: its claims, and which layers may be built.
-* versions  : What the Keras that wrote a file had not yet, by the version in the file.
+* versions  : The Keras that wrote a file: its version, and the names that it had not yet.
 * differences: What layers of older Keras compute otherwise than those of tf_keras 2.21: one row each.
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 * channels_first: Layers whose images are channels first, and that not every CPU runs so.

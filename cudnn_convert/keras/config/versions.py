@@ -1,4 +1,4 @@
-"""What the Keras that wrote a file had not yet, by the version in the file.
+"""The Keras that wrote a file: its version, and the names that it had not yet.
 
 A class or function of a name that came later is the user's own, whatever Keras calls so today. keras-team's
 Keras ended with 2.3.1. tf.keras counts on: `2.2.4-tf` is TensorFlow 1.13 to 1.15 (and 2.0 and 2.1 with the
@@ -9,7 +9,7 @@ v2.3.0, v2.8.0 and v2.13.0 python/keras/__init__.py, layers, activations.py.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -49,20 +49,17 @@ def find_writer(keras_version: str, config: Mapping[str, Any]) -> Writer:
     written = numbers(keras_version)
     if written != _SHARED or not keras_version.endswith("-tf"):
         return Writer(keras_version, written, written)
-    first, last = 13, 15
-    for name, value in _settings(config):
-        if name == "InputLayer":
-            first, last = (15, 15) if "ragged" in value else (first, 14)
-        elif value.get("zero_output_for_mask"):
-            first, last = 13, 13
-    return Writer(keras_version, (*_SHARED, last), (*_SHARED, min(first, last)))
-
-
-def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The class and config of each layer."""
-    for _, entry in layer_tree.walk(config):
-        if isinstance(entry["config"], Mapping):
-            yield str(entry["class_name"]), entry["config"]
+    layers = [entry for _, entry in layer_tree.walk(config) if isinstance(entry["config"], Mapping)]
+    inputs = [layer["config"] for layer in layers if layer["class_name"] == "InputLayer"]
+    wrappers = (layer for layer in layers if layer["class_name"] == "Bidirectional")
+    wrapped = (inner["config"] for wrapper in wrappers for inner in layer_tree.inside(wrapper))
+    if any("ragged" in each for each in inputs):
+        oldest, newest = 15, 15
+    elif any(isinstance(each, Mapping) and each.get("zero_output_for_mask") for each in wrapped):
+        oldest, newest = 13, 13
+    else:
+        oldest, newest = 13, 14 if inputs else 15
+    return Writer(keras_version, (*_SHARED, newest), (*_SHARED, oldest))
 
 
 #: The first version of tf.keras with a name; keras-team's Keras has none of them.

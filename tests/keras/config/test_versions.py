@@ -66,6 +66,18 @@ _WRAPPED = entry("GRU", "gru", zero_output_for_mask=True)
             [entry("InputLayer", "x", **_OLDER), entry("Bidirectional", "both", layer=_WRAPPED)],
             *((2, 2, 4, 13), (2, 2, 4, 13)),
         ),
+        (
+            "2.2.4-tf",
+            [entry("Bidirectional", "both", layer=_WRAPPED), entry("InputLayer", "x", **_OLDER)],
+            *((2, 2, 4, 13), (2, 2, 4, 13)),
+        ),
+        # Later releases save it too where it was given.
+        ("2.2.4-tf", [entry("InputLayer", "x", **_OLDER), _WRAPPED], (2, 2, 4, 14), (2, 2, 4, 13)),
+        (
+            "2.2.4-tf",
+            [entry("InputLayer", "x", **_NEWER), entry("Bidirectional", "both", layer=_WRAPPED)],
+            *((2, 2, 4, 15), (2, 2, 4, 15)),
+        ),
         ("2.2.4", [entry("InputLayer", "x", **_OLDER)], (2, 2, 4), (2, 2, 4)),
         ("2.1.6-tf", [entry("InputLayer", "x", **_OLDER)], (2, 1, 6), (2, 1, 6)),
         ("", [], None, None),
