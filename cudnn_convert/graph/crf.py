@@ -63,7 +63,7 @@ def find_lengths(graph: Graph, transitions: str) -> list[str]:
 
 
 def _follow(index: Index, name: str) -> str:
-    """The tensor from which only constants were taken, and which was only moved."""
+    """Follow a tensor back through moves and through arithmetic with a constant."""
     while True:
         name = index.origin(name, _MOVED)
         node = index.nodes[split(name)[0]]

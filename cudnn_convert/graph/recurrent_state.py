@@ -1,7 +1,8 @@
 """Recurrent state in variables: which they are, what writes them, and in which order.
 
 A variable is state if its value reaches an output through data, and an assignment that the outputs need
-writes a value computed by a recurrence into it. Moving averages are written by subtraction and do not count
+writes a value computed by a recurrence into it, or beside a recurrence by a loop that begins with the
+variable's value, as a plain layer's does. Moving averages are written by subtraction and do not count
 (tensorflow v1.15.0 python/training/moving_averages.py assign_moving_average); step counters neither.
 
 `Order` puts the assignments of a variable in stages, as far as the graph defines their order;
@@ -16,6 +17,7 @@ from cudnn_convert.graph import node_defs, ops, session
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
+#: What gives the results of a loop.
 _LOOPS: Final = ops.EXITS | {"While", "StatelessWhile"}
 
 
@@ -128,8 +130,7 @@ def _is_write(index: Index, use: Use) -> bool:
 def _recurs(index: Index, variable: str, write: str) -> bool:
     """Whether an assigned value depends on a recurrence; moving averages do not count.
 
-    Beside recurrences that are ops, one may be a loop that begins with the variable's value: a plain layer
-    with a state.
+    A loop is one if it begins with the variable's value, and the graph has a recurrence that is an op.
     """
     node = index.nodes[write]
     if node.op in ops.SUBTRACTIONS:
@@ -138,11 +139,8 @@ def _recurs(index: Index, variable: str, write: str) -> bool:
     if any(index.nodes[op].op in ops.RECURRENCES for op in before):
         return True
     loops = [op for op in before if index.nodes[op].op in _LOOPS]
-    return bool(loops) and _has_recurrence(index) and any(variable in index.ancestors([op]) for op in loops)
-
-
-def _has_recurrence(index: Index) -> bool:
-    return any(node.op in ops.RECURRENCES for node in index.nodes.values())
+    begins = variable in index.ancestors(loops, control=False)
+    return begins and any(node.op in ops.RECURRENCES for node in index.nodes.values())
 
 
 def ops_of_assignment(index: Index, write: NodeDef) -> set[str]:

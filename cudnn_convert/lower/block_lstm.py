@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow
-from cudnn_convert.graph.index import AnyGraph, NodeDef, reference
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
 from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
@@ -30,15 +30,20 @@ from cudnn_convert.weights import layouts
 _NODE: Final = "cudnn"
 
 
-def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Graph, tuple[Recurrence, ...]]:
+def lower_block_lstm(
+    graph: AnyGraph, outputs: Iterable[str], *, nests_loops: bool
+) -> tuple[Graph, tuple[Recurrence, ...]]:
     """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
 
-    `outputs` are the tensors needed; all tensors keep their names.
+    `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
+    would lie inside a loop of the graph, unless the format `nests_loops`; tf2onnx (v1.17.0) does not.
     """
     graph = Graph.of(graph)
     wanted = resolve.blocks(graph, outputs)
     if not wanted:
         return graph, ()
+    if not nests_loops:
+        _refuse_nested(graph.index, wanted)
     replacements: dict[str, list[NodeDef]] = {}
     recurrences = []
     functions = dict(graph.functions)
@@ -56,17 +61,13 @@ def lower_block_lstm(graph: AnyGraph, outputs: Iterable[str]) -> tuple[Graph, tu
     return Graph(graph, replaced, (functions[name] for name in sorted(functions))), tuple(recurrences)
 
 
-def refuse_nested_loops(graph: Graph, outputs: Iterable[str]) -> None:
-    """Refuse a node that would become a loop inside a loop, which tf2onnx (v1.17.0) cannot convert.
-
-    Raises UnsupportedModelError.
-    """
-    loops = control_flow.frames(graph.index)
+def _refuse_nested(index: Index, wanted: Iterable[Block]) -> None:
+    loops = control_flow.frames(index)
     reasons = [
         f"{block.node.name}: expected a {block.node.op} with a fused form (constant weights, no clip, of its "
         f"cell states the last one read), found another inside the loop {loops[block.node.name][-1]}; the "
         "formats savedmodel and frozen keep it"
-        for block in resolve.blocks(graph, outputs)
+        for block in wanted
         if not _is_fused(block) and loops.get(block.node.name)
     ]
     if reasons:

@@ -55,7 +55,7 @@ def lower_tflite(
     """
     lowered = _lower(graph, recurrences, values, ends)
     lowered = block_lstm.replace_cells(missing_ops.replace_gru_cells(lowered))
-    lowered, blocks = block_lstm.lower_block_lstm(lowered, ends)
+    lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     # The converter knows lists of static shapes alone.
     lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends))

@@ -165,8 +165,8 @@ class Plan:
     #: For a format of layers: `cpu_layers.Rewritten`, or `translate.Modern` of it for Keras 3.
     target_model: Any = None
 
-    def name_for_user(self, signature: Signature) -> UserGraph:
-        """The source's graph with the outputs of a part, for advice on what to convert of it."""
+    def find_user_graph(self, signature: Signature) -> UserGraph:
+        """Return the source's graph with the outputs of a part, for advice on what to convert of it."""
         own, names = self.signature.outputs, self.source.outputs
         by_tensor = {own[key]: name for key, name in names.items() if key in own}
         outputs = {key: by_tensor[name] for key, name in signature.outputs.items() if name in by_tensor}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import ops
-from cudnn_convert.graph.index import Index, NodeDef, split, tensor, unique
+from cudnn_convert.graph.index import LENGTHS, Index, NodeDef, split, tensor, unique
 from cudnn_convert.model import Recurrence, Signature
 from cudnn_convert.weights.lazy import Layers, is_finite
 
@@ -217,7 +217,7 @@ def _find_mask(index: Index, node: str) -> str | None:
     """The op that makes the mask whose kept steps are a recurrence's lengths."""
     if node not in index.nodes or index.nodes[node].op != "CudnnRNNV3":
         return None
-    return index.maker(index.data_inputs(index.nodes[node])[4], ops.IDENTITIES | {"Sum", "Cast"}).name
+    return index.maker(index.data_inputs(index.nodes[node])[LENGTHS], ops.IDENTITIES | {"Sum", "Cast"}).name
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:

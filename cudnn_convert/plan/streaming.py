@@ -20,7 +20,7 @@ from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
-from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState, UserGraph
+from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState
 from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, name_states
 from cudnn_convert.plan.beginnings import Beginning
 from cudnn_convert.plan.requests import NEXT
@@ -394,8 +394,8 @@ def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str
         if op.node in front:
             cure = _cut_behind(plan, f"{op.node}:0", "cut behind it with")
         else:
-            known = UserGraph(plan.graph.index.nodes, plan.source.outputs)
-            cure = subgraphs.Cuts(index, known, outputs=plan.signature.outputs).before(op.node, mixing)
+            user, outputs = plan.find_user_graph(plan.signature), plan.signature.outputs
+            cure = subgraphs.Cuts(index, user, outputs=outputs).before(op.node, mixing)
         where = ", ".join(name for name in nodes if name in index.descendants([op.node]))
         behind = f", before {where}" if op.node in front and where else ""
         reason = f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}"

@@ -50,23 +50,13 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
     first_state = "first_state_at_masked_steps" in differences
     if first_state or "last_output_at_masked_steps" in differences:
         yield _repeat_masked_steps(backend, report, first_state=first_state)
-    if "stacked_states_reversed" in differences:
-        yield from _reverse_states(
-            tf_keras.layers.StackedRNNCells, partial(report, "stacked_states_reversed")
-        )
     if "bilinear_from_corners" in differences:
         yield _resize_from_corners(backend, partial(report, "bilinear_from_corners"))
     if "model_without_mask" in differences:
         yield _keep_mask_inside(functional.Functional, partial(report, "model_without_mask"))
-    if "transposed_as_convolution" in differences:
-        yield from _convolve(tf_keras.layers.Conv3DTranspose, partial(report, "transposed_as_convolution"))
-    if "attention_without_mask" in differences:
-        yield from _attend_everywhere(
-            tf_keras.layers.MultiHeadAttention, partial(report, "attention_without_mask")
-        )
     for name, (layer, patch) in _LAYERS.items():
         if name in differences:
-            yield patch(getattr(tf_keras.layers, layer), partial(report, name))
+            yield from patch(getattr(tf_keras.layers, layer), partial(report, name))
 
 
 def _repeat_masked_steps(backend: Any, report: Callable[[str, str], None], *, first_state: bool) -> Patch:
@@ -104,7 +94,7 @@ def _repeat_masked_steps(backend: Any, report: Callable[[str, str], None], *, fi
     return backend, "rnn", rnn
 
 
-def _forget_states(layer: Any, report: Report) -> Patch:
+def _forget_states(layer: Any, report: Report) -> Iterator[Patch]:
     begin = layer.__init__
 
     def begin_without_states(self: Any, *args: Any, **named: Any) -> None:
@@ -113,7 +103,7 @@ def _forget_states(layer: Any, report: Report) -> Patch:
             report(self.name)
             self.stateful = self.forward_layer.stateful = self.backward_layer.stateful = False
 
-    return layer, "__init__", begin_without_states
+    yield layer, "__init__", begin_without_states
 
 
 def _reverse_states(cells: Any, report: Report) -> Iterator[Patch]:
@@ -156,7 +146,7 @@ def _resize_from_corners(backend: Any, report: Report) -> Patch:
     return backend, "resize_images", resize_images
 
 
-def _multiply_last_axes(layer: Any, report: Report) -> Patch:
+def _multiply_last_axes(layer: Any, report: Report) -> Iterator[Patch]:
     """A Dot of rank 4 or more is a product of matrices, whatever axes of the last two it contracts.
 
     The tensor of the lower rank gets axes of size 1 behind its own, which the product loses again.
@@ -180,7 +170,7 @@ def _multiply_last_axes(layer: Any, report: Report) -> Patch:
         lost = ranks[0] + ranks[1] - 3 if ranks[0] > ranks[1] else ranks[0] - 1
         return tf.squeeze(product, list(range(lost, lost + most - least)))
 
-    return layer, "_merge_function", _merge_function
+    yield layer, "_merge_function", _merge_function
 
 
 def _with_rank(tensor: Any, rank: int) -> Any:
@@ -188,7 +178,7 @@ def _with_rank(tensor: Any, rank: int) -> Any:
     return tf.reshape(tensor, tf.concat([tf.shape(tensor), sizes], 0)) if sizes else tensor
 
 
-def _ignore_mask(layer: Any, report: Report) -> Patch:
+def _ignore_mask(layer: Any, report: Report) -> Iterator[Patch]:
     call = layer.call
 
     def call_without_mask(self: Any, inputs: Any, mask: Any = None, **named: Any) -> Any:
@@ -196,7 +186,7 @@ def _ignore_mask(layer: Any, report: Report) -> Patch:
             report(self.name)
         return call(self, inputs, **named)
 
-    return layer, "call", call_without_mask
+    yield layer, "call", call_without_mask
 
 
 def _attend_everywhere(layer: Any, report: Report) -> Iterator[Patch]:
@@ -211,15 +201,15 @@ def _attend_everywhere(layer: Any, report: Report) -> Iterator[Patch]:
         return attention_mask
 
     yield layer, "_compute_attention_mask", compute_attention_mask
-    yield _stop_mask(layer, report)
+    yield from _stop_mask(layer, report)
 
 
-def _stop_mask(layer: Any, report: Report) -> Patch:
+def _stop_mask(layer: Any, report: Report) -> Iterator[Patch]:
     def compute_mask(self: Any, inputs: Any, mask: Any = None) -> None:
         if mask is not None:
             report(self.name)
 
-    return layer, "compute_mask", compute_mask
+    yield layer, "compute_mask", compute_mask
 
 
 def _keep_mask_inside(model: Any, report: Report) -> Patch:
@@ -236,7 +226,7 @@ def _keep_mask_inside(model: Any, report: Report) -> Patch:
     return model, "call", call_without_mask
 
 
-def _end_in_zeros(wrapper: Any, report: Report) -> Patch:
+def _end_in_zeros(wrapper: Any, report: Report) -> Iterator[Patch]:
     """A Bidirectional whose layer was saved with `zero_output_for_mask` has it whatever it returns."""
     begin = wrapper.__init__
 
@@ -247,7 +237,7 @@ def _end_in_zeros(wrapper: Any, report: Report) -> Patch:
             report(self.name)
             self.forward_layer.zero_output_for_mask = self.backward_layer.zero_output_for_mask = True
 
-    return wrapper, "__init__", begin_with_zeros
+    yield wrapper, "__init__", begin_with_zeros
 
 
 def _convolve(layer: Any, report: Report) -> Iterator[Patch]:
@@ -263,7 +253,7 @@ def _convolve(layer: Any, report: Report) -> Iterator[Patch]:
     yield layer, "compute_output_shape", base.compute_output_shape
 
 
-def _leave_out_dilation(layer: Any, report: Report) -> Patch:
+def _leave_out_dilation(layer: Any, report: Report) -> Iterator[Patch]:
     build = layer.build
 
     def build_without_dilation(self: Any, input_shape: Any) -> None:
@@ -272,10 +262,10 @@ def _leave_out_dilation(layer: Any, report: Report) -> Patch:
             self.dilation_rate = (1, 1)
         build(self, input_shape)
 
-    return layer, "build", build_without_dilation
+    yield layer, "build", build_without_dilation
 
 
-def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Patch:
+def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Iterator[Patch]:
     """A normalisation of tensors of a rank has cuDNN's least epsilon; its versions share the base class."""
     base = layer.__base__
     build = base.build
@@ -286,19 +276,22 @@ def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Patch:
             report(self.name)
             self.epsilon = _EPSILON
 
-    return base, "build", build_with_epsilon
+    yield base, "build", build_with_epsilon
 
 
 #: The layer that a difference changes, and how.
-_LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Patch]]]] = {
+_LAYERS: Final[Mapping[str, tuple[str, Callable[[Any, Report], Iterator[Patch]]]]] = {
     "bidirectional_without_states": ("Bidirectional", _forget_states),
     "last_output_of_padding": ("Bidirectional", _end_in_zeros),
+    "stacked_states_reversed": ("StackedRNNCells", _reverse_states),
     "dot_of_leading_axes": ("Dot", _multiply_last_axes),
     "softmax_without_mask": ("Softmax", _ignore_mask),
     "time_distributed_without_mask": ("TimeDistributed", _ignore_mask),
     "group_normalization_without_mask": ("GroupNormalization", _ignore_mask),
+    "attention_without_mask": ("MultiHeadAttention", _attend_everywhere),
     "relu_without_mask": ("ReLU", _stop_mask),
     "regularization_without_mask": ("ActivityRegularization", _stop_mask),
+    "transposed_as_convolution": ("Conv3DTranspose", _convolve),
     "transposed_without_dilation": ("Conv2DTranspose", _leave_out_dilation),
     "epsilon_of_cudnn": ("BatchNormalization", partial(_raise_epsilon, rank=4)),
     "epsilon_of_cudnn_in_films": ("BatchNormalization", partial(_raise_epsilon, rank=5)),

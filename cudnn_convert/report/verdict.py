@@ -30,8 +30,8 @@ def headline(result: Verification) -> str:
     if not result.passed:
         return f"Different{_place(result)}"
     relation = "Equal" if result.end_to_end == "equal" else "Recurrences equal, end to end not judged"
-    if gated := [output.atol for output in result.outputs if output.origin == "max_error"]:
-        relation = f"Not equal, but within {max(gated):g}"
+    if (bound := _find_bound(result)) is not None:
+        relation = f"Not equal, but within {bound:g}"
     return f"{relation}: {next(_closeness(result))}"
 
 
@@ -59,12 +59,17 @@ def _relation(result: Verification, subject: Subject) -> str:
     source = f"{those}{subject.source}"
     if result.recording is not None:
         source = f"what {source} answered in {result.recording['file']}"
-    if gated := [output.atol for output in result.outputs if output.origin == "max_error"]:
-        return f"not equal, but within {max(gated):g} of {source}"
+    if (bound := _find_bound(result)) is not None:
+        return f"not equal, but within {bound:g} of {source}"
     if result.end_to_end == "equal":
         return f"proven equal to {source}"
     is_whole = any(each is not None and each.asked for each in (result.glue, result.ops))
     return f"proven equal to {source} piece by piece" if is_whole else f"recurrences proven equal to {source}"
+
+
+def _find_bound(result: Verification) -> float | None:
+    """The user's own bound on errors, where outputs are judged by it."""
+    return max((output.atol for output in result.outputs if output.origin == "max_error"), default=None)
 
 
 def _counts(result: Verification, subject: Subject) -> Iterator[str]:

@@ -95,7 +95,7 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
             part.signature,
             plan.recurrences,
             opset=options.opset,
-            user=plan.name_for_user(part.signature),
+            user=plan.find_user_graph(part.signature),
         )
         finish.name_axes(finished.model, plan.axes)
         yield finished

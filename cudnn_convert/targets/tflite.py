@@ -55,7 +55,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             file,
             provenance=report.with_pieces(provenance, lowered.pieces),
             built_in=options.verify,
-            user=plan.name_for_user(part.signature),
+            user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},
         )
         notes += [f"{file.name} needs TensorFlow's own kernels (Flex) for {', '.join(ops)}"] if ops else []

@@ -277,7 +277,7 @@ def test_a_loop_inside_a_loop_is_one_of_tensorflow_lite() -> None:
     node = Node(clip=0.25)
     graph, signature = turning(node)
     flat = inlining.flatten(graph, signature.outputs.values())
-    lowered, recurrences = block_lstm.lower_block_lstm(flat, signature.outputs.values())
+    lowered, recurrences = block_lstm.lower_block_lstm(flat, signature.outputs.values(), nests_loops=True)
     assert recurrences == ()
     assert not any(each.op in ops.BLOCK_LSTMS for each in lowered.node)
     feeds = node.feeds(5, 2, 5)
@@ -313,14 +313,14 @@ def test_a_graph_without_a_block_stays_as_it_is() -> None:
     for name in ("second", "first"):
         given.library.function.add().signature.name = name
     before = given.SerializeToString()
-    found, recurrences = block_lstm.lower_block_lstm(given, ["y:0"])
+    found, recurrences = block_lstm.lower_block_lstm(given, ["y:0"], nests_loops=True)
     assert (found.definition.SerializeToString(), recurrences) == (before, ())
 
 
 def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:
     graph, signature = Node(clip=0.25).graph(last)
     graph.library.function.add().signature.name = "own"
-    found, recurrences = block_lstm.lower_block_lstm(graph, signature.outputs.values())
+    found, recurrences = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=True)
     names = [function.signature.name for function in found.library.function]
     assert names == sorted(names)
     assert "own" in names
@@ -331,7 +331,7 @@ def test_functions_that_a_graph_has_stay_beside_those_of_a_loop() -> None:
 def test_a_fused_block_is_told_by_its_sizes_and_weights() -> None:
     node = Node("BlockLSTMV2", peephole=True)
     graph, signature = node.graph(last)
-    _, (found,) = block_lstm.lower_block_lstm(graph, signature.outputs.values())
+    _, (found,) = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=True)
     assert (found.node, found.op) == ("BlockLSTMV2/cudnn", "BlockLSTMV2")
     assert (found.sizes, found.lengths) == (Sizes(Mode.LSTM, 1, 1, UNITS, INPUTS), True)
     ((cell,),) = found.cells

@@ -143,7 +143,7 @@ class Cuts:
     def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
         """Return the remedy of outputs that need neither node `name` nor `avoid`, or None.
 
-        They are a tensor before the node and the outputs that are no further; the remedy names the others.
+        The remedy keeps each such output, adds the last tensor before the node, and names those it drops.
         """
         candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []

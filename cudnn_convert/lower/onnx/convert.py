@@ -153,11 +153,10 @@ def lower(
     """
     finish.require(opset)
     _refuse_unsayable(graph, signature, recurrences)
-    user = user or UserGraph({node.name for node in graph.node}, signature.outputs)
     known = {node.name for node in graph.node}
+    user = user or UserGraph(known, signature.outputs)
     graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(node_defs.Graph.of(graph)))
-    block_lstm.refuse_nested_loops(graph, signature.outputs.values())
-    graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values())
+    graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=False)
     recurrences = (*recurrences, *blocks)
     graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
