@@ -446,6 +446,27 @@ class KerasFile(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LayerCall:
+    """A call of a Keras layer in a traced graph: its tensors by name, each with its mask or "".
+
+    `weights` are variables in the order of Keras. `differences` are the names of what the Keras of the file
+    computes otherwise (keras/config/differences.py); `wrapper` has the classes of the layers around this one,
+    from the outermost on, joined by /.
+    """
+
+    layer: str
+    class_name: str
+    config: Mapping[str, Any]
+    weights: tuple[str, ...]
+    inputs: tuple[str, ...]
+    masks: tuple[str, ...]
+    outputs: tuple[str, ...]
+    output_masks: tuple[str, ...]
+    differences: frozenset[str]
+    wrapper: str
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A source, read: its graph, its values, and what it says about its own signature.
 
@@ -461,6 +482,7 @@ class Model:
     `checkpoint`: what the values are restored from, where an op of the file's own does it.
     `kind` is for people; `keras` says which of Keras' own files it is, if one.
     `unverified`: what an artifact has of the source though `graph` does not: layers of a user's, functions.
+    `calls`: the calls of Keras layers that `graph` was traced from.
     """
 
     path: Path
@@ -480,6 +502,7 @@ class Model:
     checkpoint: Checkpoint | None = None
     keras: KerasFile | None = None
     unverified: tuple[str, ...] = ()
+    calls: tuple[LayerCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,6 +289,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
     _assign(source, layer, model)
     refuse_open_steps(source, layer)
+    _refuse_merged_masks(source, layer)
     settle_seeds(layer)
     return layer
 
@@ -328,6 +329,26 @@ def refuse_open_steps(source: Path, built: Any) -> None:
         f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
         for layer in keras_private.flatten_layers(built)
         if isinstance(layer, keras.layers.TimeDistributed) and _takes_open_steps(layer)
+    ]
+    if reasons:
+        raise UnsupportedModelError(source, reasons)
+
+
+#: Layers of Keras 3 that leave masked values out (keras v3.15.0 src/layers/merging/base_merge.py
+#: `_apply_merge_op_and_or_mask`, multiply.py); those of Keras 2 take them as they are.
+_MERGES: Final = ("Average", "Maximum", "Minimum", "Multiply")
+
+
+def _refuse_merged_masks(source: Path, built: Any) -> None:
+    """Raise UnsupportedModelError for a layer that merges masked values as Keras 2 does not."""
+    import keras
+
+    reasons = [
+        f"layer {layer.name}: expected inputs without masks, for the {type(layer).__name__} of Keras "
+        f"{keras.__version__} leaves masked values out, found a mask; write --format h5"
+        for layer in keras_private.flatten_layers(built)
+        if type(layer).__name__ in _MERGES
+        and any(keras_private.has_mask(tensor) for tensor in keras.tree.flatten(layer.input))
     ]
     if reasons:
         raise UnsupportedModelError(source, reasons)

@@ -22,10 +22,10 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
-from cudnn_convert.keras import build_keras3, cpu_layers
+from cudnn_convert.keras import build_keras3, called_layers, cpu_layers
 from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
-from cudnn_convert.private import keras_private, older_layers
+from cudnn_convert.private import keras_private, layer_calls, older_layers
 from cudnn_convert.recurrences import saved_functions
 
 #: What to do with a model that cannot be built here.
@@ -169,6 +169,7 @@ def _trace(
         tf.Graph().as_default() as graph,
         keras_private.build_for_inference(),
         older_layers.compute_as(rows) as others,
+        layer_calls.note_calls() as noted,
     ):
         built = build_model(model.path, described, vouched)
         signature = _signature(model.path, built)
@@ -177,7 +178,8 @@ def _trace(
         variables |= {name: InMemory(np.zeros(shape, dtype)) for name, shape, dtype in states.values()}
     named = {old: name for old, (name, _, _) in states.items()}
     renamed = rename_state_variables(graph.as_graph_def(), named)
-    traced = replace(model, graph=renamed, variables=variables, signatures={SERVING: signature})
+    calls = tuple(called_layers.describe(noted, frozenset(rows)))
+    traced = replace(model, graph=renamed, variables=variables, signatures={SERVING: signature}, calls=calls)
     return traced, others
 
 

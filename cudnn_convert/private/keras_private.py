@@ -90,6 +90,11 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
         yield from _subclasses(below)
 
 
+def has_mask(tensor: Any) -> bool:
+    """Whether a symbolic tensor of Keras 3 has a mask (keras v3.15.0 src/backend/common/masking.py)."""
+    return getattr(tensor, "_keras_mask", None) is not None
+
+
 def tf1_layers() -> dict[str, Any]:
     """The layers of TensorFlow 1 by their class names, and those that change in its graphs."""
     import tf_keras

@@ -13,6 +13,9 @@ python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurre
 * steps  : One step of one layer and direction, from each form of weights.
 * search : What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
 * convolutions: Convolutions in float64, channels last, a product for each place of the window.
+* keras_layers: Layers of Keras in float64 NumPy, each as the version that wrote its file computed it.
+* cells  : Recurrent layers of Keras with masks, in float64 NumPy, from their configs.
+* images : Layers of Keras over images and films, channels last, in float64 NumPy.
 * mutants: What a step would answer with other weights, to measure the power of inputs.
 
 May import: nothing.

@@ -3,6 +3,7 @@
 * check      : Verifies an artifact against its source: from feeds to a `Verification`.
 * judges     : Judges of a source: the protocol, and a judge that computes each recurrence alone.
 * graph_judge: Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
+* traced_layers: Judges the layers that a Keras file was traced to, by equations in float64.
 * channels_first: Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on
   every CPU.
 * ids        : Which tables the integers of an input pick rows of: what random ones may be.

@@ -18,6 +18,7 @@ from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import (
     DecodingReport,
     GlueReport,
+    OpDifference,
     OpsReport,
     OutputReport,
     PieceReport,
@@ -289,10 +290,22 @@ def find_dependence(judging: Judging, trial: Trial) -> Trial:
 
 
 def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
+    trial = replace(trial, other_layer=_find_other_layer(judging, source, trial))
     nodes = [recurrence.node for recurrence in judging.plan.recurrences]
     if not nodes:
         return trial
     return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
+
+
+def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
+    """The layer of a Keras file that was traced to something else than what its Keras computes."""
+    if not judging.plan.model.calls:
+        return None
+    from cudnn_convert.verification import traced_layers
+
+    ops = {node.name for node in judging.plan.whole.node}
+    feed = trial.feeds[trial.find_smallest()]
+    return traced_layers.find_difference(judging.plan.model, ops, source, feed, seed=judging.seed)
 
 
 def choose_feeds(
@@ -500,6 +513,8 @@ def ask_ops(
     from cudnn_convert.verification.ops import ask
     from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
+    if trial.other_layer is not None:
+        return OpsReport(asked=True, difference=trial.other_layer)
     with context.on(artifact):
         asked = Artifact(judging.options.format, artifact, judging.plan, runner)
         return ask.report(asked, judging, trial.feeds, is_copy=is_copy, is_fresh=is_fresh)

@@ -22,7 +22,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import OutputReport
+from cudnn_convert.report import OpDifference, OutputReport
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.verification.recordings import Golden
@@ -256,7 +256,8 @@ class Trial:
 
     `sizes` are the (time, batch) that each recurrence saw, feed by feed. `dependent` are the keys of the
     outputs that move when what all recurrences give is disturbed. `influence` is how far other rows of a
-    batch move the answer to one, by the key of an output.
+    batch move the answer to one, by the key of an output. `other_layer` is a layer of the source that was
+    traced to something else than what its Keras computes.
     """
 
     feeds: Sequence[dict[str, Array]]
@@ -264,10 +265,15 @@ class Trial:
     sizes: Sequence[Sequence[tuple[int, int]]]
     dependent: frozenset[str] = frozenset()
     influence: Mapping[str, float] = field(default_factory=dict)
+    other_layer: OpDifference | None = None
 
     def count_values(self, number: int) -> int:
         """How many values a feed has."""
         return sum(value.size for value in self.feeds[number].values())
+
+    def find_smallest(self) -> int:
+        """The number of the feed that has the fewest values."""
+        return min(range(len(self.feeds)), key=self.count_values)
 
 
 @dataclass(frozen=True, slots=True)

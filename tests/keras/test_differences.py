@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tf_keras
 from support import keras_census
+from support.keras_census import WITNESSES
 from support.keras_models import answers, model, written_by
 from support.samples import ROOT
 
@@ -18,26 +19,6 @@ from cudnn_convert.keras import trace
 from cudnn_convert.keras.config import differences, versions
 from cudnn_convert.model import InMemory
 
-#: A case of each difference, and who wrote it.
-WITNESSES = {
-    "first_state_at_masked_steps": ("tf.keras-1.12.3", "masked_LSTM_begun"),
-    "last_output_at_masked_steps": ("keras-2.3.1", "masked_Bidirectional_concat_steps"),
-    "bidirectional_without_states": ("tf.keras-1.15.5", "masked_stateful_Bidirectional"),
-    "stacked_states_reversed": ("keras-2.1.6", "masked_stacked_same_begun"),
-    "bilinear_from_corners": ("keras-2.3.1", "UpSampling2D_bilinear"),
-    "dot_of_leading_axes": ("tf.keras-1.15.5", "Dot_32_254_243"),
-    "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
-    "time_distributed_without_mask": ("keras-2.1.6", "masked_TimeDistributed_LSTM"),
-    "attention_without_mask": ("tf.keras-2.8.4", "MultiHeadAttention_then_LSTM"),
-    "group_normalization_without_mask": ("tf.keras-2.13.1", "between_GroupNormalization"),
-    "relu_without_mask": ("tf.keras-2.3.4", "between_ReLU"),
-    "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),
-    "model_without_mask": ("tf.keras-1.12.3", "nested_model_makes_mask"),
-    "transposed_without_dilation": ("tf.keras-1.12.3", "Conv2DTranspose_dilation_same"),
-    "last_output_of_padding": ("tf.keras-1.13.2", "masked_Bidirectional_concat_last"),
-    "transposed_as_convolution": ("tf.keras-1.4.1", "Conv3DTranspose_valid_2"),
-    "epsilon_of_cudnn": ("tf.keras-2.8.4", "BatchNormalization_no_scale"),
-}
 BY_NAME = {difference.name: difference for difference in differences.DIFFERENCES}
 
 
@@ -111,6 +92,8 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
         ("tf.keras-2.15.1", "masked_SimpleRNN_unrolled", "h5"),
         # TimeDistributed of Keras 3 takes the mask as another input.
         ("keras-2.3.1", "masked_TimeDistributed_LSTM", "keras"),
+        # An Attention of TensorFlow 2.8 loses the input that it takes its mask from, and layers keep it.
+        ("tf.keras-2.8.4", "Attention_mm", "h5"),
     ],
 )
 def test_masks_go_into_formats_of_layers(writer: str, case: str, form: str, tmp_path: Path) -> None:
@@ -120,6 +103,12 @@ def test_masks_go_into_formats_of_layers(writer: str, case: str, form: str, tmp_
     )
     assert report.verification is not None
     assert report.verification.passed
+
+
+def test_a_merge_of_masked_values_is_refused_for_keras_3(tmp_path: Path) -> None:
+    (tmp_path / "model.h5").write_bytes(keras_census.case("keras-2.1.6", "Minimum_om")["model.h5"])
+    with pytest.raises(UnsupportedModelError, match=r"layer minimum_1: expected inputs without masks"):
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
 
 
 def test_the_page_has_each_difference() -> None:

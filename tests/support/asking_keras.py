@@ -97,17 +97,33 @@ def with_code(folder: Path) -> Path:
     return behind(entry("Lambda", "code", function=[code, None, None], **_LAMBDA))(folder)
 
 
+def called(layer: dict[str, Any], *tensors: list[Any]) -> dict[str, Any]:
+    """A layer of a functional model, and the tensors that it is called with."""
+    name = layer["config"]["name"]
+    return {
+        **layer,
+        "name": name,
+        "inbound_nodes": [[[*tensor, {}] for tensor in tensors]] if tensors else [],
+    }
+
+
+def merged_mask(folder: Path) -> Path:
+    """What a CuDNNLSTM gives, and masked steps beside it, of which the smaller values go on."""
+    shape = [None, STEPS, INPUTS]
+    layers = [
+        called(entry("InputLayer", "x", batch_input_shape=shape, dtype="float32")),
+        called(entry("CuDNNLSTM", "rnn", units=INPUTS, return_sequences=True), ["x", 0, 0]),
+        called(entry("Masking", "mask", mask_value=0.0), ["x", 0, 0]),
+        called(entry("Minimum", "least"), ["rnn", 0, 0], ["mask", 0, 0]),
+    ]
+    ends = {"input_layers": [["x", 0, 0]], "output_layers": [["least", 0, 0]]}
+    config = {"class_name": "Model", "config": {"name": "model", "layers": layers, **ends}}
+    weights = {"rnn": cudnn(np.random.default_rng(8), 4, INPUTS, INPUTS)}
+    return whole(folder / "model.h5", config, weights)
+
+
 def masked_decoder(folder: Path) -> Path:
     """A masked LSTM that begins with the states of a CuDNNLSTM, by Keras 2.2.4."""
-
-    def called(layer: dict[str, Any], *tensors: list[Any]) -> dict[str, Any]:
-        name = layer["config"]["name"]
-        return {
-            **layer,
-            "name": name,
-            "inbound_nodes": [[[*tensor, {}] for tensor in tensors]] if tensors else [],
-        }
-
     shape, units = [None, STEPS, INPUTS], {"units": UNITS, "return_sequences": True}
     layers = [
         called(entry("InputLayer", "source", batch_input_shape=shape, dtype="float32")),

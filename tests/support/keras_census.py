@@ -15,10 +15,14 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.session import session
 from cudnn_convert.keras import trace
 from cudnn_convert.model import SERVING, Array, Model
 from cudnn_convert.read import keras_hdf5
+from cudnn_convert.report import OpDifference
+from cudnn_convert.verification import traced_layers
+from cudnn_convert.verification.judges import Draw, Source
 
 ARCHIVE: Final = Path(__file__).resolve().parents[1] / "data" / "keras_census.tar.xz"
 WRITERS: Final = (
@@ -59,6 +63,26 @@ KNOWN: Final = {
         (name, "tf.keras-1.13"): _LOST
         for name in "between_ActivityRegularization nested_model_ nested_sequential_makes_mask".split()
     },
+}
+#: A case of each difference of keras/config/differences.py, and who wrote it.
+WITNESSES: Final = {
+    "first_state_at_masked_steps": ("tf.keras-1.12.3", "masked_LSTM_begun"),
+    "last_output_at_masked_steps": ("keras-2.3.1", "masked_Bidirectional_concat_steps"),
+    "bidirectional_without_states": ("tf.keras-1.15.5", "masked_stateful_Bidirectional"),
+    "stacked_states_reversed": ("keras-2.1.6", "masked_stacked_same_begun"),
+    "bilinear_from_corners": ("keras-2.3.1", "UpSampling2D_bilinear"),
+    "dot_of_leading_axes": ("tf.keras-1.15.5", "Dot_32_254_243"),
+    "softmax_without_mask": ("keras-2.2.4", "between_Softmax"),
+    "time_distributed_without_mask": ("keras-2.1.6", "masked_TimeDistributed_LSTM"),
+    "attention_without_mask": ("tf.keras-2.8.4", "MultiHeadAttention_then_LSTM"),
+    "group_normalization_without_mask": ("tf.keras-2.13.1", "between_GroupNormalization"),
+    "relu_without_mask": ("tf.keras-2.3.4", "between_ReLU"),
+    "regularization_without_mask": ("tf.keras-1.12.3", "between_ActivityRegularization"),
+    "model_without_mask": ("tf.keras-1.12.3", "nested_model_makes_mask"),
+    "transposed_without_dilation": ("tf.keras-1.12.3", "Conv2DTranspose_dilation_same"),
+    "last_output_of_padding": ("tf.keras-1.13.2", "masked_Bidirectional_concat_last"),
+    "transposed_as_convolution": ("tf.keras-1.4.1", "Conv3DTranspose_valid_2"),
+    "epsilon_of_cudnn": ("tf.keras-2.8.4", "BatchNormalization_no_scale"),
 }
 _REFUSED: Final = "refused: "
 _MEMBERS: Final = ("golden.npz", "model.h5")
@@ -126,12 +150,29 @@ def differs(traced: Model, members: Members) -> str | None:
                 for tensor, value in zip(given, inputs, strict=True)
             }
             for answer, value in zip(opened.run(asked, fed), expected, strict=True):
-                if difference := _difference(answer, value):
-                    return f"feed {number}: {difference}"
+                if text := difference(answer, value):
+                    return f"feed {number}: {text}"
     return None
 
 
-def _difference(found: Array, expected: Array) -> str | None:
+def find_other_layer(traced: Model, members: Members) -> OpDifference | None:
+    """The first layer that does not answer as its equation in float64."""
+    signature = traced.signatures[SERVING]
+    ends = [name.partition(":")[0] for name in signature.tensors]
+    ops = {node.name for node in node_defs.prune(node_defs.Graph(traced.graph), ends).node}
+    inputs, _ = next(feeds(members))
+    with session(traced.graph, traced.variables) as opened:
+        given = {name: opened.graph.get_tensor_by_name(name) for name in signature.inputs.values()}
+        feed = {
+            name: value.astype(tensor.dtype.as_numpy_dtype)
+            for (name, tensor), value in zip(given.items(), inputs, strict=True)
+        }
+        source = Source(lambda values, names: opened.run([*names], dict(values)), [], lambda: None, Draw())
+        return traced_layers.find_difference(traced, ops, source, feed, seed=3)
+
+
+def difference(found: Array, expected: Array) -> str | None:
+    """By how much an answer differs from the writer's, or its shape; None where it agrees."""
     if found.shape != expected.shape:
         return f"shape {found.shape}, expected {expected.shape}"
     found, expected = (np.asarray(value, np.float64) for value in (found, expected))
@@ -147,7 +188,10 @@ def check(writer: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         for name, members in cases()[writer].items():
             try:
-                outcome = differs(trace.trace_model(read(members, Path(folder))), members)
+                traced = trace.trace_model(read(members, Path(folder)))
+                outcome = differs(traced, members)
+                other = None if outcome else find_other_layer(traced, members)
+                outcome = f"{other.tensor}: {other.message}" if other else outcome
             except UnsupportedModelError as refusal:
                 outcome = f"{_REFUSED}{refusal}"
             except tf.errors.OpError as failure:

@@ -1,0 +1,38 @@
+"""Describes the calls of layers that a graph was traced from, by the names of their tensors."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from cudnn_convert.model import LayerCall
+from cudnn_convert.private.layer_calls import NotedCall
+
+#: Where layers of Keras' own are; `private` has some as older versions computed.
+_OWN: Final = ("tf_keras.", "cudnn_convert.private.")
+
+
+def describe(calls: Sequence[NotedCall], differences: frozenset[str]) -> Iterator[LayerCall]:
+    """Yield each call of a layer of Keras' own that has no model in it.
+
+    `differences` are the names of what the file's Keras computes otherwise.
+    """
+    for call in calls:
+        layer = call.layer
+        if hasattr(layer, "layers") or not type(layer).__module__.startswith(_OWN):
+            continue
+        inputs, masks, outputs, output_masks = (
+            tuple("" if tensor is None else tensor.name for tensor in tensors)
+            for tensors in (call.inputs, call.masks, call.outputs, call.output_masks)
+        )
+        weights = tuple(weight.handle.op.name for weight in layer.weights)
+        yield LayerCall(
+            layer.name,
+            type(layer).__name__,
+            layer.get_config(),
+            weights,
+            inputs,
+            masks,
+            outputs,
+            output_masks,
+            differences,
+            call.wrapper,
+        )

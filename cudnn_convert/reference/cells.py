@@ -1,0 +1,209 @@
+"""Recurrent layers of Keras with masks, in float64 NumPy, from their configs.
+
+They are those around cuDNN's: SimpleRNN, LSTM, GRU, and RNN of one cell or of several, one on the other.
+Sources: keras v2.2.4 layers/recurrent.py, backend/tensorflow_backend.py rnn; tensorflow v1.13.2
+python/keras/layers/wrappers.py Bidirectional; tf_keras v2.21.0 src/layers/rnn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Config = Mapping[str, Any]
+#: `(x, states) -> states`, the first of which is what the cell gives.
+Step = Callable[[Array, Sequence[Array]], list[Array]]
+
+#: The functions that a layer names.
+ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
+    {
+        "linear": lambda x: x,
+        "tanh": np.tanh,
+        "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "hard_sigmoid": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
+        "relu": lambda x: np.maximum(x, 0),
+        "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+        "softplus": lambda x: np.logaddexp(x, 0),
+        "softsign": lambda x: x / (1 + np.abs(x)),
+    }
+)
+
+
+class UnknownError(Exception):
+    """Says that a layer's setting has no equation here."""
+
+
+def activation(config: Config, key: str = "activation") -> Callable[[Array], Array]:
+    """The function that a config names. Raises UnknownError for others than those of `ACTIVATIONS`."""
+    name = config.get(key) or "linear"
+    if not isinstance(name, str) or name not in ACTIVATIONS:
+        raise UnknownError(f"{key}={name}")
+    return ACTIVATIONS[name]
+
+
+def _simple(config: Config, weights: Sequence[Array]) -> Step:
+    kernel, recurrent, *bias = weights
+    act = activation(config)
+    return lambda x, states: [act(x @ kernel + states[0] @ recurrent + sum(bias))]
+
+
+def _lstm(config: Config, weights: Sequence[Array]) -> Step:
+    kernel, recurrent, *bias = weights
+    act, gate = activation(config), activation(config, "recurrent_activation")
+
+    def step(x: Array, states: Sequence[Array]) -> list[Array]:
+        h, c = states
+        i, f, g, o = np.split(x @ kernel + h @ recurrent + sum(bias), 4, axis=-1)
+        c = gate(f) * c + gate(i) * act(g)
+        return [gate(o) * act(c), c]
+
+    return step
+
+
+def _gru(config: Config, weights: Sequence[Array]) -> Step:
+    kernel, recurrent, *bias = weights
+    act, gate = activation(config), activation(config, "recurrent_activation")
+    is_reset_after = bool(config.get("reset_after", False))
+    zeros = np.zeros((2, kernel.shape[-1]))
+    bias_of_x, bias_of_h = (
+        np.reshape(bias[0], (-1, kernel.shape[-1]))
+        if is_reset_after and bias
+        else ((bias[0], zeros[0]) if bias else zeros)
+    )
+
+    def step(x: Array, states: Sequence[Array]) -> list[Array]:
+        (h,) = states
+        z, r, g = np.split(x @ kernel + bias_of_x, 3, axis=-1)
+        if is_reset_after:
+            other_z, other_r, other_g = np.split(h @ recurrent + bias_of_h, 3, axis=-1)
+            z, r = gate(z + other_z), gate(r + other_r)
+            new = act(g + r * other_g)
+        else:
+            of_z, of_r, of_g = np.split(recurrent, 3, axis=-1)
+            z, r = gate(z + h @ of_z), gate(r + h @ of_r)
+            new = act(g + (r * h) @ of_g)
+        return [z * h + (1 - z) * new]
+
+    return step
+
+
+#: The maker of a cell's step, and how many states it has.
+_CELLS: Final[Mapping[str, tuple[Callable[[Config, Sequence[Array]], Step], int]]] = MappingProxyType(
+    {"SimpleRNN": (_simple, 1), "LSTM": (_lstm, 2), "GRU": (_gru, 1)}
+)
+
+
+def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
+    """The cells of a layer, from the one that takes its input on."""
+    if kind in _CELLS:
+        return [(kind, config)]
+    if kind != "RNN":
+        raise UnknownError(kind)
+    cell = config["cell"]
+    inner = cell["config"]
+    if cell["class_name"] == "StackedRNNCells":
+        return [each for entry in inner["cells"] for each in _list_cells("RNN", {"cell": entry})]
+    return _list_cells(str(cell["class_name"]).removesuffix("Cell"), inner)
+
+
+class _Stack:
+    """Cells one on the other. Their states are a list, cell by cell, or from the last cell on `reversed`."""
+
+    def __init__(self, cells: Sequence[tuple[str, Config]], weights: Sequence[Array], *, is_reversed: bool):
+        self._steps: list[Step] = []
+        self._counts: list[int] = []
+        self._reversed = is_reversed
+        left = [np.asarray(weight, np.float64) for weight in weights]
+        for kind, config in cells:
+            make, count = _CELLS[kind]
+            own = 3 if config.get("use_bias", True) else 2
+            self._steps.append(make(config, left[:own]))
+            self._counts += [count]
+            left = left[own:]
+        if left:
+            raise UnknownError("weights")
+        self.widths = [int(config["units"]) for kind, config in cells for _ in range(_CELLS[kind][1])]
+        if is_reversed:
+            self.widths = [
+                int(config["units"]) for kind, config in cells[::-1] for _ in range(_CELLS[kind][1])
+            ]
+
+    def __call__(self, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
+        """What the last cell gives, and the new states."""
+        left, groups = [*states], []
+        for count in self._counts[::-1] if self._reversed else self._counts:
+            groups.append(left[:count])
+            left = left[count:]
+        order = groups[::-1] if self._reversed else groups
+        new = []
+        for step, own in zip(self._steps, order, strict=True):
+            new.append(step(x, own))
+            x = new[-1][0]
+        return x, [state for own in (new[::-1] if self._reversed else new) for state in own]
+
+
+def recur(
+    kind: str,
+    config: Config,
+    weights: Sequence[Array],
+    inputs: Sequence[Array],
+    mask: Array | None,
+    *,
+    differences: frozenset[str],
+    wrapper: str = "",
+) -> list[Array]:
+    """Compute a layer: its outputs, and its states where it returns them.
+
+    `inputs` are `x [batch, time, features]` and perhaps initial states `[batch, units]`; `mask [batch, time]`
+    is false at the steps that are left out. `differences` are names of keras/config/differences.py, `wrapper`
+    is the class of the layer that has this one inside. Raises UnknownError for a setting without an equation.
+    """
+    if config.get("stateful") or config.get("time_major") or config.get("num_constants"):
+        raise UnknownError("stateful, time_major or constants")
+    cell = config.get("cell", {}).get("config", {}) if kind == "RNN" else {}
+    is_reversed = "stacked_states_reversed" in differences
+    if cell.get("reverse_state_order") and not is_reversed:
+        raise UnknownError("reverse_state_order")
+    advance = _Stack(_list_cells(kind, config), weights, is_reversed=is_reversed)
+    x = np.asarray(inputs[0], np.float64)
+    if x.ndim != 3:
+        raise UnknownError("rank")
+    states = [np.asarray(state, np.float64) for state in inputs[1:]]
+    states = states or [np.zeros((len(x), width)) for width in advance.widths]
+    alive = np.ones(x.shape[:2], bool) if mask is None else np.reshape(mask, x.shape[:2]).astype(bool)
+    repeats_state = mask is not None and "first_state_at_masked_steps" in differences
+    repeats_state = repeats_state and not config.get("unroll")
+    is_zero, is_unrolled = _gives_zeros(config, differences, wrapper), bool(config.get("unroll"))
+    outputs: list[Array] = []
+    before: Array | None = None
+    for t in range(x.shape[1])[:: -1 if config.get("go_backwards") else 1]:
+        kept = alive[:, t, None]
+        output, new = advance(x[:, t], states)
+        if before is None:
+            before = np.zeros_like(output)
+        other = (
+            states[0] if repeats_state else np.zeros_like(output) if is_zero and not is_unrolled else before
+        )
+        before = np.where(kept, output, other)
+        states = [np.where(kept, after, earlier) for after, earlier in zip(new, states, strict=True)]
+        outputs.append(before)
+    if not outputs:
+        raise UnknownError("no steps")
+    if is_zero and is_unrolled:
+        # tf_keras v2.21.0 src/backend.py rnn: backwards the outputs are reversed, and their mask is not.
+        outputs = [np.where(alive[:, t, None], output, 0) for t, output in enumerate(outputs)]
+    y = np.stack(outputs, axis=1) if config.get("return_sequences") else outputs[-1]
+    return [y, *(states if config.get("return_state") else [])]
+
+
+def _gives_zeros(config: Config, differences: frozenset[str], wrapper: str) -> bool:
+    """Whether masked steps give zeros, not what came before."""
+    if differences & {"last_output_at_masked_steps", "first_state_at_masked_steps"}:
+        return False
+    if wrapper != "Bidirectional":
+        return bool(config.get("zero_output_for_mask"))
+    return bool(config.get("return_sequences")) or "last_output_of_padding" in differences

@@ -1,0 +1,129 @@
+"""Judges the layers that a Keras file was traced to, by equations in float64.
+
+The source's graph is what tf_keras makes of the file, patched where the file's Keras computes otherwise.
+Each layer that `reference.keras_layers` has an equation for is fed with values and masks of its own, whatever
+stands before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from cudnn_convert.graph.index import split
+from cudnn_convert.model import Array, LayerCall, Model
+from cudnn_convert.reference.cells import UnknownError
+from cudnn_convert.reference.keras_layers import EQUATIONS, KerasLayer, compute, passes_mask
+from cudnn_convert.report import OpDifference
+from cudnn_convert.verification.judges import Source
+
+#: The share of the largest value that rounding may move, by the type that a layer computes in.
+_BOUNDS: Final = {"float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
+_BOUND: Final = 2e-5
+#: What a layer is fed with.
+_VALUES: Final = "random values and masks"
+#: Layers with more values in their inputs and weights are not computed again.
+_MOST_VALUES: Final = 2**20
+
+
+def find_difference(
+    model: Model, ops: Collection[str], source: Source, feed: Mapping[str, Array], *, seed: int
+) -> OpDifference | None:
+    """The first layer of `model` whose answers are not those of its equation, and how they differ.
+
+    `source` runs the model's graph, of which it has `ops`; `feed` is one that it takes.
+    """
+    calls = [call for call in model.calls if _can_be_asked(call, ops)]
+    if not calls:
+        return None
+    rng = np.random.default_rng(seed)
+    names = [*dict.fromkeys(name for call in calls for name in (*call.inputs, *filter(None, call.masks)))]
+    source.restart()
+    usual = dict(zip(names, source.run(feed, names), strict=True))
+    for group in _group(calls):
+        fed = {name: _vary(rng, usual[name], name in _masks(group)) for name in _list_inputs(group)}
+        asked = [*dict.fromkeys(name for call in group for name in call.outputs if name not in fed)]
+        source.restart()
+        values = fed | dict(zip(asked, source.run({**feed, **fed}, asked), strict=True))
+        for call in group:
+            if text := _compare(model, call, values):
+                return OpDifference(f"layer {call.layer}", (call.class_name,), text, _VALUES)
+    return None
+
+
+def _can_be_asked(call: LayerCall, there: Collection[str]) -> bool:
+    if call.class_name not in EQUATIONS or set(call.inputs) & set(call.outputs):
+        return False
+    return all(split(name)[0] in there for name in (*call.inputs, *filter(None, call.masks), *call.outputs))
+
+
+def _list_inputs(calls: Sequence[LayerCall]) -> list[str]:
+    return [*dict.fromkeys(name for call in calls for name in (*call.inputs, *filter(None, call.masks)))]
+
+
+def _masks(calls: Sequence[LayerCall]) -> set[str]:
+    return {name for call in calls for name in call.masks}
+
+
+def _group(calls: Sequence[LayerCall]) -> list[list[LayerCall]]:
+    """Group the calls such that no group feeds what it asks for, or what stands inside a layer of its own."""
+    groups: list[list[LayerCall]] = []
+    for call in calls:
+        for group in groups:
+            asked = {name for each in (*group, call) for name in each.outputs}
+            if group[0].wrapper == call.wrapper and not asked & {*_list_inputs([*group, call])}:
+                group.append(call)
+                break
+        else:
+            groups.append([call])
+    return groups
+
+
+def _vary(rng: np.random.Generator, value: Array, is_mask: bool) -> Array:
+    """Values of the shape and type of `value`: floats anew, masks with holes before, between and behind."""
+    if is_mask or value.dtype == bool:
+        drawn = rng.random(value.shape) < 2 / 3
+        return drawn.astype(value.dtype)
+    if value.dtype.kind != "f":
+        return value
+    return np.asarray(rng.standard_normal(value.shape), value.dtype)
+
+
+def _compare(model: Model, call: LayerCall, values: Mapping[str, Array]) -> str:
+    """How the answers of a call differ from those of its equation, or nothing."""
+    inputs = [values[name] for name in call.inputs]
+    masks = [values[name] if name else None for name in call.masks]
+    stored = [model.variables.get(name) for name in call.weights]
+    sizes = [value.size for value in inputs] + [math.prod(each.shape) for each in stored if each is not None]
+    if None in stored or sum(sizes) > _MOST_VALUES:
+        return ""
+    weights = [each.read() for each in stored if each is not None]
+    layer = KerasLayer(
+        call.class_name, call.config, weights, call.differences, call.wrapper.rpartition("/")[2]
+    )
+    try:
+        expected = compute(layer, inputs, masks)
+    except (UnknownError, LookupError, TypeError, ValueError):  # a setting that no equation has
+        return ""
+    for name, value in zip(call.outputs, expected, strict=False):
+        if text := _difference(values[name], value):
+            return text
+    passes = passes_mask(layer)
+    if passes is not None and call.masks[0] and passes != bool(call.output_masks[0]):
+        return f"expected that a mask {'passes' if passes else 'does not pass'}, found the contrary"
+    return ""
+
+
+def _difference(actual: Array, expected: Array) -> str:
+    if actual.shape != expected.shape:
+        return f"expected shape {[*expected.shape]}, found {[*actual.shape]}"
+    bound = _BOUNDS.get(actual.dtype.name, _BOUND)
+    largest = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)))
+    wrong = ~np.isclose(actual.astype(np.float64), expected, rtol=0, atol=bound * largest, equal_nan=True)
+    if not wrong.any():
+        return ""
+    where = tuple(int(k) for k in np.unravel_index(int(np.argmax(wrong)), wrong.shape))
+    return f"at {[*where]} expected {expected[where]:.7g}, found {actual[where]:.7g}"
