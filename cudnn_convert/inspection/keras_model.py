@@ -16,6 +16,7 @@ from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offer
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.keras.config import (
     channels_first,
+    channels_last,
     classes,
     differences,
     layer_tree,
@@ -234,7 +235,8 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     newer Keras computes otherwise, which both would read wrongly, and for images that not every CPU takes
     channels first.
     """
-    if all(channels_first.find_layers(model, keras3=keras3) for keras3 in (True, False)):
+    left = {keras3: _list_channels_first(model, keras3=keras3) for keras3 in (True, False)}
+    if all(left.values()):
         return "savedmodel"
     writer = versions.find_writer(model.keras_version, model.config)
     for _, entry in layer_tree.walk(model.config):
@@ -246,7 +248,12 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
         translate.modern(path, cpu_layers.rewritten(path, model).architecture, vouched=brought.keras)
     except UnsupportedModelError:
         return "h5"
-    return "h5" if channels_first.find_layers(model, keras3=True) else "keras"
+    return "h5" if left[True] else "keras"
+
+
+def _list_channels_first(model: Architecture, *, keras3: bool) -> list[str]:
+    """The layers of channels-first images that a format of layers cannot have channels last."""
+    return channels_first.find_layers(channels_last.rewrite(model, keras3=keras3)[0], keras3=keras3)
 
 
 def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:

@@ -71,12 +71,12 @@ def section(
     keeps_examples: bool,
     forgets: bool = False,
     promotes: bool = False,
-    keeps_inputs: bool = False,
+    for_layers: bool = False,
 ) -> Section:
     """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError.
 
     `forgets`: recurrent state begins anew with each call. `promotes`: other state becomes inputs and outputs.
-    `keeps_inputs`: inputs that no output needs stay.
+    `for_layers`: the artifact has the layers of the file, which take all its inputs.
     """
     index, names = graph.index, request.names
     cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
@@ -119,7 +119,7 @@ def section(
         simple = inference.simplify_for_inference(settled.graph, settled.outputs)
         settled = replace(settled, graph=simple)
     unread = requests.find_unread(index, request)
-    if keeps_inputs or model.saved is not None:  # layers or functions still take them
+    if for_layers or model.saved is not None:  # layers or functions still take them
         beside = [index.nodes[split(spec.tensor)[0]] for spec in unread]
         whole, simple = (_add_nodes(each, beside) for each in (whole, settled.graph))
         cut = replace(cut, graph=whole)
@@ -203,16 +203,17 @@ def plan_graph(
     keeps_examples: bool = True,
     forgets: bool = False,
     promotes: bool = False,
-    keeps_inputs: bool = False,
+    for_layers: bool = False,
     carries_layouts: bool = True,
 ) -> Plan:
     """Plan a model with a graph, by the flags of the same names.
 
     `constants` is `--set`. Where the format does not keep variables, state becomes inputs and outputs; if it
     `forgets`, each call begins with the state that the source holds. If it `promotes`, what a graph without
-    recurrences reads and writes in variables becomes inputs and outputs. `keeps_inputs`: inputs that no
-    output needs stay. Where tf.Examples cannot stay inputs, the features parsed out of them become inputs.
-    With `carries_layouts` what follows an op that is computed channels last is computed so too.
+    recurrences reads and writes in variables becomes inputs and outputs. `for_layers`: the artifact has the
+    layers of the file, which take all its inputs. Where tf.Examples cannot stay inputs, the features parsed
+    out of them become inputs. With `carries_layouts` what follows an op that is computed channels last is
+    computed so too.
     """
     model = restored_blobs.with_restored_blobs(model)
     model, copy = prepare.use_moving_averages(inline_model(model), weights)
@@ -231,7 +232,7 @@ def plan_graph(
         keeps_examples=keeps_examples or model.together,
         forgets=forgets,
         promotes=promotes,
-        keeps_inputs=keeps_inputs,
+        for_layers=for_layers,
     )
     model = cut_out.settled.model
     simple = cut_out.settled.graph
@@ -264,7 +265,7 @@ def plan_graph(
         *notes.untaken(left),
         *cut_out.statistics.notes,
         *notes.note_flags(cut_out.cut.flags),
-        *obstacles.note_gpu_ops(simple),
+        *(() if for_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),

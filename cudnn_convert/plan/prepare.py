@@ -130,7 +130,7 @@ def make_plan(model: Model, options: Options) -> Plan:
         keeps_examples=form.keeps_strings and not drawn,
         forgets=options.streams and not is_graphless,
         promotes=options.states,
-        keeps_inputs=form.layers,
+        for_layers=form.layers,
         carries_layouts=not form.is_channels_first,
     )
     plan = replace(plan, alone=is_graphless, warnings=warn_of_lost_graph(model, plan) if is_graphless else ())

@@ -28,7 +28,7 @@ from typing import Any, Protocol, cast
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.keras.config import channels_first, classes
+from cudnn_convert.keras.config import channels_first, channels_last, classes
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
@@ -154,9 +154,13 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
 
     path, architecture = plan.model.path, plan.model.architecture
     assert architecture is not None
+    architecture, images = channels_last.rewrite(architecture, keras3=form.is_keras3)
     if layers := channels_first.find_layers(architecture, keras3=form.is_keras3):
         expected = "expected layers that every CPU runs, found images whose channels come first"
         raise UnsupportedModelError(path, [f"{', '.join(layers)}: {expected}; choose --format savedmodel"])
+    if images:
+        note = f"{', '.join(images)}: images are computed channels last; a Permute turns them"
+        plan = replace(plan, notes=(*plan.notes, note))
     rewritten = cpu_layers.rewritten(path, architecture, slots=options.slots)
     if not form.is_keras3:
         return replace(plan, target_model=rewritten)

@@ -7,7 +7,6 @@ from typing import Any, Final
 from support import asking_keras as asking
 from support.advice import Advice
 from support.keras_files import entry
-from support.samples import ROOT
 
 _H5: Final = r"write (--format h5)"
 _KERAS: Final = ["--format", "keras"]
@@ -51,7 +50,7 @@ WRITTEN: Final = (
     ),
     Advice(
         ["targets/__init__.py: {}: {}; choose --format savedmodel"],
-        lambda _: ROOT / "tests" / "data" / "channels_first" / "crnn" / "model.h5",
+        asking.given_images,
         _KERAS,
         r"choose (--format savedmodel)",
     ),

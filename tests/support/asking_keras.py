@@ -122,6 +122,21 @@ def merged_mask(folder: Path) -> Path:
     return whole(folder / "model.h5", config, weights)
 
 
+def given_images(folder: Path) -> Path:
+    """A CuDNNLSTM, and beside it a convolution whose images are an output, channels first."""
+    conv = entry("Conv2D", "conv", filters=3, kernel_size=[2, 3], data_format="channels_first")
+    layers = [
+        called(entry("InputLayer", "x", batch_input_shape=[None, STEPS, INPUTS], dtype="float32")),
+        called(entry("CuDNNLSTM", "rnn", units=UNITS), ["x", 0, 0]),
+        called(entry("InputLayer", "image", batch_input_shape=[None, 2, 4, 5], dtype="float32")),
+        called(conv, ["image", 0, 0]),
+    ]
+    ends = {"input_layers": [["x", 0, 0], ["image", 0, 0]], "output_layers": [["rnn", 0, 0], ["conv", 0, 0]]}
+    config = {"class_name": "Model", "config": {"name": "model", "layers": layers, **ends}}
+    weights = {"rnn": cudnn(np.random.default_rng(8), 4, UNITS, INPUTS), "conv": values((2, 3, 2, 3), (3,))}
+    return whole(folder / "model.h5", config, weights)
+
+
 def masked_decoder(folder: Path) -> Path:
     """A masked LSTM that begins with the states of a CuDNNLSTM, by Keras 2.2.4."""
     shape, units = [None, STEPS, INPUTS], {"units": UNITS, "return_sequences": True}

@@ -6,6 +6,7 @@
 * differences: What layers of older Keras compute otherwise than those of tf_keras 2.21: one row each.
 * classes   : Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
 * channels_first: Layers whose images are channels first, and that not every CPU runs so.
+* channels_last: Rewrites layers of channels-first images to channels last, which every CPU runs.
 * values    : Values in a layer's config beside layers, in the form that Keras 2 builds.
 
 May import: errors, model, graph.ops.

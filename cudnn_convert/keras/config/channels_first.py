@@ -39,6 +39,14 @@ def find_layers(model: Architecture, *, keras3: bool) -> list[str]:
     return [path for path, entry in layer_tree.below(model.config) if _is_one(entry, _CLASSES[keras3])]
 
 
+def needs_rewriting(entry: layer_tree.Entry, *, keras3: bool) -> bool:
+    """Whether a layer, or one in its wrapper, is not run on every CPU; models in it are not looked into."""
+    if layer_tree.is_model(entry):
+        return False
+    inner = any(needs_rewriting(each, keras3=keras3) for each in layer_tree.inside(entry))
+    return inner or _is_one(entry, _CLASSES[keras3])
+
+
 def _is_one(entry: layer_tree.Entry, names: Iterable[str]) -> bool:
     config = entry["config"]
     is_first = isinstance(config, Mapping) and config.get("data_format") == "channels_first"

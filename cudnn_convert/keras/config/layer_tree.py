@@ -272,7 +272,7 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         layer = layer_name(entry)
         kept = [call for call_key, call in calls.items() if call_key[0] == layer and call_key in needed]
         if kept:
-            nodes = [_change_references(call, count) for call in kept] if entry.get("inbound_nodes") else []
+            nodes = [change_references(call, count) for call in kept] if entry.get("inbound_nodes") else []
             entries.append({**entry, "inbound_nodes": nodes})
     starts = [
         call_reference
@@ -296,11 +296,25 @@ def references(value: Any) -> Iterator[Reference]:
         listed.append(reference)
         return reference
 
-    _change_references(value, collect)
+    change_references(value, collect)
     yield from listed
 
 
-def _change_references(value: Any, change: Callable[[Reference], Reference]) -> Any:
+def call_with(node: Any, reference: Reference) -> Any:
+    """A call with one of the results that the call `node` has among its arguments, in the form of `node`."""
+    if isinstance(node, Mapping):
+        return {"args": [_find_tensor(node, reference)], "kwargs": {}}
+    return [[*reference, {}]]
+
+
+def _find_tensor(value: Any, reference: Reference) -> Any:
+    """The object that stands for a layer's result among the arguments of a call."""
+    if isinstance(value, Mapping) and value.get("class_name") == TENSOR:
+        return value if tuple(value["config"]["keras_history"]) == reference else None
+    return next((each for item in children(value) if (each := _find_tensor(item, reference))), None)
+
+
+def change_references(value: Any, change: Callable[[Reference], Reference]) -> Any:
     """A call's arguments with each reference in them changed."""
     if isinstance(value, Mapping):
         if value.get("class_name") == TENSOR:
@@ -309,10 +323,10 @@ def _change_references(value: Any, change: Callable[[Reference], Reference]) -> 
                 **value,
                 "config": {**config, "keras_history": list(change(tuple(config["keras_history"])))},
             }
-        return {key: _change_references(item, change) for key, item in value.items()}
+        return {key: change_references(item, change) for key, item in value.items()}
     if not isinstance(value, list | tuple):
         return value
     if len(value) in (3, 4) and isinstance(value[0], str) and all(type(item) is int for item in value[1:3]):
         start = value[:3] if value[0] == _CONSTANT else change((value[0], value[1], value[2]))
-        return [*start, *(_change_references(item, change) for item in value[3:])]
-    return [_change_references(item, change) for item in value]
+        return [*start, *(change_references(item, change) for item in value[3:])]
+    return [change_references(item, change) for item in value]
