@@ -133,10 +133,10 @@ def _permute(entry: Entry, name: str, images: _Images, *, to_last: bool) -> Entr
     config: dict[str, Any] = {"name": name, "trainable": False, "dims": images.dims(to_last=to_last)}
     dtype = entry["config"].get("dtype")
     config |= {"dtype": dtype} if dtype else {}
-    return {"class_name": "Permute", **_registered(entry), "config": config}
+    return {"class_name": "Permute", **_list_registration(entry), "config": config}
 
 
-def _registered(entry: Entry) -> dict[str, Any]:
+def _list_registration(entry: Entry) -> dict[str, Any]:
     """What the form of newer files has beside a class."""
     return {"module": "keras.layers", "registered_name": None} if "module" in entry else {}
 
@@ -189,7 +189,7 @@ class _Sequential:
             name = f"{layer_tree.layer_name(first)}_input"
             key = "batch_shape" if "module" in first else "batch_input_shape"
             config = {key: shape, "dtype": dtype, "sparse": False, "name": name}
-            yield {"class_name": "InputLayer", **_registered(first), "config": config}
+            yield {"class_name": "InputLayer", **_list_registration(first), "config": config}
 
 
 def _without_shape(entry: Entry) -> Entry:
