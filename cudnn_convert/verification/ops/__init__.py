@@ -7,6 +7,7 @@
 * layouts   : Tells whether a tensor of an artifact is one of the source with its axes in another order.
 * tensorflow: Graphs of TensorFlow: an artifact's beside its source's, node by node.
 * source    : The source's graph, which gives any of its tensors when any others are fed.
+* duplicates: Finds nodes of a graph that compute what an earlier node does.
 * models    : What is asked of an artifact: its tensors by name, and their values when others are fed.
 * shared_tensors: Finds which tensors of an artifact are the source's, by names and by values.
 * apart     : A function in a process of its own, whose end is an exception here.

@@ -67,7 +67,8 @@ class TensorGraph:
     `fed` are the tensors that are inputs. `given` has by node the tensors that a recurrence reads, `x`, `h`,
     `c` and lengths: what stands in its place is not looked into. `variable` gives a variable's value by its
     node. `files` are tensors that hold the name of a table's file. `widths` are the sizes of the last axis of
-    what recurrences give at each step, by node.
+    what recurrences give at each step, by node. `roots` are the roots that are known, all that were asked for
+    among them.
     """
 
     graph: AnyGraph
@@ -76,7 +77,7 @@ class TensorGraph:
     variable: Callable[[NodeDef], Array]
     files: Collection[str] = ()
     widths: Mapping[str, int] = field(default_factory=dict)
-    _roots: dict[str, str] = field(default_factory=dict)
+    roots: dict[str, str] = field(default_factory=dict)
     _decided: dict[str, bool | None] = field(default_factory=dict)
     _live: dict[str, list[str]] = field(default_factory=dict)
 
@@ -138,17 +139,17 @@ class TensorGraph:
         """The tensor that has the value of another. Raises KeyError for one that is not in the graph."""
         path = []
         name = tensor(name)
-        while name not in self._roots:
+        while name not in self.roots:
             path.append(name)
             if self.is_end(name) or (onward := self._onward(name)) is None:
-                self._roots[name] = name
+                self.roots[name] = name
                 break
             if onward in path:  # a loop that only hands on
-                self._roots[name] = name
+                self.roots[name] = name
                 break
             name = onward
-        root = self._roots[name]
-        self._roots.update(dict.fromkeys(path, root))
+        root = self.roots[name]
+        self.roots.update(dict.fromkeys(path, root))
         return root
 
     def _onward(self, name: str) -> str | None:

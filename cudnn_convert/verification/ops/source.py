@@ -22,6 +22,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import graph_judge
 from cudnn_convert.verification.judges import Draw
+from cudnn_convert.verification.ops.duplicates import find_duplicates
 from cudnn_convert.verification.ops.graphs import CHOICES, TensorGraph
 
 #: Read the shape of what they are given, not its values.
@@ -332,15 +333,17 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
     ends = [written.get(name, name) for name in plan.signature.tensors]
     ends += [write.op for state in plan.states for write in state.state.writes]
     pruned = node_defs.prune(node_defs.Graph(definition), [*ends, *plan.initializers])
+    duplicates = find_duplicates(Index(pruned))
     graph = TensorGraph(
         pruned,
         frozenset(map(tensor, plan.signature.inputs.values())),
         {own.node: () for own in plan.recurrences},
         lambda node: plan.model.variables[checkpoint_key(node)].read(),
+        roots={**duplicates},
     )
     kinds = _find_types(graph, plan, wanted)
     stand_ins = {root: unique(f"fed/{number}", graph.index.nodes) for number, root in enumerate(kinds)}
-    opened = _add_defaults(graph, kinds, stand_ins)
+    opened = _add_defaults(graph, kinds, stand_ins, duplicates)
     with session.session(
         opened, plan.model.variables, initializers=plan.initializers, assets=plan.model.assets, optimize=False
     ) as running:
@@ -377,8 +380,13 @@ def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict
     return kinds
 
 
-def _add_defaults(graph: TensorGraph, kinds: Mapping[str, tf.DType], stand_ins: Mapping[str, str]) -> Any:
-    """The graph with a default for each of some roots, which their readers read.
+def _add_defaults(
+    graph: TensorGraph,
+    kinds: Mapping[str, tf.DType],
+    stand_ins: Mapping[str, str],
+    duplicates: Mapping[str, str],
+) -> Any:
+    """The graph with a default for each of some roots, which their readers and those of duplicates read.
 
     What reads from within a loop reads what entered it. What reads from within a branch reads its Switch: a
     side that is not taken has no value, and its Merge takes the other's.
@@ -387,7 +395,7 @@ def _add_defaults(graph: TensorGraph, kinds: Mapping[str, tf.DType], stand_ins: 
     nodes = []
     for node in graph.graph.node:
         inputs = [
-            stand_ins.get(tensor(read), read)
+            stand_ins.get(duplicates.get(tensor(read), tensor(read)), read)
             if not read.startswith("^") and not around.get(split(read)[0])
             else read
             for read in node.input

@@ -1,0 +1,65 @@
+"""Finds nodes of a graph that compute what an earlier node does.
+
+Other runtimes compute such a value once: one tensor of an artifact then stands for several of the source.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.index import Index, NodeDef, split, tensor
+from cudnn_convert.private import tf_private
+
+#: Ops that a frame or a branch hangs on.
+_FLOW: Final = ops.ENTERS | ops.EXITS | ops.SWITCHES | ops.MERGES | {"NextIteration", "LoopCond"}
+
+
+#: Larger constants are weights, which are compared by themselves.
+_MOST_BYTES: Final = 4096
+
+
+def find_duplicates(index: Index) -> dict[str, str]:
+    """Map each tensor that is computed again, outside of loops, to the first that has its value."""
+    around = control_flow.frames(index)
+    first: dict[Any, str] = {}
+    duplicates: dict[str, str] = {}
+    for node in _sort(index):
+        if node.op in _FLOW or around.get(node.name) or not _is_pure(node):
+            continue
+        read = tuple(duplicates.get(tensor(name), tensor(name)) for name in node.input)
+        attributes = sorted((key, value.SerializeToString()) for key, value in node.attr.items())
+        form = node.op, read, tuple(pair for pair in attributes if not pair[0].startswith("_"))
+        earlier = first.setdefault(form, node.name)
+        if earlier != node.name:
+            duplicates[f"{node.name}:0"] = f"{earlier}:0"
+    return duplicates
+
+
+def _sort(index: Index) -> list[NodeDef]:
+    """The nodes, each behind those that it reads; a loop's come in any order."""
+    done: dict[str, NodeDef] = {}
+    todo = [*reversed([*index.nodes.values()])]
+    entered: set[str] = set()
+    while todo:
+        node = todo[-1]
+        before = [split(name)[0] for name in node.input]
+        left = [name for name in before if name not in done and name not in entered and name in index.nodes]
+        if node.name in done or (node.name in entered and not left):
+            todo.pop()
+            done.setdefault(node.name, node)
+            continue
+        entered.add(node.name)
+        todo += [index.nodes[name] for name in left]
+    return [*done.values()]
+
+
+def _is_pure(node: NodeDef) -> bool:
+    """Whether a node has one output, which its inputs alone decide."""
+    op = tf_private.find_op(node.op)
+    if op is None or op.is_stateful or len(op.output_arg) != 1 or any(name[0] == "^" for name in node.input):
+        return False
+    if node.op == "Const":
+        value: Any = node.attr["value"]
+        return bool(value.ByteSize() <= _MOST_BYTES)
+    return bool(node.input)
