@@ -289,7 +289,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
     _assign(source, layer, model)
     refuse_open_steps(source, layer)
-    _refuse_merged_masks(source, layer)
+    _refuse_masks(source, layer)
     settle_seeds(layer)
     return layer
 
@@ -336,20 +336,27 @@ def refuse_open_steps(source: Path, built: Any) -> None:
 
 #: Layers of Keras 3 that leave masked values out (keras v3.15.0 src/layers/merging/base_merge.py
 #: `_apply_merge_op_and_or_mask`, multiply.py); those of Keras 2 take them as they are.
-_MERGES: Final = ("Average", "Maximum", "Minimum", "Multiply")
+_MERGES: Final = frozenset({"Average", "Maximum", "Minimum", "Multiply"})
+#: Layers that get no mask where they are called with states (keras v3.15.0 src/layers/layer.py `__call__`:
+#: of several tensors each has a mask of its own name, which these do not take).
+_BEGUN: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D"})
 
 
-def _refuse_merged_masks(source: Path, built: Any) -> None:
-    """Raise UnsupportedModelError for a layer that merges masked values as Keras 2 does not."""
+def _refuse_masks(source: Path, built: Any) -> None:
+    """Raise UnsupportedModelError for a layer that takes masked values otherwise than that of Keras 2."""
     import keras
 
-    reasons = [
-        f"layer {layer.name}: expected inputs without masks, for the {type(layer).__name__} of Keras "
-        f"{keras.__version__} leaves masked values out, found a mask; write --format h5"
-        for layer in keras_private.flatten_layers(built)
-        if type(layer).__name__ in _MERGES
-        and any(keras_private.has_mask(tensor) for tensor in keras.tree.flatten(layer.input))
-    ]
+    reasons = []
+    for layer in keras_private.flatten_layers(built):
+        kind = type(layer).__name__
+        calls = keras_private.list_calls(layer) if kind in _MERGES | _BEGUN else []
+        if not any(len(given) > 1 and any(map(keras_private.has_mask, given)) for given in calls):
+            continue
+        does = "leaves masked values out" if kind in _MERGES else "loses the mask where it is given states"
+        reasons.append(
+            f"layer {layer.name}: expected inputs without masks, for the {kind} of Keras "
+            f"{keras.__version__} {does}, found a mask; write --format h5"
+        )
     if reasons:
         raise UnsupportedModelError(source, reasons)
 

@@ -95,6 +95,11 @@ def has_mask(tensor: Any) -> bool:
     return getattr(tensor, "_keras_mask", None) is not None
 
 
+def list_calls(layer: Any) -> list[list[Any]]:
+    """List the symbolic tensors that each call of a layer of Keras 3 takes (keras v3.15.0 src/ops/node.py)."""
+    return [[*node.input_tensors] for node in layer._inbound_nodes]
+
+
 def tf1_layers() -> dict[str, Any]:
     """The layers of TensorFlow 1 by their class names, and those that change in its graphs."""
     import tf_keras

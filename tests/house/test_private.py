@@ -20,6 +20,14 @@ from cudnn_convert.keras.config import differences
 from cudnn_convert.private import keras_private, older_layers, tf_private
 
 
+def test_calls_of_layers_of_keras_3_have_their_masks() -> None:
+    steps = keras.layers.Masking()(keras.Input((3, 2)))
+    layer = keras.layers.Add()
+    layer([steps, keras.Input((3, 2))])
+    (given,) = keras_private.list_calls(layer)
+    assert [keras_private.has_mask(tensor) for tensor in given] == [True, False]
+
+
 def test_ops_are_known_by_name() -> None:
     assert [argument.name for argument in tf_private.find_op("CudnnRNNV3").input_arg][:2] == [
         "input",

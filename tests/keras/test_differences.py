@@ -107,9 +107,15 @@ def test_masks_go_into_formats(writer: str, case: str, form: str, tmp_path: Path
     assert report.verification.passed
 
 
-def test_a_merge_of_masked_values_is_refused_for_keras_3(tmp_path: Path) -> None:
-    (tmp_path / "model.h5").write_bytes(keras_census.case("keras-2.1.6", "Minimum_om")["model.h5"])
-    with pytest.raises(UnsupportedModelError, match=r"layer minimum_1: expected inputs without masks"):
+@pytest.mark.parametrize(
+    ("writer", "case", "layer"),
+    [("keras-2.1.6", "Minimum_om", "minimum_1"), ("tf.keras-1.13.2", "masked_LSTM_begun", "lstm")],
+)
+def test_masks_that_keras_3_takes_otherwise_are_refused(
+    writer: str, case: str, layer: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.h5").write_bytes(keras_census.case(writer, case)["model.h5"])
+    with pytest.raises(UnsupportedModelError, match=rf"layer {layer}: expected inputs without masks"):
         cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
 
 
