@@ -96,7 +96,7 @@ def has_mask(tensor: Any) -> bool:
 
 
 def list_calls(layer: Any) -> list[list[Any]]:
-    """List the symbolic tensors that each call of a layer of Keras 3 takes (keras v3.15.0 src/ops/node.py)."""
+    """The symbolic tensors that each call of a layer of Keras 3 takes (keras v3.15.0 src/ops/node.py)."""
     return [[*node.input_tensors] for node in layer._inbound_nodes]
 
 

@@ -56,10 +56,11 @@ def _differs(report: Any, form: str, members: keras_census.Members, folder: Path
     feeds = [*keras_census.feeds(members)]
     job = artifacts.job(folder / f"out.{form}", form, folder / "feeds.npz", folder / "answers.npz")
     sources = {key: names["source"] for key, names in job["inputs"].items()}
-    keys = _list_inputs(members) or [*sources]
+    dtypes = _list_inputs(members) or dict.fromkeys(sources, "")
+    keys = [*dtypes]
     assert set(sources) <= set(keys), (keys, sources)
     values = {
-        f"feed{number}/{sources[key]}": value
+        f"feed{number}/{sources[key]}": value.astype(dtypes[key] or value.dtype)
         for number, (inputs, _) in enumerate(feeds)
         for key, value in zip(keys, inputs, strict=True)
         if key in sources
@@ -77,10 +78,11 @@ def _differs(report: Any, form: str, members: keras_census.Members, folder: Path
     return None
 
 
-def _list_inputs(members: keras_census.Members) -> list[str]:
-    """The names of a model's inputs, in the order of what its writer was fed; none for a Sequential."""
+def _list_inputs(members: keras_census.Members) -> dict[str, str]:
+    """The dtypes of a model's inputs, in the order of what its writer was fed; none for a Sequential."""
     with h5py.File(io.BytesIO(members["model.h5"])) as file:
         config = json.loads(file.attrs["model_config"])["config"]
     inputs = config["input_layers"] if isinstance(config, dict) and "input_layers" in config else []
     inputs = [inputs] if inputs and isinstance(inputs[0], str) else inputs
-    return [name for name, *_ in inputs]
+    layers = {layer["config"]["name"]: layer["config"] for layer in config["layers"]} if inputs else {}
+    return {name: layers[name].get("dtype", "float32") for name, *_ in inputs}
