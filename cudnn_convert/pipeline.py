@@ -179,7 +179,7 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     """Verify the artifact and add the proof to the report.
 
     A failed proof raises VerificationError with that report, and an artifact that another runtime than
-    TensorFlow refuses UnsupportedModelError.
+    TensorFlow's graphs refuses UnsupportedModelError.
     """
     try:
         # Weights quantized to int8 are no copies.
@@ -196,9 +196,10 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     except ReadError as cause:
         if cause.path != str(artifact):
             raise
-        if options.form.replaces_blocks:
+        if options.form.replaces_blocks or options.form.layers:
+            what = "layers" if options.form.layers else "a graph"
             reason = (
-                f"expected a graph that {options.format}'s runtime takes, "
+                f"expected {what} that {options.format}'s runtime takes, "
                 f"found one of which it says: {cause.found}; choose --format savedmodel"
             )
             raise UnsupportedModelError(options.format, [reason]) from cause

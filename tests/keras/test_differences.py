@@ -119,6 +119,14 @@ def test_masks_that_keras_3_takes_otherwise_are_refused(
         cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
 
 
+def test_a_layer_that_keras_3_cannot_run_on_a_cpu_is_refused(tmp_path: Path) -> None:
+    members = keras_census.case("tf.keras-1.15.5", "Conv2DTranspose_dilation_valid")
+    (tmp_path / "model.h5").write_bytes(members["model.h5"])
+    with pytest.raises(UnsupportedModelError, match=r"layers that keras's runtime takes, .* dilation rates"):
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
+    assert not (tmp_path / "out.keras").exists()
+
+
 def test_the_page_has_each_difference() -> None:
     page = (ROOT / "docs" / "keras-versions.md").read_text(encoding="utf-8")
     assert [row.name for row in differences.DIFFERENCES if f"| {row.older} |" not in page] == []
