@@ -96,8 +96,19 @@ def has_mask(tensor: Any) -> bool:
 
 
 def list_calls(layer: Any) -> list[list[Any]]:
-    """The symbolic tensors that each call of a layer of Keras 3 takes (keras v3.15.0 src/ops/node.py)."""
-    return [[*node.input_tensors] for node in layer._inbound_nodes]
+    """The symbolic tensors, without masks, that each call of a layer of Keras 3 takes.
+
+    Source: keras v3.15.0 src/ops/node.py, src/ops/symbolic_arguments.py; src/layers/layer.py `__call__` adds
+    the masks to a call's arguments.
+    """
+    import keras
+
+    calls = []
+    for node in layer._inbound_nodes:
+        named = {key: value for key, value in node.arguments.kwargs.items() if not key.endswith("mask")}
+        given = keras.tree.flatten([node.arguments.args, named])
+        calls.append([value for value in given if isinstance(value, keras.KerasTensor)])
+    return calls
 
 
 def tf1_layers() -> dict[str, Any]:

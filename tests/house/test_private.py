@@ -22,10 +22,16 @@ from cudnn_convert.private import keras_private, older_layers, tf_private
 
 def test_calls_of_layers_of_keras_3_have_their_masks() -> None:
     steps = keras.layers.Masking()(keras.Input((3, 2)))
-    layer = keras.layers.Add()
-    layer([steps, keras.Input((3, 2))])
-    (given,) = keras_private.list_calls(layer)
-    assert [keras_private.has_mask(tensor) for tensor in given] == [True, False]
+    add, rnn = keras.layers.Add(), keras.layers.GRU(2)
+    add([steps, keras.Input((3, 2))])
+    rnn(steps)
+    rnn(steps, initial_state=keras.Input((2,)))
+    calls = [*keras_private.list_calls(add), *keras_private.list_calls(rnn)]
+    assert [[*map(keras_private.has_mask, given)] for given in calls] == [
+        [True, False],
+        [True],
+        [True, False],
+    ]
 
 
 def test_ops_are_known_by_name() -> None:

@@ -92,6 +92,7 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
         ("tf.keras-2.15.1", "masked_SimpleRNN_unrolled", "h5"),
         # TimeDistributed of Keras 3 takes the mask as another input.
         ("keras-2.3.1", "masked_TimeDistributed_LSTM", "keras"),
+        ("tf.keras-2.13.1", "masked_LSTM_backwards_last", "keras"),
         # An Attention of TensorFlow 2.8 loses the input that it takes its mask from, and layers keep it.
         ("tf.keras-2.8.4", "Attention_mm", "h5"),
         # ONNX has one tensor for a mask that a merge takes twice.
