@@ -449,6 +449,7 @@ class KerasFile(Enum):
 class LayerCall:
     """A call of a Keras layer in a traced graph: its tensors by name, each with its mask or "".
 
+    `shapes` are those of the inputs as far as they are known, None for one of unknown rank.
     `weights` are variables in the order of Keras. `differences` are the names of what the Keras of the file
     computes otherwise (keras/config/differences.py); `wrapper` has the classes of the layers around this one,
     from the outermost on, joined by /.
@@ -459,6 +460,7 @@ class LayerCall:
     config: Mapping[str, Any]
     weights: tuple[str, ...]
     inputs: tuple[str, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
     masks: tuple[str, ...]
     outputs: tuple[str, ...]
     output_masks: tuple[str, ...]

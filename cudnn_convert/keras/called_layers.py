@@ -30,6 +30,7 @@ def describe(calls: Sequence[NotedCall], differences: frozenset[str]) -> Iterato
             layer.get_config(),
             weights,
             inputs,
+            tuple(None if each.shape.rank is None else tuple(each.shape) for each in call.inputs),
             masks,
             outputs,
             output_masks,
