@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every kernels docs census-keras mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every kernels docs census-keras census-ops mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@rm -rf out/demo
@@ -47,6 +47,10 @@ kernels: .venv/ready
 # Layers of 14 versions of Keras: does each model answer as the Keras that wrote it?
 census-keras: .venv/ready
 	$(BIN)/python scripts/check_keras_census.py
+
+# Every op beside a recurrence, in every format: does each artifact answer as TensorFlow 1.15? CENSUS="onnx --ops Sum"
+census-ops: .venv/ready
+	$(BIN)/python scripts/check_op_census.py $(CENSUS)
 
 # Small changes to what turns weights into weights, one at a time; takes long. `rm -r .mutants` measures anew.
 mutants: .venv/ready

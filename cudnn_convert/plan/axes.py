@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, time_axis
-from cudnn_convert.graph.index import INPUT, split
+from cudnn_convert.graph.index import INPUT, split, walk
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
 from cudnn_convert.model import Axis, Recurrence
@@ -84,7 +84,7 @@ def _name_tensors(
     second = time_axis.with_sizes(whole, known, _choose_second(shapes, fitted.seen))
     if second is None:
         return None
-    names = _list_names(fitted.sure)
+    names, tied = _list_names(fitted.sure), _find_tied(graph, recurrences)
     named = {}
     for name in ends:
         pair = [each.get_tensor_by_name(name).shape for each in (fitted.seen, second)]
@@ -92,9 +92,28 @@ def _name_tensors(
             continue
         stated = graph.shapes.get_tensor_by_name(name).shape
         axes = [None] * pair[0].rank if stated.rank is None else stated.as_list()
+        if len({len(axes), *(shape.rank for shape in pair)}) > 1:
+            continue  # the rank is a number that is fed
         columns = zip(axes, *(shape.as_list() for shape in pair), strict=True)
-        named[name] = tuple(_name(size, tuple(sizes), names) for size, *sizes in columns)
+        known_names = names if split(name)[0] in tied else {}
+        named[name] = tuple(_name(size, tuple(sizes), known_names) for size, *sizes in columns)
     return named
+
+
+def _find_tied(graph: node_defs.Graph, recurrences: Iterable[str]) -> set[str]:
+    """The nodes that share data with a recurrence: what it reads, what reads that, and so on.
+
+    An input beside them has a batch and a time of its own.
+    """
+    index = graph.index
+
+    def neighbours(name: str) -> list[str]:
+        node = index.nodes[name]
+        around = [split(source)[0] for source in index.data_inputs(node)]
+        around += [reader.name for reader in index.consumers(name)]
+        return [other for other in around if index.nodes[other].op != "Const"]
+
+    return {*walk(recurrences, neighbours)}
 
 
 def _infer(graph: node_defs.Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles) -> tf.Graph | None:

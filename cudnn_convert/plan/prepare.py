@@ -348,7 +348,8 @@ def ensure_graph(model: Model, options: Options) -> Model:
     from cudnn_convert.graph.passes import tf1_ops
     from cudnn_convert.recurrences import drop_in
 
-    return replace(model, graph=drop_in.restore_nodes(tf1_ops.replace_gather_tree(model.graph)))
+    graph = tf1_ops.keep_integers(tf1_ops.replace_gather_tree(model.graph))
+    return replace(model, graph=drop_in.restore_nodes(graph))
 
 
 def stays_whole(model: Model, options: Options) -> bool:

@@ -16,6 +16,7 @@ Integers are ids of the tables that they pick rows of, or lengths. A model that 
 small ones, which may be both.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -108,6 +109,7 @@ _SMALLER: Final[Sizes] = ((5, 2), (3, 3))
 #: multiplies two long ones.
 _MOST_VALUES: Final = 1 << 20
 _MOST_TIMES: Final = 512
+_MOST_DRAWN: Final = 1 << 27
 #: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
 _LONGER: Final = (8, 64, 512)
 #: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without
@@ -187,7 +189,8 @@ def _generate(
     for integers in _list_integers(plan, index, seen, tensors):
 
         def draw_tries(pairs: Sizes, integers: _Integers = integers) -> Iterator[list[dict[str, Array]]]:
-            return (draw_feeds(integers, roles, pairs) for roles in _assignments(tensors))
+            ways = (roles for roles in _assignments(tensors) if _fits_memory(tensors, roles, pairs))
+            return (draw_feeds(integers, roles, pairs) for roles in ways)
 
         rank, feeds, failure = _search(
             plan, _groups_of_sizes(plan, seen, kinds), draw_tries, measure=measure, count=len(kinds[-1])
@@ -289,6 +292,17 @@ def _search(
 
 def _count_values(feeds: Sequence[Mapping[str, Array]]) -> int:
     return max((value.size for feed in feeds for value in feed.values()), default=0)
+
+
+def _fits_memory(tensors: Mapping[str, Any], roles: Mapping[str, tuple[str, ...]], pairs: Sizes) -> bool:
+    """Whether no input has more values than can be drawn: each of three open axes may be read as time."""
+    for name, operand in tensors.items():
+        for time, batch in pairs:
+            sizes = [time if role == "time" else batch for role in roles[name]]
+            known = [width for width in operand.shape.as_list() if width is not None]
+            if math.prod([*sizes, *known]) > _MOST_DRAWN:
+                return False
+    return True
 
 
 def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:

@@ -191,6 +191,20 @@ def test_halves_that_are_doubled_have_no_name() -> None:
     assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}
 
 
+def test_what_shares_no_data_with_a_recurrence_has_no_name_of_its_axes() -> None:
+    """Of a shape that is fed not even the rank is known; what is broadcast has sizes of 1 too."""
+    with drawing() as graph:
+        y = lstm(placeholder("x"), variable("blob", BLOB.shape)).output
+        tf.identity(y, name="steps")
+        left, right = (placeholder(name, (None, None)) for name in ("left", "right"))
+        tf.math.floormod(left, right, name="rest")
+        tf.fill(placeholder("dims", (None,), tf.int32), 1.0, name="filled")
+    outputs = ["steps:0", "rest:0", "filled:0"]
+    named = axes.name_axes(prepare.make_plan(model(graph), Options(outputs=outputs)))
+    beside = {"left": (None, None), "right": (None, None), "rest": (None, None), "dims": (None,)}
+    assert named == {"x": ("time", "batch", 3), "steps": ("time", "batch", 2), **beside}
+
+
 def test_an_open_width_is_what_the_weights_take(tmp_path: Path) -> None:
     """Wherever it stands in the input; what no recurrence reads stays open."""
     with drawing() as graph:

@@ -282,11 +282,11 @@ FORMATS: Final = (
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
-        ["lower/onnx/finish.py: or take"],
+        ["lower/onnx/checker.py: or take"],
         asking_graphs.plain,
         ["--format", "onnx"],
         r"or take (--format savedmodel)",
-        patch=("cudnn_convert.lower.onnx.finish.DOMAINS", ()),
+        patch=("cudnn_convert.lower.onnx.checker.DOMAINS", ()),
     ),
     Advice(
         ["lower/onnx/reduced_precision.py: leave out --weights-dtype"],

@@ -1,4 +1,4 @@
-"""Replaces ops of TensorFlow 1: reference variables and GatherTree.
+"""Replaces ops of TensorFlow 1: reference variables, GatherTree and Round of integers.
 
 Reference variables become resource variables, the only kind that TensorFlow 2 fully supports. A variable `w`
 keeps its tensor name `w:0`: `w` becomes the read of a handle. `to_resource_variables` leaves variables that
@@ -22,6 +22,12 @@ Source: tensorflow v1.15.0 contrib/seq2seq/ops/beam_search_ops.cc, kernels/beam_
 
     before:  beams = GatherTree(ids, parents, lengths, end)
     after:   beams/while = While(...); ...; beams = IdentityN(beams/..., ids, parents, lengths, end)
+
+`keep_integers` hands on what a Round of integers reads: TensorFlow 2.21 makes zeros of it, TensorFlow 1 the
+integers. Source: tensorflow v1.15.0 core/kernels/cwise_ops.h round; seen in 2.21.0 on the CPU.
+
+    before:  y = Round(x), T=int32
+    after:   y = Identity(x), T=int32
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +38,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import GraphDef, Index, NodeDef, split, unique
+from cudnn_convert.graph.index import GraphDef, Index, NodeDef, all_nodes, split, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
@@ -193,6 +199,21 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
     known = node_defs.Graph.of(graph).functions
     added = (function for function in body.library if function.signature.name not in known)
     return node_defs.Graph(graph, nodes, [*graph.library.function, *added]).definition
+
+
+def keep_integers(graph: GraphDef) -> GraphDef:
+    """Replace each Round of integers, in functions too."""
+    if not any(_rounds_integers(node) for node in all_nodes(graph)):
+        return graph
+    copy = node_defs.copy_graph(graph)
+    for node in all_nodes(copy):
+        if _rounds_integers(node):
+            node.op = "Identity"
+    return copy
+
+
+def _rounds_integers(node: NodeDef) -> bool:
+    return node.op == "Round" and tf.as_dtype(node.attr["T"].type).is_integer
 
 
 def _beams(ids: Any, parents: Any, lengths: Any, end: Any) -> tuple[Any, ...]:

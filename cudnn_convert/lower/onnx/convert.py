@@ -38,7 +38,14 @@ from cudnn_convert.graph.index import (
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
-from cudnn_convert.lower.onnx import exact_ops, finish, fused_nodes, tf2onnx_private
+from cudnn_convert.lower.onnx import (
+    exact_numbers,
+    exact_ops,
+    finish,
+    fused_nodes,
+    lossy_casts,
+    tf2onnx_private,
+)
 from cudnn_convert.lower.onnx.tf2onnx_ops import Ops
 from cudnn_convert.model import Mode, Recurrence, Signature, UserGraph
 from cudnn_convert.weights import layouts, lazy
@@ -133,6 +140,8 @@ def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
 
 #: What to do where no cut is known.
 _ELSE: Final = "choose --format savedmodel or frozen"
+#: Handlers that take precedence over tf2onnx's own.
+_EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS}
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
@@ -291,12 +300,11 @@ def run_tf2onnx(
                 converted = tfonnx.process_tf_graph(
                     imported,
                     opset=opset,
-                    custom_op_handlers={
-                        op: (handler, []) for op, handler in {**exact_ops.HANDLERS, **handlers}.items()
-                    },
+                    custom_op_handlers={op: (handler, []) for op, handler in {**_EXACT, **handlers}.items()},
                     input_names=inputs,
                     output_names=list(outputs),
                 )
+            failures |= lossy_casts.find_lossy(converted, {node.name: node.op for node in optimized.node})
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
             op_by_name = {node.name: node.op for node in optimized.node}
@@ -318,11 +326,16 @@ def _optimize(graph: Any) -> Any:
     there is one copy, for the case that a pass fails.
     """
     spare = copy.deepcopy(graph)
-    with tf2onnx_private.keep_transposes_outside(), tf2onnx_private.keep_copied_sizes():
+    passes = tf2onnx_private.passes()
+    with (
+        tf2onnx_private.keep_transposes_outside(),
+        tf2onnx_private.keep_copied_sizes(),
+        tf2onnx_private.keep_casts(),
+    ):
         try:
-            return optimizer.optimize_graph(graph, catch_errors=False)
+            return optimizer.optimize_graph(graph, catch_errors=False, optimizers=passes)
         except Exception:  # noqa: BLE001 - whatever a pass may raise
-            return optimizer.optimize_graph(spare)
+            return optimizer.optimize_graph(spare, optimizers=passes)
 
 
 def _reasons(

@@ -36,9 +36,9 @@ from cudnn_convert.lower.onnx.tf2onnx_ops import Ops
 Handler = Callable[[Any, Any, str, list[str]], None]
 
 _BOOL, _INT32, _INT64 = TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64
-_FLOATS: Final = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
+FLOATS: Final = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 #: The integers that ONNX Runtime (1.31.1) has few ops for, and others that hold their values.
-_WIDER: Final = {
+WIDER: Final = {
     **dict.fromkeys((TensorProto.INT8, TensorProto.INT16, TensorProto.UINT8, TensorProto.UINT16), _INT32),
     TensorProto.UINT32: _INT64,
 }
@@ -48,7 +48,7 @@ _COUNTS: Final = frozenset({_INT32, _INT64})
 _END: Final = np.iinfo(np.int64).max
 
 
-class _Replacement(Ops):
+class Replacement(Ops):
     """Nodes in place of a node of a tf2onnx graph, which is removed; `finish` gives its output."""
 
     def __init__(self, graph: Any, node: Any) -> None:
@@ -74,7 +74,7 @@ class _Replacement(Ops):
     def widen(self) -> list[str]:
         """The inputs in types that ONNX Runtime has all ops for."""
         pairs = zip(self.inputs, self.dtypes, strict=True)
-        return [self.cast(name, _WIDER.get(dtype, dtype)) for name, dtype in pairs]
+        return [self.cast(name, WIDER.get(dtype, dtype)) for name, dtype in pairs]
 
     def value(self, value: Any, dtype: int) -> str:
         """A constant of an ONNX type."""
@@ -90,14 +90,20 @@ class _Replacement(Ops):
 
     def finish(self, result: str) -> None:
         """Give `result` the name, type and shape of the node's output."""
-        result = self.cast(result, self.dtype)
-        kinds = {"shapes": self.shapes[:1], "dtypes": self.output_dtypes[:1]}
-        self.graph.make_node("Identity", [result], outputs=self.outputs[:1], **kinds)
+        self.finish_all([result])
+
+    def finish_all(self, results: Sequence[str]) -> None:
+        """Give each result the name, type and shape of an output; the node may have fewer outputs."""
+        for result, name, shape, dtype in zip(
+            results, self.outputs, self.shapes, self.output_dtypes, strict=False
+        ):
+            cast = self.cast(result, dtype)
+            self.graph.make_node("Identity", [cast], outputs=[name], shapes=[shape], dtypes=[dtype])
 
 
 def select(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Write a choice between floats as ONNX' Where, as tf2onnx does where it sees an infinity beside it."""
-    if graph.get_dtype(node.output[0]) in _FLOATS:
+    if graph.get_dtype(node.output[0]) in FLOATS:
         node.set_attr("handles_nan", 1)
     Select.version_9(graph, node)
 
@@ -107,7 +113,7 @@ def one_hot(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     axis, rank = node.get_attr_value("axis", -1), graph.get_rank(node.input[0])
     if axis >= 0 and (rank is None or axis > rank):  # tf2onnx may take an unknown rank for 0
         raise ValueError("an axis counted from the first of an unknown rank")
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     indices, depth, on, off = ops.inputs
     numbers = ops("Range", [ops.constant(0), ops.cast(depth, _INT64), ops.constant(1)])
     if 0 <= axis < (rank or 0):
@@ -116,7 +122,7 @@ def one_hot(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     ops.finish(_choose(ops, ops("Equal", [column, numbers]), on, off))
 
 
-def _choose(ops: _Replacement, where: str, x: str, y: str) -> str:
+def _choose(ops: Replacement, where: str, x: str, y: str) -> str:
     """`Where` of a pair of any type."""
     dtype = ops.graph.get_dtype(x)
     values = [ops.graph.get_node_by_output(name) for name in (x, y)]
@@ -127,17 +133,17 @@ def _choose(ops: _Replacement, where: str, x: str, y: str) -> str:
     if dtype == _BOOL:
         chosen = ops("Where", [where, ops.cast(x, TensorProto.UINT8), ops.cast(y, TensorProto.UINT8)])
         return ops("Cast", [chosen], to=_BOOL)
-    wide = _WIDER.get(dtype, dtype)
+    wide = WIDER.get(dtype, dtype)
     return ops("Where", [where, ops.cast(x, wide), ops.cast(y, wide)])
 
 
 def scatter(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Add values into zeros."""
-    if graph.opset < 16:
+    if graph.opset < _ADDS_UP:
         raise ValueError("ONNX adds up repeated indices from opset 16 on")
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     indices, updates, shape = ops.inputs
-    wide = TensorProto.FLOAT if ops.dtype == TensorProto.FLOAT16 else _WIDER.get(ops.dtype, ops.dtype)
+    wide = TensorProto.FLOAT if ops.dtype == TensorProto.FLOAT16 else WIDER.get(ops.dtype, ops.dtype)
     if wide == _BOOL:
         wide = _INT32
     zeros = ops("Expand", [ops.value(0, wide), ops.cast(shape, _INT64)])
@@ -147,10 +153,10 @@ def scatter(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 def floor_divide(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Divide and round down: one less than ONNX' quotient of integers where the remainders differ."""
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     x, y = pair = ops.widen()
     quotient = ops("Div", pair)
-    if ops.dtype in _FLOATS:
+    if ops.dtype in FLOATS:
         ops.finish(ops("Floor", [quotient]))
         return
     rest = ops("Sub", [x, ops("Mul", [quotient, y])])
@@ -161,8 +167,8 @@ def floor_divide(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 def floor_modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """The remainder with the sign of the divisor, exact for floats too."""
-    ops = _Replacement(graph, node)
-    if ops.dtype not in _FLOATS:
+    ops = Replacement(graph, node)
+    if ops.dtype not in FLOATS:
         ops.finish(ops("Mod", ops.widen()))
         return
     rest, zero = ops("Mod", ops.inputs, fmod=1), ops.value(0, ops.dtype)
@@ -174,7 +180,7 @@ def floor_modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 def modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """The remainder with the sign of the dividend."""
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     ops.finish(ops("Mod", ops.widen(), fmod=1))
 
 
@@ -184,7 +190,7 @@ def compare(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     In loops tf2onnx has counters of 64 bits where the graph says 32 (tf2onnx v1.17.0
     tf2onnx/onnx_opset/controlflow.py While).
     """
-    op, ops = node.type, _Replacement(graph, node)
+    op, ops = node.type, Replacement(graph, node)
     pair = ops.widen()
     if ops.dtypes[0] in _COUNTS:
         pair = [ops("Cast", [name], to=_INT64) for name in pair]
@@ -193,7 +199,7 @@ def compare(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Choose between a matrix and zeros by how far right of the diagonal an item is; below 0 all are near."""
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     x, *bounds = ops.inputs
     sizes, numbers = ops("Shape", [x]), []
     for axis in (-2, -1):
@@ -209,14 +215,14 @@ def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     if ops.dtype == _BOOL:
         ops.finish(ops("And", [x, mask]))
     else:
-        wide = _WIDER.get(ops.dtype, ops.dtype)
+        wide = WIDER.get(ops.dtype, ops.dtype)
         ops.finish(ops("Where", [mask, ops.cast(x, wide), ops.value(0, wide)]))
 
 
 def cut(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Slice up to the end of an axis where its size is -1."""
     known = [each.get_tensor_value(as_list=False) for each in node.inputs[1:] if each.is_const()]
-    ops = _Replacement(graph, node)
+    ops = Replacement(graph, node)
     x, begin, size = ops.inputs
     starts, sizes = ops.cast(begin, _INT64), ops.cast(size, _INT64)
     if len(known) < 2:
@@ -229,12 +235,15 @@ def cut(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def reduce_segments(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Reduce as tf2onnx does, with one more segment for what counts for none; then set those without rows."""
+    """Reduce as tf2onnx does, with one more segment for what counts for none; then set those without rows.
+
+    Sums and products are written into zeros and ones, in their own type.
+    """
     op, dtype, rank = node.type, graph.get_dtype(node.input[0]), graph.get_rank(node.input[0])
     if op in _ZERO_OF_NOTHING and rank is None:
         raise ValueError("segments of an unknown rank")
-    ops = _Replacement(graph, node)
-    is_counted = op.startswith("Unsorted")
+    ops = Replacement(graph, node)
+    is_counted, count = op.startswith("Unsorted"), ""
     if is_counted:
         data, ids, count = ops.inputs
         ids, count = ops.cast(ids, _INT64), ops.cast(count, _INT64)
@@ -243,20 +252,40 @@ def reduce_segments(graph: Any, node: Any, _name: str, _arguments: list[str]) ->
         inputs = [data, ops("Where", [none, count, ids]), further]
     else:
         inputs = [*ops.inputs[:-1], ops.cast(ops.inputs[-1], _INT64)]
-    inner = graph.make_node(op, inputs, shapes=[None], dtypes=[dtype])
-    result = inner.output[0]
+    inner, start = None, _WRITTEN.get(op.removeprefix("Unsorted"))
+    if start is not None and graph.opset >= _ADDS_UP:
+        result = _write_segments(ops, inputs, *start)
+    else:
+        inner = graph.make_node(op, inputs, shapes=[None], dtypes=[dtype])
+        result = inner.output[0]
     if is_counted:
         result = ops("Slice", [result, ops.constant([0]), ops.unsqueeze(count, [0]), ops.constant([0])])
-        if op in _BOUNDS and dtype in _FLOATS:
+        if op in _BOUNDS and dtype in FLOATS:
             take, bound = _BOUNDS[op]
             limits = np.finfo(helper.tensor_dtype_to_np_dtype(dtype))
             result = ops(take, [result, ops.value(getattr(limits, bound), dtype)])
     elif op in _ZERO_OF_NOTHING:
         result = _zero_the_absent(ops, result, inputs[-1], rank)
     ops.finish(result)
-    SegmentSum.any_version(graph.opset, graph, inner)
+    if inner is not None:
+        SegmentSum.any_version(graph.opset, graph, inner)
 
 
+def _write_segments(ops: Replacement, inputs: list[str], start: int, reduction: str) -> str:
+    """Sums or products of rows; `inputs` are rows, ids, and perhaps the number of segments."""
+    data, ids, *counts = inputs
+    wide = TensorProto.FLOAT if ops.dtype == TensorProto.FLOAT16 else WIDER.get(ops.dtype, ops.dtype)
+    count = counts[0] if counts else ops("Add", [ops("ReduceMax", [ids], keepdims=0), ops.constant(1)])
+    sizes = ops("Concat", [ops.unsqueeze(count, [0]), ops.part(ops("Shape", [data]), 1, _END)], axis=0)
+    whole = ops("Expand", [ops.value(start, wide), sizes])
+    places = ops.unsqueeze(ids, [1])
+    return ops("ScatterND", [whole, places, ops.cast(data, wide)], reduction=reduction)
+
+
+#: What sums and products of segments start from, and how a row is written.
+_WRITTEN: Final = {"SegmentSum": (0, "add"), "SegmentProd": (1, "mul")}
+#: From this opset on ONNX adds up and multiplies what is written to one place.
+_ADDS_UP: Final = 16
 #: What TensorFlow starts a reduction from, where tf2onnx starts from an infinity.
 _BOUNDS: Final = {"UnsortedSegmentMax": ("Max", "min"), "UnsortedSegmentMin": ("Min", "max")}
 #: The ops whose segments without rows are 0.
@@ -269,7 +298,7 @@ _ZERO_OF_NOTHING: Final = (
 )
 
 
-def _zero_the_absent(ops: _Replacement, result: str, ids: str, rank: int) -> str:
+def _zero_the_absent(ops: Replacement, result: str, ids: str, rank: int) -> str:
     """Zeros where no id is the row's number."""
     none = ops("Expand", [ops.constant(0, np.int32), ops.part(ops("Shape", [result]), 0, 1)])
     ones = ops("Expand", [ops.constant(1, np.int32), ops("Shape", [ids])])
@@ -291,7 +320,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "MatrixBandPart": keep_band,
         "Slice": cut,
         **dict.fromkeys(
-            (*_ZERO_OF_NOTHING, *_BOUNDS, "UnsortedSegmentSum", "UnsortedSegmentProd"), reduce_segments
+            (*_ZERO_OF_NOTHING, *_BOUNDS, *_WRITTEN, *(f"Unsorted{op}" for op in _WRITTEN)), reduce_segments
         ),
     }
 )

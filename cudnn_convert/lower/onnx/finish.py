@@ -29,8 +29,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.lower.onnx import fused_nodes, walk
+from cudnn_convert.errors import UsageError
+from cudnn_convert.lower.onnx import checker, fused_nodes, walk
 from cudnn_convert.model import Axis, Parts, Recurrence
 from cudnn_convert.recurrences.graphless import Single, Spec
 from cudnn_convert.version import __version__
@@ -245,7 +245,6 @@ def name_axes(model: Any, axes: Mapping[str, Sequence[Axis]]) -> None:
 
 
 OPSETS: Final = range(11, 19)  # tf2onnx v1.17.0 supports up to 18
-DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 
 
 def require(opset: int) -> None:
@@ -287,23 +286,9 @@ def finish_model(
     `names` and `known` as in `canonical`. Raises UnsupportedModelError for ops outside standard ONNX.
     """
     final = canonical(model, names=names, known=known)
-    check(final)
+    checker.check(final)
     pieces = tuple(fused_nodes.map_layers(final.graph, recurrences))
     return Finished(final, fused_nodes.attach_weights(final.graph, recurrences), pieces)
-
-
-def check(model: Any) -> None:
-    versions = {opset.domain: opset.version for opset in model.opset_import}
-    reasons = [
-        f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; "
-        "cut before it, or take --format savedmodel"
-        for node in walk.all_nodes(model.graph)
-        if node.domain not in DOMAINS or not onnx.defs.has(node.op_type, versions[node.domain], node.domain)
-    ]
-    if reasons:
-        raise UnsupportedModelError("onnx", reasons)
-    model.ir_version = onnx.helper.find_min_ir_version_for(model.opset_import)
-    onnx.checker.check_model(model)
 
 
 _FLOAT: Final = onnx.TensorProto.FLOAT

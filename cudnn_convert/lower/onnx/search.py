@@ -20,7 +20,7 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower import search
-from cudnn_convert.lower.onnx import convert, finish, walk
+from cudnn_convert.lower.onnx import checker, convert, finish, walk
 from cudnn_convert.model import Decoder, UserGraph
 
 #: What stands for a part while tf2onnx works, in TensorFlow's graph and in ONNX'.
@@ -93,7 +93,7 @@ def lower_search(
         weights |= _insert(model, part)
     # Runtimes' own ops, of a step in int8, have no schema to check by.
     domains = {opset.domain for part in called for opset in part.finished.model.opset_import}
-    is_standard = domains <= finish.DOMAINS
+    is_standard = domains <= checker.DOMAINS
     model.ir_version = _check(model, weights) if is_standard else step.model.ir_version
     return finish.Finished(model, weights)
 
@@ -109,7 +109,7 @@ def _check(model: Any, weights: Mapping[str, Any]) -> int:
             probe.graph.input.append(helper.make_tensor_value_info(*ends))
         else:
             probe.graph.initializer.append(tensor)
-    finish.check(probe)
+    checker.check(probe)
     return int(probe.ir_version)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.utils import make_name
 
+from cudnn_convert.lower.onnx.lossy_casts import OWN
+
 
 class Ops:
     """`fused_nodes.Ops` in a tf2onnx graph."""
@@ -20,7 +22,8 @@ class Ops:
         return output
 
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]:
-        node = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs)
+        name = make_name(f"{OWN}{op}")
+        node = self.graph.make_node(op, list(inputs), attr=attributes, output_count=outputs, name=name)
         return list(node.output)
 
     def constant(self, value: Any, dtype: Any = np.int64) -> str:

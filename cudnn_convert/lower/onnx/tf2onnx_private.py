@@ -5,9 +5,9 @@ nested loops it rewrites the outer one first, which breaks the inner one (tf2onn
 tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the order of the nodes). It moves a
 Transpose behind the only node that reads it, into a loop's body too, and loses the node's output there
 (tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose). Of two Reshapes it keeps the second, whose 0
-stands for a size of the first one's result (tf2onnx/optimizer/back_to_back_optimizer.py
-_optimize_reshape_reshape). It prints the shapes of a GRU's weights (tf2onnx/rewriter/gru_rewriter.py
-process_weights).
+stands for a size of the first one's result, and of two Casts the second, though the first may round
+(tf2onnx/optimizer/back_to_back_optimizer.py _optimize_reshape_reshape, _optimize_cast). It prints the shapes
+of a GRU's weights (tf2onnx/rewriter/gru_rewriter.py process_weights).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSet
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from tf2onnx import tfonnx, utils
+from tf2onnx import optimizer, tfonnx, utils
 from tf2onnx.optimizer.back_to_back_optimizer import _func_map
 from tf2onnx.optimizer.transpose_optimizer import TransposeOptimizer
 from tf2onnx.rewriter import loop_rewriter_base
@@ -27,6 +27,7 @@ from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
 from cudnn_convert.graph import control_flow, index
 
 _LOOP: Final = "LoopCond"
+_RESHAPES, _CASTS = ("Reshape",), ("Cast",)
 
 
 class InsertionSet(MutableSet[Any]):
@@ -123,18 +124,44 @@ def keep_copied_sizes() -> Iterator[None]:
 
     The caller holds the process lock.
     """
-    key, merge = next((key, merge) for key, merge in _func_map.items() if key == ("Reshape",))
+    merge = _func_map[_RESHAPES]
 
     def merge_others(graph: Any, node: Any, readers: Any) -> Any:
         shapes = [reader.inputs[1] for reader in readers]
         copies = any(shape.is_const() and 0 in shape.get_tensor_value() for shape in shapes)
         return [] if copies else merge(graph, node, readers)
 
-    _func_map[key] = merge_others
+    with _merge(_RESHAPES, merge_others):
+        yield
+
+
+@contextmanager
+def keep_casts() -> Iterator[None]:
+    """Keep two Casts apart within the context: the first may round, or wrap around.
+
+    The caller holds the process lock.
+    """
+    with _merge(_CASTS, lambda *_: []):
+        yield
+
+
+@contextmanager
+def _merge(key: tuple[str, ...], merge: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
+    """Merge ops that follow each other by another function, within the context."""
+    before = _func_map[key]
+    _func_map[key] = merge
     try:
         yield
     finally:
-        _func_map[key] = merge
+        _func_map[key] = before
+
+
+def passes() -> Mapping[str, Any]:
+    """The passes of tf2onnx's optimizer but the one that makes pools of reductions.
+
+    Of an axis without values a reduction is a number, and a pool of ONNX Runtime fails.
+    """
+    return {name: each for name, each in optimizer._optimizers.items() if name != "global_pool_optimizer"}
 
 
 @contextmanager

@@ -69,3 +69,18 @@ def test_a_node_without_its_inputs() -> None:
 def test_a_graph_without_the_op_stays() -> None:
     graph = tf.compat.v1.GraphDef()
     assert tf1_ops.replace_gather_tree(graph) is graph
+
+
+def test_integers_that_are_rounded_stay() -> None:
+    """TensorFlow 1.15 gives them (tests/data/op_census.tar.xz, Round/int32); 2.21 gives zeros."""
+    with tf.Graph().as_default() as graph:
+        whole = tf.compat.v1.placeholder(tf.int32, [None], "whole")
+        tf.raw_ops.Round(x=whole, name="kept")
+        tf.raw_ops.Round(x=tf.constant([0.5, 1.5]), name="rounded")
+    kept = tf1_ops.keep_integers(graph.as_graph_def())
+    with tf.Graph().as_default() as again:
+        tf.import_graph_def(kept, name="")
+    with tf.compat.v1.Session(graph=again) as session:
+        found, rounded = session.run(["kept:0", "rounded:0"], {"whole:0": [-3, 0, 2**31 - 1]})
+    assert found.tolist() == [-3, 0, 2**31 - 1]
+    assert rounded.tolist() == [0.0, 2.0]

@@ -1,0 +1,338 @@
+"""The census of ops: what TensorFlow 1.15 answers to each variant, and what each format's artifact does.
+
+`tests/data/op_census.tar.xz` has the graphs and answers (scripts/op_census), `op_verdicts.tsv` beside it the
+verdict on each variant in each format, `op_reasons.tsv` why some differ. Each graph stands beside an LSTM:
+what is proven and replaced beside a recurrence is not what is so without one.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import tarfile
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+
+import cudnn_convert
+from cudnn_convert.artifacts import runners
+from cudnn_convert.model import SERVING, Array, Part, Signature
+from support import graphs
+
+DATA: Final = Path(__file__).resolve().parents[1] / "data"
+ARCHIVE: Final = DATA / "op_census.tar.xz"
+VERDICTS: Final = DATA / "op_verdicts.tsv"
+REASONS: Final = DATA / "op_reasons.tsv"
+FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
+#: The kinds of values that a variant is fed (scripts/op_census/values.py), and two of its own.
+_KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denormal")
+#: How many variants of an op are converted as one model; where that is not equal, each is alone.
+_TOGETHER: Final = 8
+#: How long one model may take, in seconds, before its process is ended.
+_PATIENCE: Final = 240
+#: The relative bound of each precision, and the absolute one of values near 1.
+_BOUNDS: Final = {"float16": 5e-3, "float32": 1e-4, "float64": 1e-9}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A variant: its graph, the tensors that it gives, and inputs and answers by the kind of their values."""
+
+    graph: Any
+    outputs: Sequence[str]
+    feeds: Mapping[str, tuple[list[Array], list[Array]]]
+
+
+@cache
+def cases() -> Mapping[str, Mapping[str, bytes]]:
+    """The members of each variant by its name, in the census's order."""
+    listed: dict[str, dict[str, bytes]] = {}
+    with tarfile.open(ARCHIVE) as archive:
+        for info in archive:
+            name, _, member = info.name.rpartition("/")
+            content = archive.extractfile(info)
+            assert content is not None
+            listed.setdefault(name, {})[member] = content.read()
+    return listed
+
+
+def case(name: str) -> Case:
+    """One variant."""
+    members = cases()[name]
+    with np.load(io.BytesIO(members["golden.npz"])) as golden:
+        arrays = {key: _as_objects(golden[key]) for key in golden.files if key != "outputs"}
+        outputs = [str(tensor) for tensor in golden["outputs"]]
+    feeds = {}
+    for kind in dict.fromkeys(key.partition("/")[0] for key in arrays):
+        sides = ([*_numbered(arrays, f"{kind}/{side}/")] for side in ("in", "out"))
+        feeds[kind] = tuple(sides)
+    return Case(GraphDef.FromString(members["graph.pb"]), outputs, feeds)
+
+
+def _numbered(arrays: Mapping[str, Array], prefix: str) -> Iterator[Array]:
+    place = 0
+    while (key := f"{prefix}{place}") in arrays:
+        yield arrays[key]
+        place += 1
+
+
+def _as_objects(value: Array) -> Array:
+    return value.astype(object) if value.dtype.kind == "S" else value
+
+
+@cache
+def _recurrence() -> Any:
+    """The nodes of an LSTM from `x` to `rnn`."""
+    with graphs.drawing() as graph:
+        graphs.lstm(graphs.placeholder("x"), tf.constant(graphs.BLOB))
+    return graph.as_graph_def()
+
+
+def _join(each: Sequence[Case]) -> Any:
+    """One graph of an LSTM and variants, whose nodes begin with `v0/`, `v1/`."""
+    whole = GraphDef()
+    whole.CopyFrom(_recurrence())
+    for number, variant in enumerate(each):
+        whole.versions.CopyFrom(variant.graph.versions)
+        for node in variant.graph.node:
+            copy = whole.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"v{number}/{node.name}"
+            del copy.input[:]
+            copy.input.extend(_under(f"v{number}/", name) for name in node.input)
+            if "frame_name" in copy.attr:
+                copy.attr["frame_name"].s = f"v{number}/".encode() + copy.attr["frame_name"].s
+            if "_class" in copy.attr:
+                del copy.attr["_class"]
+    return whole
+
+
+def _under(prefix: str, reference: str) -> str:
+    return f"^{prefix}{reference[1:]}" if reference.startswith("^") else f"{prefix}{reference}"
+
+
+def judge(names: Sequence[str], form: str) -> dict[str, str]:
+    """What becomes of variants in one model; of several only whether all are equal, else nothing."""
+    each = [case(name) for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = Path(folder, "model.pb"), Path(folder, "out")
+        source.write_bytes(_join(each).SerializeToString())
+        inputs = {"x": "x:0"}
+        inputs |= {f"v{n}_in{k}": f"v{n}/in{k}:0" for n, one in enumerate(each) for k in range(_fed(one))}
+        outputs = {"rnn": "rnn:0"}
+        outputs |= {
+            f"v{n}_out{k}": f"v{n}/{name}" for n, one in enumerate(each) for k, name in enumerate(one.outputs)
+        }
+        signature = Signature(inputs, outputs)
+        try:
+            _convert(source, out, form, signature, each)
+        except cudnn_convert.CudnnConvertError as refusal:
+            line = " ".join(str(refusal).split()).replace(str(source), "")
+            return dict.fromkeys(names, f"refused: {line}") if len(names) == 1 else {}
+        except Exception as failure:  # noqa: BLE001 - what no conversion may raise
+            line = " ".join(f"{type(failure).__name__} {failure}".split())
+            return dict.fromkeys(names, f"crash: {line}") if len(names) == 1 else {}
+        _, path, _ = runners.identify(out)
+        opened = runners.open_artifact(form, path, [Part(SERVING, signature)])
+        outcome = _compare(each, opened)
+    if outcome == "equal" or len(names) == 1:
+        return dict.fromkeys(names, outcome)
+    return {}
+
+
+def _convert(source: Path, out: Path, form: str, signature: Signature, each: Sequence[Case]) -> None:
+    """Convert with the proof; where that asks for data, with the ordinary ones."""
+    sides = {
+        "inputs": [f"{key}={name}" for key, name in signature.inputs.items()],
+        "outputs": [f"{key}={name}" for key, name in signature.outputs.items()],
+    }
+    try:
+        cudnn_convert.convert(source, out, format=form, **sides)
+    except cudnn_convert.CudnnConvertError as refusal:
+        if "give data" not in str(refusal):
+            raise
+        cudnn_convert.convert(source, out, format=form, **sides, data=_feed(each, "ordinary"))
+
+
+def _feed(each: Sequence[Case], kind: str) -> dict[str, Array]:
+    """The inputs of a model of several variants, of a kind of values; the first where one has none of it."""
+    fed = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 2, 3)}
+    for number, variant in enumerate(each):
+        given, _ = _chosen(variant, kind)
+        fed |= {f"v{number}_in{place}": value for place, value in enumerate(given)}
+    return fed
+
+
+def _chosen(variant: Case, kind: str) -> tuple[list[Array], list[Array]]:
+    return variant.feeds.get(kind) or next(iter(variant.feeds.values()))
+
+
+def _fed(variant: Case) -> int:
+    return len(next(iter(variant.feeds.values()))[0])
+
+
+def _compare(each: Sequence[Case], opened: runners.Opened) -> str:
+    """Whether an artifact answers as TensorFlow 1.15 did, and for which kinds of values it does not."""
+    off: dict[str, list[str]] = {}
+    for kind in dict.fromkeys(kind for one in each for kind in one.feeds):
+        try:
+            found = opened(_feed(each, kind))
+        except cudnn_convert.CudnnConvertError as failure:
+            off.setdefault("fails", []).append(f"{kind} ({' '.join(str(failure).split())[-150:]})")
+            continue
+        wanted = {
+            f"v{n}_out{k}": value
+            for n, one in enumerate(each)
+            for k, value in enumerate(_chosen(one, kind)[1])
+        }
+        lines = [line for key, value in wanted.items() if (line := difference(found[key], value))]
+        if lines:
+            off.setdefault("differs", []).append(f"{kind} ({lines[0]})")
+    return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in off.items()) or "equal"
+
+
+def difference(found: Array, expected: Array) -> str:
+    """Where two answers differ; "" where they do not. Integers, text and booleans must be the same."""
+    if found.shape != expected.shape:
+        return f"shape {found.shape}, expected {expected.shape}"
+    if expected.dtype.kind == "c":
+        parts = np.zeros((), expected.dtype).real.dtype
+        return difference(
+            *(
+                np.ascontiguousarray(value.astype(expected.dtype))[..., None].view(parts)
+                for value in (found, expected)
+            )
+        )
+    if expected.dtype.kind != "f":
+        with np.errstate(invalid="ignore"):
+            same = found == expected
+        return "" if np.all(same) else _first(found, expected, ~same)
+    narrow = min(found.dtype, expected.dtype, key=lambda dtype: dtype.itemsize)
+    bound = _BOUNDS.get(narrow.name)
+    if bound is None:
+        return f"dtype {found.dtype}, expected {expected.dtype}"
+    with np.errstate(over="ignore", invalid="ignore"):
+        found, expected = (value.astype(narrow).astype(np.float64) for value in (found, expected))
+        scale = float(np.max(np.abs(expected), initial=1.0, where=np.isfinite(expected)))
+        close = np.isclose(found, expected, rtol=bound, atol=bound * min(scale, 1e4) / 10, equal_nan=True)
+    return "" if close.all() else _first(found, expected, ~close)
+
+
+def _first(found: Array, expected: Array, off: Array) -> str:
+    place = tuple(int(index) for index in np.argwhere(off)[0])
+    return (
+        f"{np.count_nonzero(off)} of {off.size}, at {list(place)} {found[place]}, expected {expected[place]}"
+    )
+
+
+def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What becomes of each variant in a format: `equal`, or `refused`, `differs`, `fails`, `crash` and where.
+
+    Some end their process: another goes on.
+    """
+    jobs = deque(_batches(names))
+    while jobs:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        worker = context.Process(target=_work, args=(form, [*jobs], theirs), daemon=True)
+        worker.start()
+        theirs.close()
+        try:
+            while jobs:
+                if not ours.poll(_PATIENCE):
+                    worker.kill()
+                    raise EOFError
+                outcomes = ours.recv()
+                job = jobs.popleft()
+                yield from outcomes.items()
+                assert outcomes, job
+        except (EOFError, ConnectionError):
+            job = jobs.popleft()
+            if len(job) == 1:
+                yield job[0], "crash: the process ends"
+            else:
+                jobs.extendleft((name,) for name in reversed(job))
+        worker.join()
+
+
+def verdict(outcome: str) -> str:
+    """An outcome without where it was seen: `equal`, `refused`, `differs on odd, nonfinite`."""
+    kinds = {}
+    for part in outcome.split("; "):
+        what, _, where = part.partition(": ")
+        if what in ("differs", "fails"):
+            kinds[what] = ", ".join(kind for kind in _KINDS if f"{kind} (" in where)
+    return "; ".join(f"{what} on {where}" for what, where in kinds.items()) or outcome.partition(":")[0]
+
+
+def read_verdicts() -> dict[str, dict[str, str]]:
+    """The verdict of each format by the variant's name, as the table has it."""
+    head, *rows = [line.split("\t") for line in VERDICTS.read_text(encoding="utf-8").splitlines()]
+    return {name: dict(zip(head[1:], verdicts, strict=True)) for name, *verdicts in rows}
+
+
+def write_verdicts(verdicts: Mapping[str, Mapping[str, str]]) -> None:
+    """Write the table, in the census's order."""
+    rows = [["variant", *FORMATS]]
+    rows += [[name, *(verdicts[name][form] for form in FORMATS)] for name in cases()]
+    VERDICTS.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why variants, a pattern of `fnmatch`, differ in formats on kinds of values."""
+
+    variants: str
+    formats: Sequence[str]
+    kinds: Sequence[str]
+    why: str
+
+    def covers(self, name: str, form: str, kind: str) -> bool:
+        """Whether it says why a variant differs in a format on a kind of values."""
+        return form in self.formats and kind in self.kinds and fnmatchcase(name, self.variants)
+
+
+@cache
+def reasons() -> Sequence[Reason]:
+    """Each reason, of which a row of `op_reasons.tsv` gives several variants."""
+    _, *rows = [line.split("\t") for line in REASONS.read_text(encoding="utf-8").splitlines()]
+    return [
+        Reason(name, formats.split(), kinds.split(), why)
+        for names, formats, kinds, why in rows
+        for name in names.split("|")
+    ]
+
+
+def explain(name: str, form: str, verdict: str) -> dict[str, str]:
+    """The reason for each kind of values that a verdict says to differ on; "" where there is none."""
+    kinds = [kind for kind in _KINDS if kind in verdict.replace(",", " ").split()]
+    return {
+        kind: next((each.why for each in reasons() if each.covers(name, form, kind)), "") for kind in kinds
+    }
+
+
+def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for _, group in groupby(names, lambda name: name.partition("/")[0]):
+        listed = [*group]
+        for start in range(0, len(listed), _TOGETHER):
+            yield tuple(listed[start : start + _TOGETHER])
+
+
+def _work(form: str, jobs: Sequence[tuple[str, ...]], pipe: Any) -> None:
+    for job in jobs:
+        outcomes = judge(job, form)
+        if not outcomes:
+            outcomes = {}
+            for name in job:
+                outcomes |= judge([name], form)
+        pipe.send(outcomes)
