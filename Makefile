@@ -46,7 +46,7 @@ kernels: .venv/ready
 
 # Layers of 14 versions of Keras: does each model answer as the Keras that wrote it?
 census-keras: .venv/ready
-	$(BIN)/python scripts/check_keras_census.py
+	$(BIN)/python scripts/check_keras_census.py $(CENSUS)
 
 # Every op beside a recurrence, in every format: does each artifact answer as TensorFlow 1.15? CENSUS="onnx --ops Sum"
 census-ops: .venv/ready
