@@ -34,6 +34,7 @@ test-every: lint .venv/every
 docs: .venv/docs
 	$(BIN)/python scripts/write_flags.py
 	$(BIN)/python scripts/write_errors.py
+	$(BIN)/python scripts/write_ops.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/docs: .venv/ready

@@ -26,17 +26,19 @@ def main() -> int:
     parser.add_argument("--ops", nargs="*", default=(), metavar="OP", help="of these ops alone")
     parser.add_argument("--write", action="store_true", help="write the table")
     given = parser.parse_args()
-    names = [name for name in op_census.cases() if not given.ops or name.partition("/")[0] in given.ops]
     verdicts, others = op_census.read_verdicts(), 0
     for form in given.formats or op_census.FORMATS:
         counts: Counter[str] = Counter()
+        names = [
+            name for name in op_census.names_of(form) if not given.ops or name.partition("/")[0] in given.ops
+        ]
         for name, outcome in op_census.check(form, names):
             verdict = op_census.verdict(outcome)
             counts[verdict.partition(" ")[0]] += 1
-            row = verdicts.setdefault(name, dict.fromkeys(op_census.FORMATS, "unknown"))
-            if row[form] != verdict:
+            row = verdicts.setdefault(name, {})
+            if row.get(form) != verdict:
                 others += 1
-                print(f"  {form} {name}: {row[form]} in the table, found {outcome[:300]}", flush=True)
+                print(f"  {form} {name}: {row.get(form)} in the table, found {outcome[:300]}", flush=True)
                 row[form] = verdict
         print(
             form,

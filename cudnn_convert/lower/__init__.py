@@ -5,6 +5,7 @@
 * tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
 * missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
+* empty_axes   : Reductions over axes without values, for TensorFlow Lite.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.

@@ -20,7 +20,14 @@ import tensorflow as tf
 from cudnn_convert.graph import control_flow, node_defs, ops, session
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inference, tf1_ops
-from cudnn_convert.lower import block_lstm, missing_ops, missing_pools, tensor_arrays, tensor_lists
+from cudnn_convert.lower import (
+    block_lstm,
+    empty_axes,
+    missing_ops,
+    missing_pools,
+    tensor_arrays,
+    tensor_lists,
+)
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.while_loop import CellSteps, State
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tensor
@@ -61,7 +68,7 @@ def lower_tflite(
     lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends))
     lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
-    lowered = missing_pools.replace_pools(lowered)
+    lowered = empty_axes.replace_reductions(missing_pools.replace_pools(lowered))
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))

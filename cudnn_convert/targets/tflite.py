@@ -25,6 +25,7 @@ from cudnn_convert.lower import tflite
 from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
+from cudnn_convert.targets import infinities
 from cudnn_convert.targets import saved_model as write_saved_model
 
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
@@ -90,6 +91,7 @@ def write(
         write_saved_model.write(Path(folder), pruned, [Part(SERVING, signature)], {}, provenance="")
         content = _run_converter(folder, cuts, built_in=built_in)
     model = unpack_model(content)
+    infinities.restore_infinities(model, pruned)
     model.metadata.append(schema.MetadataT(name=TFLITE_KEY, buffer=len(model.buffers)))
     model.buffers.append(schema.BufferT(data=[*provenance.encode()]))
     path.write_bytes(pack_model(model))

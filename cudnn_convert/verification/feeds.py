@@ -109,7 +109,7 @@ _SMALLER: Final[Sizes] = ((5, 2), (3, 3))
 #: multiplies two long ones.
 _MOST_VALUES: Final = 1 << 20
 _MOST_TIMES: Final = 512
-_MOST_DRAWN: Final = 1 << 27
+_MOST_DRAWN: Final = 1 << 24
 #: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
 _LONGER: Final = (8, 64, 512)
 #: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without

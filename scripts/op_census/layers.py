@@ -364,7 +364,7 @@ def _cells():
                 cell_clip=clip,
                 use_peephole=peeps,
             )
-            steps = Fed([None, None, 3], ordinary=ordinary("float32", 5, 2, 3))
+            steps = Fed([5, None, 3], ordinary=ordinary("float32", 5, 2, 3))
             add(
                 "BlockLSTM",
                 "peepholes=%s,clip=%s" % (peeps, clip),

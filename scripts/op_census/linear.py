@@ -85,10 +85,10 @@ def _decompositions():
                     lower=lower,
                 )
             add(
-                "SelfAdjointEigV2", "%s,%d" % (dtype, adjoint), {"input": given}, compute_v=False
+                "SelfAdjointEigV2", "%s,%d" % (dtype, adjoint), {"input": given}, 1, compute_v=False
             ) if not adjoint else None
         add("MatrixSolveLs", dtype, {"matrix": given, "rhs": rhs, "l2_regularizer": scalar(0.1, "float64")})
-        add("Svd", dtype, {"input": given}, compute_uv=False)
+        add("Svd", dtype, {"input": given}, 1, compute_uv=False)
         add(
             "CholeskyGrad",
             dtype,

@@ -377,6 +377,14 @@ def test_the_errors_are_those_of_troubleshooting() -> None:
     assert written.count("(troubleshooting.md#") >= 25
 
 
+def test_the_page_of_ops_has_each_op_that_may_run() -> None:
+    written = runpy.run_path(str(ROOT / "scripts" / "write_ops.py"))["page"]()
+    assert (DOCS / "ops.md").read_text(encoding="utf-8") == written, "run scripts/write_ops.py"
+    lines = (ROOT / "cudnn_convert" / "graph" / "pure_ops.txt").read_text(encoding="utf-8").splitlines()
+    listed = sorted(op for line in lines if not line.startswith("#") for op in line.split())
+    assert sorted(re.findall(r"^\| `(\w+)` \|", written, re.MULTILINE)) == listed
+
+
 def test_the_number_of_ops_that_may_run_is_that_of_the_list() -> None:
     lines = (ROOT / "cudnn_convert" / "graph" / "pure_ops.txt").read_text(encoding="utf-8").splitlines()
     listed = {op for line in lines if not line.startswith("#") for op in line.split()}

@@ -282,6 +282,12 @@ FORMATS: Final = (
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
+        ["targets/infinities.py: choose --format"],
+        asking_graphs.masked_twice,
+        ["--format", "tflite"],
+        r"found both; choose (--format savedmodel) or (?P<other>frozen)$",
+    ),
+    Advice(
         ["lower/onnx/checker.py: or take"],
         asking_graphs.plain,
         ["--format", "onnx"],

@@ -48,6 +48,13 @@ def plain(folder: Path) -> Path:
     return behind(folder, lambda y: tf.identity(y, "scores"))
 
 
+def masked_twice(folder: Path) -> Path:
+    """One mask of infinities, one of the lowest floats."""
+    low = np.finfo(np.float32).min
+    masks = np.array([[0, -np.inf], [low, 0]], np.float32)
+    return behind(folder, lambda y: tf.add(y + masks[0], masks[1], name="scores"))
+
+
 def behind(folder: Path, add: Change, values: Mapping[str, Any] | None = None, **ops: str) -> Path:
     """A checkpoint of `x` -> recurrence `rnn` -> what `add` makes of it; `ops` are other ops by node."""
     with drawing() as graph:

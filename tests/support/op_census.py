@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import re
 import tarfile
 import tempfile
 from collections import deque
@@ -33,9 +34,12 @@ DATA: Final = Path(__file__).resolve().parents[1] / "data"
 ARCHIVE: Final = DATA / "op_census.tar.xz"
 VERDICTS: Final = DATA / "op_verdicts.tsv"
 REASONS: Final = DATA / "op_reasons.tsv"
-FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
-#: The kinds of values that a variant is fed (scripts/op_census/values.py), and two of its own.
-_KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denormal")
+#: A frozen graph has the ops of a SavedModel, from one lowering.
+FORMATS: Final = ("savedmodel", "onnx", "tflite")
+#: Types that TensorFlow Lite is not asked of: it makes float32 of floats, and has few ops of others.
+_NOT_OF_LITE: Final = re.compile("float64|float16|complex64|int8|int16|int64|string")
+#: The kinds of values that a variant is fed (scripts/op_census/values.py); last, that it crashes.
+_KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denormal", "crash")
 #: How many variants of an op are converted as one model; where that is not equal, each is alone.
 _TOGETHER: Final = 8
 #: How long one model may take, in seconds, before its process is ended.
@@ -122,7 +126,7 @@ def _under(prefix: str, reference: str) -> str:
 
 
 def judge(names: Sequence[str], form: str) -> dict[str, str]:
-    """What becomes of variants in one model; of several only whether all are equal, else nothing."""
+    """What becomes of the one model of some variants, by each one's name."""
     each = [case(name) for name in names]
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "model.pb"), Path(folder, "out")
@@ -138,16 +142,14 @@ def judge(names: Sequence[str], form: str) -> dict[str, str]:
             _convert(source, out, form, signature, each)
         except cudnn_convert.CudnnConvertError as refusal:
             line = " ".join(str(refusal).split()).replace(str(source), "")
-            return dict.fromkeys(names, f"refused: {line}") if len(names) == 1 else {}
+            return dict.fromkeys(names, f"refused: {line}")
         except Exception as failure:  # noqa: BLE001 - what no conversion may raise
             line = " ".join(f"{type(failure).__name__} {failure}".split())
-            return dict.fromkeys(names, f"crash: {line}") if len(names) == 1 else {}
+            return dict.fromkeys(names, f"crash: {line}")
         _, path, _ = runners.identify(out)
         opened = runners.open_artifact(form, path, [Part(SERVING, signature)])
         outcome = _compare(each, opened)
-    if outcome == "equal" or len(names) == 1:
-        return dict.fromkeys(names, outcome)
-    return {}
+    return dict.fromkeys(names, outcome)
 
 
 def _convert(source: Path, out: Path, form: str, signature: Signature, each: Sequence[Case]) -> None:
@@ -253,9 +255,8 @@ def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
                     worker.kill()
                     raise EOFError
                 outcomes = ours.recv()
-                job = jobs.popleft()
+                jobs.popleft()
                 yield from outcomes.items()
-                assert outcomes, job
         except (EOFError, ConnectionError):
             job = jobs.popleft()
             if len(job) == 1:
@@ -263,6 +264,20 @@ def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
             else:
                 jobs.extendleft((name,) for name in reversed(job))
         worker.join()
+
+
+def names_of(form: str) -> list[str]:
+    """The variants that a format is asked of, in the census's order.
+
+    TensorFlow Lite, whose conversion takes seconds, is asked of the first of each op.
+    """
+    if form != "tflite":
+        return [*cases()]
+    first: dict[str, str] = {}
+    for name in cases():
+        if not _NOT_OF_LITE.search(name):
+            first.setdefault(name.partition("/")[0], name)
+    return [*first.values()]
 
 
 def verdict(outcome: str) -> str:
@@ -284,7 +299,7 @@ def read_verdicts() -> dict[str, dict[str, str]]:
 def write_verdicts(verdicts: Mapping[str, Mapping[str, str]]) -> None:
     """Write the table, in the census's order."""
     rows = [["variant", *FORMATS]]
-    rows += [[name, *(verdicts[name][form] for form in FORMATS)] for name in cases()]
+    rows += [[name, *(verdicts[name].get(form, "-") for form in FORMATS)] for name in cases()]
     VERDICTS.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
@@ -331,8 +346,7 @@ def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def _work(form: str, jobs: Sequence[tuple[str, ...]], pipe: Any) -> None:
     for job in jobs:
         outcomes = judge(job, form)
-        if not outcomes:
-            outcomes = {}
+        if len(job) > 1 and {*outcomes.values()} != {"equal"}:
             for name in job:
                 outcomes |= judge([name], form)
         pipe.send(outcomes)

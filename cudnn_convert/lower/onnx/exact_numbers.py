@@ -28,6 +28,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from cudnn_convert.lower.onnx.exact_ops import FLOATS, WIDER, Handler, Replacement
+from cudnn_convert.lower.onnx.lossy_casts import holds_data
 
 _INT32, _INT64 = TensorProto.INT32, TensorProto.INT64
 _COUNTS: Final = frozenset({_INT32, _INT64})
@@ -85,6 +86,13 @@ def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         ops.finish(_add_up(ops, x, given, kept))
     else:
         ops.finish(_within(ops, op, _reduce(ops, _REDUCTIONS[op], x, given, kept)))
+
+
+def multiply(graph: Any, node: Any, name: str, arguments: list[str]) -> None:
+    """Reduce as `reduce`; of integers, which ONNX Runtime multiplies as doubles, sizes alone."""
+    if graph.get_dtype(node.input[0]) not in FLOATS and holds_data(node.inputs[0]):
+        raise ValueError("a product of integers, which ONNX Runtime multiplies as doubles")
+    reduce(graph, node, name, arguments)
 
 
 def _within(ops: Replacement, op: str, result: str) -> str:
@@ -256,6 +264,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     {
         "TopKV2": take_largest,
         **dict.fromkeys(_REDUCTIONS, reduce),
+        "Prod": multiply,
         **dict.fromkeys(("Unique", "UniqueWithCounts"), take_unique),
         "Log": logarithm,
         **dict.fromkeys(("Maximum", "Minimum"), bound),

@@ -40,7 +40,7 @@ def find_lossy(graph: Any, source: Mapping[str, str]) -> dict[str, str]:
     for cast in (node for node in graph.get_nodes() if node.type == "Cast"):
         given, to = cast.graph.get_dtype(cast.input[0]), cast.get_attr_int("to")
         is_ours = cast.name in source or cast.name.startswith(OWN)
-        if (given, to) in _LOSSY and not is_ours and _holds_data(cast):
+        if (given, to) in _LOSSY and not is_ours and holds_data(cast.inputs[0]):
             name = _reader(cast, source)
             if source.get(name, "").removesuffix("WithNumSegments") in _COUNTED:
                 continue
@@ -49,9 +49,9 @@ def find_lossy(graph: Any, source: Mapping[str, str]) -> dict[str, str]:
     return losses
 
 
-def _holds_data(cast: Any) -> bool:
-    """Whether a cast's input is more than sizes and constants."""
-    seen, todo = set(), [cast.inputs[0]]
+def holds_data(node: Any) -> bool:
+    """Whether what a node gives is more than sizes and constants; a node that is None is an input."""
+    seen, todo = set(), [node]
     while todo:
         node = todo.pop()
         if node is None or node.is_graph_input():
