@@ -30,7 +30,7 @@ from onnx import TensorProto, helper
 from cudnn_convert.lower.onnx.exact_ops import FLOATS, WIDER, Handler, Replacement
 from cudnn_convert.lower.onnx.lossy_casts import holds_data
 
-_INT32, _INT64 = TensorProto.INT32, TensorProto.INT64
+_INT32, _INT64, _UINT64 = TensorProto.INT32, TensorProto.INT64, TensorProto.UINT64
 _COUNTS: Final = frozenset({_INT32, _INT64})
 #: The reductions' names in ONNX.
 _REDUCTIONS: Final = MappingProxyType(
@@ -38,6 +38,8 @@ _REDUCTIONS: Final = MappingProxyType(
 )
 #: From these opsets on, axes are an input: of ReduceSum, of the others.
 _AXES_OF_SUM, _AXES_OF_ALL = 13, 18
+#: Bits of an int64.
+_BITS: Final = 64
 #: From this opset on, Max and Min take integers.
 _BOUNDS_OF_INTEGERS: Final = 12
 
@@ -196,22 +198,41 @@ def count_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def shift(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """A product with a power of 2, or a quotient that is rounded down, in 64 bits."""
+    """A product with a power of 2, or a quotient that is rounded down; of unsigned integers a shift."""
     op, ops = node.type, Replacement(graph, node)
-    bits = 8 * helper.tensor_dtype_to_np_dtype(ops.dtype).itemsize
-    x, y = (ops.cast(name, _INT64) for name in ops.inputs)
-    most = ops.constant(bits - 1)
-    y = ops("Where", [ops("Greater", [y, most]), most, y])
-    unit = ops.constant(1, np.uint64)
-    power = ops("BitShift", [unit, ops.cast(y, TensorProto.UINT64)], direction="LEFT")
-    power = ops("Cast", [power], to=_INT64)
-    if op == "LeftShift":
-        ops.finish(ops("Mul", [x, power]))
+    dtype = helper.tensor_dtype_to_np_dtype(ops.dtype)
+    x, y = ops.inputs
+    y = _smaller(ops, ops.cast(y, _INT64), ops.constant(8 * dtype.itemsize - 1))
+    if dtype.kind == "u":
+        pair = [ops.cast(x, _UINT64), ops("Cast", [y], to=_UINT64)]
+        ops.finish(ops("BitShift", pair, direction="LEFT" if op == "LeftShift" else "RIGHT"))
         return
-    quotient = ops("Div", [x, power])
-    rest = ops("Sub", [x, ops("Mul", [quotient, power])])
+    x = ops.cast(x, _INT64)
+    if op == "LeftShift":
+        ops.finish(ops("Mul", [x, _power(ops, y)]))
+        return
+    first = _smaller(ops, y, ops.constant(_BITS - 2))  # 2**63 is no int64
+    ops.finish(_divide(ops, _divide(ops, x, _power(ops, first)), _power(ops, ops("Sub", [y, first]))))
+
+
+def _power(ops: Replacement, exponent: str) -> str:
+    """The power of 2 in 64 bits."""
+    unit = ops.constant(1, np.uint64)
+    power = ops("BitShift", [unit, ops("Cast", [exponent], to=_UINT64)], direction="LEFT")
+    return ops("Cast", [power], to=_INT64)
+
+
+def _divide(ops: Replacement, x: str, y: str) -> str:
+    """The quotient of int64, rounded down; `y` is not negative."""
+    quotient = ops("Div", [x, y])
+    rest = ops("Sub", [x, ops("Mul", [quotient, y])])
     below = ops("Cast", [ops("Less", [rest, ops.constant(0)])], to=_INT64)
-    ops.finish(ops("Sub", [quotient, below]))
+    return ops("Sub", [quotient, below])
+
+
+def _smaller(ops: Replacement, x: str, y: str) -> str:
+    """The smaller of two integers."""
+    return ops("Where", [ops("Less", [x, y]), x, y])
 
 
 def fake_quantize(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:

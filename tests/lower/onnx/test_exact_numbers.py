@@ -109,12 +109,14 @@ def test_segments_add_up_and_multiply_in_their_own_type(x: np.ndarray) -> None:
     agree(tf.math.segment_sum, rows, np.array([0, 0, 2, 2]), opsets=SINCE)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 def test_bits_are_shifted_with_their_sign(dtype: str) -> None:
-    x = np.array([100, 7, 1, 127, 0], dtype)
-    x = np.concatenate([x, -x[:4], [np.iinfo(dtype).min]]).astype(dtype) if dtype != "uint8" else x
+    limits = np.iinfo(dtype)
+    signed = [-100, -7, -1] if limits.min else []
+    x = np.array([100, 7, 1, 127, 0, *signed, limits.min, limits.max], dtype)
+    places = np.array([[0, 1, 5, 7, limits.bits - 2, limits.bits - 1]], dtype)
     for op in (raw.RightShift, raw.LeftShift):
-        agree(lambda x, y, op=op: op(x=x, y=y), x[:, None], np.array([[0, 1, 5, 7]], dtype))
+        agree(lambda x, y, op=op: op(x=x, y=y), x[:, None], places)
 
 
 def test_casts_that_round_or_wrap_around_stay() -> None:
