@@ -6,6 +6,7 @@
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
 * missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 * empty_axes   : Reductions over axes without values, for TensorFlow Lite.
+* infinities   : Infinite constants of a TensorFlow Lite file.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds it to a graph that has the model.
 * tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.

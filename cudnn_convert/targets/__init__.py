@@ -10,7 +10,6 @@ judged by the user's bound, on the user's inputs. Where it exceeds the bound, no
 * checkpoint : Writes variable bundles, and TensorFlow 1 checkpoints with their MetaGraph.
 * onnx       : Writes an ONNX file; weights past 2 GiB go to a file beside it.
 * tflite     : Writes a TensorFlow Lite file with its provenance in the metadata.
-* infinities : Infinite constants of a TensorFlow Lite file.
 * keras      : Writes a `.keras` archive for Keras 3, the same bytes every time.
 * h5         : Writes a Keras model in one HDF5 file, as Keras 2 and tf_keras do.
 * weights    : Writes decoded weights as `.npz` or safetensors.

@@ -21,11 +21,10 @@ from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_li
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import node_defs, safe_ops
 from cudnn_convert.graph.passes.subgraphs import Cuts
-from cudnn_convert.lower import tflite
+from cudnn_convert.lower import infinities, tflite
 from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.targets import infinities
 from cudnn_convert.targets import saved_model as write_saved_model
 
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)

@@ -299,7 +299,7 @@ def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
 
 def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
     """The layer of a Keras file that was traced to something else than what its Keras computes."""
-    if not judging.plan.model.calls:
+    if not judging.plan.model.calls or judging.plan.whole is None:
         return None
     from cudnn_convert.verification import traced_layers
 

@@ -164,7 +164,7 @@ def test_inspect_names_what_only_a_gpu_runs() -> None:
     layers = cudnn_convert.inspect(CRNN / "model.h5")
     assert (layers.runs_on_cpu, layers.gpu_ops) == (False, ("CuDNNLSTM", "c1, pool, c2 channels first"))
     assert layers.command is not None
-    assert layers.command[-1] == "savedmodel"
+    assert layers.command[-1] == "keras"
 
 
 PROGRAM = """
