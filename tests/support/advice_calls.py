@@ -282,7 +282,7 @@ FORMATS: Final = (
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
-        ["targets/infinities.py: choose --format"],
+        ["lower/infinities.py: choose --format"],
         asking_graphs.masked_twice,
         ["--format", "tflite"],
         r"found both; choose (--format savedmodel) or (?P<other>frozen)$",
