@@ -163,6 +163,21 @@ class Index:
         """The tensors `op:k` that a node reads, in order."""
         return [tensor(name) for name in node.input if not name.startswith("^")]
 
+    def sort(self) -> list[NodeDef]:
+        """The nodes, each behind those whose data it reads; those of loops in any order."""
+        listed: list[NodeDef] = []
+        todo = [(name, False) for name in reversed(self.nodes)]
+        seen: set[str] = set()
+        while todo:
+            name, is_done = todo.pop()
+            if is_done:
+                listed.append(self.nodes[name])
+            elif name not in seen:
+                seen.add(name)
+                todo.append((name, True))
+                todo += [(split(read)[0], False) for read in self.data_inputs(self.nodes[name])]
+        return listed
+
     def consumers(self, op: str, k: int | None = None) -> Iterator[NodeDef]:
         """The nodes that read output `k` of `op`, or any of its outputs."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))

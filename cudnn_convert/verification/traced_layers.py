@@ -43,11 +43,12 @@ def find_difference(
     if not calls:
         return None
     rng = np.random.default_rng(seed)
-    names = [*dict.fromkeys(name for call in calls for name in (*call.inputs, *filter(None, call.masks)))]
+    names = _list_inputs(calls)
     source.restart()
     usual = dict(zip(names, source.run(feed, names), strict=True))
+    masks = {name for call in calls for name in call.masks}
     for group in _group(calls):
-        fed = {name: _vary(rng, usual[name], name in _masks(group)) for name in _list_inputs(group)}
+        fed = {name: _vary(rng, usual[name], is_mask=name in masks) for name in _list_inputs(group)}
         asked = [*dict.fromkeys(name for call in group for name in call.outputs if name not in fed)]
         source.restart()
         try:
@@ -74,11 +75,8 @@ def _estimate(shape: Sequence[int | None] | None) -> int:
 
 
 def _list_inputs(calls: Sequence[LayerCall]) -> list[str]:
+    """The tensors that calls take, and their masks."""
     return [*dict.fromkeys(name for call in calls for name in (*call.inputs, *filter(None, call.masks)))]
-
-
-def _masks(calls: Sequence[LayerCall]) -> set[str]:
-    return {name for call in calls for name in call.masks}
 
 
 def _group(calls: Sequence[LayerCall]) -> list[list[LayerCall]]:
@@ -95,7 +93,7 @@ def _group(calls: Sequence[LayerCall]) -> list[list[LayerCall]]:
     return groups
 
 
-def _vary(rng: np.random.Generator, value: Array, is_mask: bool) -> Array:
+def _vary(rng: np.random.Generator, value: Array, *, is_mask: bool) -> Array:
     """Values of the shape and type of `value`: floats anew, masks with holes before, between and behind."""
     if is_mask or value.dtype == bool:
         drawn = rng.random(value.shape) < 2 / 3

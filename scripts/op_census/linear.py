@@ -129,16 +129,12 @@ def _spectra():
                 {"input": Fed(ordinary=ordinary("complex64", 2, 4, 3, 5))},
             )
     for rank in (2, 3):
-        add(
-            "RFFT%dD" % rank,
-            "float32",
-            {"input": Fed(ordinary=ordinary("float32", 2, 4, 6, 8)), "fft_length": i32(*(4, 6, 8)[-rank:])},
-        )
-        add(
-            "IRFFT%dD" % rank,
-            "complex64",
-            {"input": Fed(ordinary=ordinary("complex64", 2, 4, 6, 5)), "fft_length": i32(*(4, 6, 8)[-rank:])},
-        )
+        for op, dtype, width in (("RFFT", "float32", 8), ("IRFFT", "complex64", 5)):
+            add(
+                "%s%dD" % (op, rank),
+                dtype,
+                {"input": Fed(ordinary=ordinary(dtype, 2, 4, 6, width)), "fft_length": i32(*(4, 6, 8)[-rank:])},
+            )
     add(
         "AudioSpectrogram",
         "plain",

@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 from onnx import TensorProto, helper
 
-from cudnn_convert.lower.onnx.exact_ops import FLOATS, WIDER, Handler, Replacement
+from cudnn_convert.lower.onnx.exact_ops import FLOATS, WIDER, Handler, Replacement, divide_down
 from cudnn_convert.lower.onnx.lossy_casts import holds_data
 
 _INT32, _INT64, _UINT64 = TensorProto.INT32, TensorProto.INT64, TensorProto.UINT64
@@ -171,14 +171,17 @@ def bound(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     if graph.opset >= _BOUNDS_OF_INTEGERS or ops.dtype in FLOATS:
         ops.finish(ops("Max" if op == "Maximum" else "Min", pair))
     else:
-        x, y = pair
-        is_first = ops("Greater", pair if op == "Maximum" else [y, x])
-        ops.finish(ops("Where", [is_first, x, y]))
+        ops.finish((_larger if op == "Maximum" else _smaller)(ops, *pair))
 
 
 def _larger(ops: Replacement, x: str, y: str) -> str:
     """The larger of two integers."""
     return ops("Where", [ops("Greater", [x, y]), x, y])
+
+
+def _smaller(ops: Replacement, x: str, y: str) -> str:
+    """The smaller of two integers."""
+    return ops("Where", [ops("Less", [x, y]), x, y])
 
 
 def count_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
@@ -212,7 +215,7 @@ def shift(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         ops.finish(ops("Mul", [x, _power(ops, y)]))
         return
     first = _smaller(ops, y, ops.constant(_BITS - 2))  # 2**63 is no int64
-    ops.finish(_divide(ops, _divide(ops, x, _power(ops, first)), _power(ops, ops("Sub", [y, first]))))
+    ops.finish(divide_down(ops, divide_down(ops, x, _power(ops, first)), _power(ops, ops("Sub", [y, first]))))
 
 
 def _power(ops: Replacement, exponent: str) -> str:
@@ -220,19 +223,6 @@ def _power(ops: Replacement, exponent: str) -> str:
     unit = ops.constant(1, np.uint64)
     power = ops("BitShift", [unit, ops("Cast", [exponent], to=_UINT64)], direction="LEFT")
     return ops("Cast", [power], to=_INT64)
-
-
-def _divide(ops: Replacement, x: str, y: str) -> str:
-    """The quotient of int64, rounded down; `y` is not negative."""
-    quotient = ops("Div", [x, y])
-    rest = ops("Sub", [x, ops("Mul", [quotient, y])])
-    below = ops("Cast", [ops("Less", [rest, ops.constant(0)])], to=_INT64)
-    return ops("Sub", [quotient, below])
-
-
-def _smaller(ops: Replacement, x: str, y: str) -> str:
-    """The smaller of two integers."""
-    return ops("Where", [ops("Less", [x, y]), x, y])
 
 
 def fake_quantize(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:

@@ -154,15 +154,17 @@ def scatter(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 def floor_divide(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """Divide and round down: one less than ONNX' quotient of integers where the remainders differ."""
     ops = Replacement(graph, node)
-    x, y = pair = ops.widen()
-    quotient = ops("Div", pair)
-    if ops.dtype in FLOATS:
-        ops.finish(ops("Floor", [quotient]))
-        return
+    pair = ops.widen()
+    is_float = ops.dtype in FLOATS
+    ops.finish(ops("Floor", [ops("Div", pair)]) if is_float else divide_down(ops, *pair))
+
+
+def divide_down(ops: Replacement, x: str, y: str) -> str:
+    """The quotient of integers, rounded down."""
+    quotient = ops("Div", [x, y])
     rest = ops("Sub", [x, ops("Mul", [quotient, y])])
-    is_even = ops("Equal", [rest, ops("Mod", pair)])
-    one_less = ops.cast(ops("Not", [is_even]), graph.get_dtype(x))
-    ops.finish(ops("Sub", [quotient, one_less]))
+    is_even = ops("Equal", [rest, ops("Mod", [x, y])])
+    return ops("Sub", [quotient, ops.cast(ops("Not", [is_even]), ops.graph.get_dtype(x))])
 
 
 def floor_modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:

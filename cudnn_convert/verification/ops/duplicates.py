@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cudnn_convert.graph import control_flow, ops
-from cudnn_convert.graph.index import Index, NodeDef, split, tensor
+from cudnn_convert.graph.index import Index, NodeDef, tensor
 from cudnn_convert.private import tf_private
 
 #: Ops that a frame or a branch hangs on.
 _FLOW: Final = ops.ENTERS | ops.EXITS | ops.SWITCHES | ops.MERGES | {"NextIteration", "LoopCond"}
-
-
 #: Larger constants are weights, which are compared by themselves.
 _MOST_BYTES: Final = 4096
 
@@ -24,7 +22,7 @@ def find_duplicates(index: Index) -> dict[str, str]:
     around = control_flow.frames(index)
     first: dict[Any, str] = {}
     duplicates: dict[str, str] = {}
-    for node in _sort(index):
+    for node in index.sort():
         if node.op in _FLOW or around.get(node.name) or not _is_pure(node):
             continue
         read = tuple(duplicates.get(tensor(name), tensor(name)) for name in node.input)
@@ -34,24 +32,6 @@ def find_duplicates(index: Index) -> dict[str, str]:
         if earlier != node.name:
             duplicates[f"{node.name}:0"] = f"{earlier}:0"
     return duplicates
-
-
-def _sort(index: Index) -> list[NodeDef]:
-    """The nodes, each behind those that it reads; a loop's come in any order."""
-    done: dict[str, NodeDef] = {}
-    todo = [*reversed([*index.nodes.values()])]
-    entered: set[str] = set()
-    while todo:
-        node = todo[-1]
-        before = [split(name)[0] for name in node.input]
-        left = [name for name in before if name not in done and name not in entered and name in index.nodes]
-        if node.name in done or (node.name in entered and not left):
-            todo.pop()
-            done.setdefault(node.name, node)
-            continue
-        entered.add(node.name)
-        todo += [index.nodes[name] for name in left]
-    return [*done.values()]
 
 
 def _is_pure(node: NodeDef) -> bool:

@@ -293,21 +293,7 @@ class Source:
     @cached_property
     def order(self) -> dict[str, int]:
         """A number for each node that is larger than those of what it reads, but in loops."""
-        numbers: dict[str, int] = {}
-        todo = [(name, False) for name in self.graph.index.nodes]
-        seen: set[str] = set()
-        while todo:
-            name, done = todo.pop()
-            if done:
-                numbers[name] = len(numbers)
-            elif name not in seen:
-                seen.add(name)
-                todo.append((name, True))
-                todo += [
-                    (split(read)[0], False)
-                    for read in self.graph.index.data_inputs(self.graph.index.nodes[name])
-                ]
-        return numbers
+        return {node.name: number for number, node in enumerate(self.graph.index.sort())}
 
 
 def _find_step(node: Any) -> list[float]:
