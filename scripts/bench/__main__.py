@@ -4,6 +4,7 @@
     python scripts/bench --cells lstm --shapes u1,u6 --threads 1 --only savedmodel,tf1
     python scripts/bench --conversions [--large --scratch FOLDER]
     python scripts/bench --repaired           # repaired SavedModels against Keras' own
+    python scripts/bench --layouts            # networks of channels-first images against channels last
     python scripts/bench --decoding           # a beam search against what a user would write
     python scripts/bench --loops              # loops of TensorFlow and unrolled graphs: set-up and calls
     python scripts/bench --inputs             # orders of an input pipeline over records
@@ -87,6 +88,9 @@ def sections(given: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     elif given.repaired:
         pairs = 3 if given.quick else _PAIRS
         yield "repaired", {"rows": children.measured("repaired", threads=1, pairs=pairs, quick=given.quick)}
+    elif given.layouts:
+        pairs = 3 if given.quick else _PAIRS
+        yield "layouts", {"rows": children.measured("layouts", threads=1, pairs=pairs, quick=given.quick)}
     elif given.decoding:
         yield "decoding", decoding_section(quick=given.quick)
     elif given.loops:
@@ -113,6 +117,8 @@ def show(found: Mapping[str, Any]) -> bool:
         print(f"\n{listing.costs(section['costs']).plain()}")
     if section := found.get("repaired"):
         print(f"\n{listing.repaired(section['rows']).plain()}")
+    if section := found.get("layouts"):
+        print(f"\n{listing.layouts(section['rows']).plain()}")
     if section := found.get("decoding"):
         print(f"\n{listing.decoding(section).plain()}")
         print(f"\n{listing.setups(section['setups']).plain()}")
@@ -151,6 +157,7 @@ def _flags() -> argparse.ArgumentParser:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--conversions", action="store_true", help="what a conversion costs")
     kind.add_argument("--repaired", action="store_true", help="repaired SavedModels against Keras' own")
+    kind.add_argument("--layouts", action="store_true", help="images channels first against channels last")
     kind.add_argument("--decoding", action="store_true", help="a beam search against what a user would write")
     kind.add_argument("--loops", action="store_true", help="loops of TensorFlow and unrolled graphs")
     kind.add_argument("--inputs", action="store_true", help="orders of an input pipeline over records")

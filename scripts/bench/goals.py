@@ -28,6 +28,8 @@ NEAR_ONNX: Final = MappingProxyType({("gru", "u1"): 3.0, ("gru", "u6"): 5.1})
 SECOND_THREAD: Final = 1.1
 #: How many times as fast batches of 512 records are when they are parsed at once.
 BATCHED: Final = 3.0
+#: The most that a network of channels-first images may take over the same network channels last.
+OTHER_LAYOUT: Final = 1.1
 NOWHERE_BELOW: Final = 1.0
 #: Our time over that of the best form of TensorFlow.
 NEAR_BEST: Final = 1.05
@@ -175,6 +177,15 @@ def of_repaired(rows: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
 
 def _row(row: Mapping[str, Any]) -> str:
     return f"{row['cell']}, {row['units']} units, batch {row['batch']}"
+
+
+def of_layouts(rows: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
+    """A network of channels-first images is as fast as the same network channels last."""
+    places = [
+        _Place(f"{row['format']}, batch {row['batch']}", ratio(row["first"], row["last"])) for row in rows
+    ]
+    goal = f"images channels first: at most {OTHER_LAYOUT}x the time of the same network channels last"
+    yield _most(goal, OTHER_LAYOUT, places)
 
 
 def of_inputs(section: Mapping[str, Any]) -> Iterator[Verdict]:

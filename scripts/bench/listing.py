@@ -148,6 +148,21 @@ def repaired(measured: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Repaired SavedModels", ["", "Keras' own for a CPU", "repaired over it"], rows)
 
 
+def layouts(measured: Sequence[Mapping[str, Any]]) -> Table:
+    """Networks of channels-first images over the same channels last."""
+    rows = []
+    for row in measured:
+        against = ratio(row["first"], row["last"])
+        rows.append(
+            [
+                Cell(f"{row['format']}, batch {row['batch']}"),
+                Cell(f"{summary(row['last']).median:.3f} ms"),
+                Cell(f"{against.median:.3f}", f"{against.low:.3f}-{against.high:.3f}"),
+            ]
+        )
+    return Table("Channels first", ["", "channels last", "channels first over it"], rows)
+
+
 #: What each search is, in the order of the table.
 _SEARCHES = {
     "step": "the step alone, called as often",

@@ -60,6 +60,10 @@ are on the disk, and begin {pause:.0f} s after all others are: a virtual machine
 had of memory within seconds, and whoever begins before that finds it at hand, where others wait for each
 page."""
 
+_LAYOUTS: Final = """\
+A network that reads lines of text, of 32 x 160 pixels: four convolutions with pools, two bidirectional LSTM layers
+of 128 units. It was drawn channels first and channels last, with the same weights; both were converted, and are
+called one after another in one process with one thread."""
 _DECODING: Final = """\
 A beam search of {n} examples with {width} beams and {steps} steps over a model of 3.5 million parameters: an
 LSTM of 512 units between an embedding and a softmax of 1350 tokens. All forms are called one after another in
@@ -159,6 +163,13 @@ def written(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> dict[s
             "## Repaired SavedModels of Keras 3",
             _about(repaired["taken"]),
             listing.repaired(repaired["rows"]).markdown(),
+        ]
+    if layouts := sections.get("layouts"):
+        parts += [
+            "## Channels first",
+            _LAYOUTS,
+            _about(layouts["taken"]),
+            listing.layouts(layouts["rows"]).markdown(),
         ]
     if decoding := sections.get("decoding"):
         parts += [
@@ -278,6 +289,8 @@ def verdicts(sections: Mapping[str, Any]) -> list[Verdict]:
         judged += goals.of_costs(costs["costs"])
     if repaired := sections.get("repaired"):
         judged += goals.of_repaired(repaired["rows"])
+    if layouts := sections.get("layouts"):
+        judged += goals.of_layouts(layouts["rows"])
     if decoding := sections.get("decoding"):
         judged += goals.of_decoding(decoding)
     if inputs := sections.get("inputs"):

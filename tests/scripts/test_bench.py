@@ -361,6 +361,8 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
     row = {"cell": "gru", "units": 128, "steps": 1, "batch": 16, "bound": 1.15}
     row |= {"keras": [2.0] * 3, "repaired": [2.2, 2.4, 2.6]}
     kept.keep(results, "repaired", {"rows": [row], "taken": TAKEN})
+    row = {"format": "onnx", "batch": 16, "first": [1.9, 2.0, 2.1], "last": [2.0] * 3}
+    kept.keep(results, "layouts", {"rows": [row], "taken": TAKEN})
     two = {name: [1.05 * value for value in micros] for name, micros in U1.items()}
     both = [run("lstm", "u1", U1), run("lstm", "u1", two, threads=2)]
     on_two_cores = run("lstm", "u1", {"savedmodel": [120.0] * 3, "onnx": [40.0] * 3})
@@ -390,6 +392,7 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "| our lowering, form `new` | 0.96<br><small>0.80-0.98</small> | 1e-07 |",
         "| tf2onnx of the TensorFlow 1 graph | 3.00<br><small>3.00-4.00</small> | 1e-07 |",
         "| GRU, 128 units, 1 step, batch 16 | 2.000 ms | 1.200<br><small>1.100-1.300</small> |",
+        "| onnx, batch 16 | 2.000 ms | 1.000<br><small>0.950-1.050</small> |",
         "![LSTM, 1 thread: TensorFlow, time over ours by shape](speed-lstm-tensorflow.svg)",
         "### LSTM, 2 threads",
         "- Our ONNX model over our SavedModel in a Session: 0.40 (LSTM u1) to 0.40 (LSTM u1).",
