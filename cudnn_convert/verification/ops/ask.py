@@ -6,7 +6,7 @@ with values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
@@ -16,10 +16,12 @@ import numpy as np
 from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
+from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.verification.end_to_end import Judging
+from cudnn_convert.verification.ops import values
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.graphs import CHOICES
 from cudnn_convert.verification.ops.models import Cuts, Model
@@ -27,7 +29,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
-    from cudnn_convert.verification.ops.regions import Asked, Parts
+    from cudnn_convert.verification.ops.regions import Asked, Asking, Parts
     from cudnn_convert.verification.ops.source import Source
     from cudnn_convert.verification.ops.structure import Alike
 
@@ -89,6 +91,8 @@ _MOST_SIZES: Final = 3
 _ANSWERS: Final = 3
 #: What half allows, as a share of a tensor's spread.
 _COARSE: Final = 1e-2
+#: How many names that may mean other tensors are given up.
+_MOST_GIVEN_UP: Final = 8
 
 
 def _ask_regions(
@@ -151,23 +155,62 @@ def _ask_part(
         for key, name in part.signature.outputs.items()
         if model.outputs.get(key) in model.tensors
     }
-    parts = regions.cut(running, model, shared.equal, ends)
     options = judging.options
     share = 0.0 if options.weights_dtype == "float32" else _COARSE
-    asking = regions.Asking(
-        running,
-        model,
-        parts,
-        keys,
-        seed=judging.seed,
-        slack=Slack(share, options.atol or 0.0, options.rtol or 0.0),
-        left=cuts.left if cuts else {},
-        is_fresh=is_fresh,
-    )
-    asked = asking.ask(feeds, recorded)
-    if is_fresh and asked.difference is None:
-        model.write_cuts(Cuts(shared.equal, asking.left))
-    return _of_regions(running, parts, asked, asking.list_run_alone())
+    slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
+
+    def ask(names: Mapping[str, str]) -> tuple[Parts, Asking]:
+        parts = regions.cut(running, model, names, ends)
+        asking = regions.Asking(
+            running,
+            model,
+            parts,
+            keys,
+            seed=judging.seed,
+            slack=slack,
+            left=cuts.left if cuts else {},
+            is_fresh=is_fresh,
+        )
+        asking.ask(feeds, recorded)
+        return parts, asking
+
+    names: Mapping[str, str] = shared.equal
+    parts, asking = ask(names)
+    if is_fresh and asking.asked.difference:
+        names, parts, asking = _give_up_names(running, ask, names, {*ends}, (parts, asking))
+    if is_fresh and asking.asked.difference is None:
+        model.write_cuts(Cuts(names, asking.left))
+    return _of_regions(running, parts, asking.asked, asking.list_run_alone())
+
+
+def _give_up_names(
+    running: Source,
+    ask: Callable[[Mapping[str, str]], tuple[Parts, Asking]],
+    names: Mapping[str, str],
+    ends: Collection[str],
+    first: tuple[Parts, Asking],
+) -> tuple[Mapping[str, str], Parts, Asking]:
+    """Ask without the names at which a difference shows, for they may mean other tensors.
+
+    tf2onnx moves a Transpose behind an activation, and the activation's value gets the Transpose's name. On a
+    run whose values the activation leaves alone, both are equal. The difference stays where the parts that
+    read such a name differ too, or are left out.
+    """
+    kept, (parts, asking), given_up = dict(names), first, set[str]()
+    for _ in range(_MOST_GIVEN_UP):
+        difference = asking.asked.difference
+        if difference is None:
+            nodes = {split(root)[0] for root in given_up}
+            if any(nodes & {*parts.regions[root].nodes} for root in asking.left):
+                break
+            return kept, parts, asking
+        at = [name for name, root in kept.items() if root == difference.tensor and name not in ends]
+        if difference.values == values.RUN or not at:
+            break
+        given_up.add(difference.tensor)
+        kept = {name: root for name, root in kept.items() if name not in at}
+        parts, asking = ask(kept)
+    return names, *first
 
 
 def _read_starts(plan: Plan) -> dict[str, Array]:

@@ -140,21 +140,21 @@ class Asking:
         self._gates = {gate: owners[gate] for gate in source.list_gates() if gate in owners}
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
         self._runners: dict[tuple[str, ...], Runner] = {}
-        self._asked = Asked()
+        #: What was found so far.
+        self.asked = Asked()
 
-    def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> Asked:
+    def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> None:
         """Ask on the values of runs, then on others; `recorded` are those of the cuts on each run."""
         everything = [*self._parts.sinks.items()]
         varied = [(name, root) for name, root in everything if self._is_varied(root)]
         for feed, known in zip(runs, recorded, strict=True):
             if self._round(values.RUN, {**feed, **known}, everything):
-                return self._asked
+                return
         if varied:
             usual = min(1, len(runs) - 1)  # the first run is the smallest
             self._ask_others({**runs[usual], **recorded[usual]}, varied)
         reached = [gate for gate, seen in self._seen.items() if len(seen) < 2]
-        self._asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
-        return self._asked
+        self.asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
 
     def _is_varied(self, root: str) -> bool:
         """Whether a sink is asked on other values than those of a run: a recurrence by itself is not."""
@@ -227,7 +227,7 @@ class Asking:
         for name, leaf in self._leaves.items():
             seen = _MOST_ROWS * base[name].size
             if leaf.rows > seen:
-                self._asked.not_reached.append(f"{leaf.rows - seen} rows of the table that {name} picks from")
+                self.asked.not_reached.append(f"{leaf.rows - seen} rows of the table that {name} picks from")
         return min(_MOST_ROWS, max(most, default=0))
 
     def _list_rows(self, base: Mapping[str, Array], number: int) -> dict[str, Array]:
@@ -243,7 +243,7 @@ class Asking:
         left = {} if style == values.RUN else self._left
         wanted = [(name, root) for name, root in sinks if root in expected and root not in left]
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
-        if self._asked.difference is not None:
+        if self.asked.difference is not None:
             return True
         moved: dict[str, Array] | None = None
         for name, root in wanted:
@@ -268,11 +268,11 @@ class Asking:
                 at_poles, reference, noisy, slack
             )
             if (style in _NOTED or is_pole) and not self._source.tests_finiteness(region):
-                self._asked.odd.setdefault(root, f"{what} ({style})")
+                self.asked.odd.setdefault(root, f"{what} ({style})")
             elif self._leaves_out(style, root):
                 self._left[root] = f"differs on {style}: {what}"
             else:
-                self._asked.difference = OpDifference(root, self._name_ops(region), what, style)
+                self.asked.difference = OpDifference(root, self._name_ops(region), what, style)
                 return True
         return False
 
@@ -335,12 +335,12 @@ class Asking:
         """Note that a region fails where the source's does not: integers that are sizes stay as they are."""
         what = f"the artifact fails: {reason}"
         if style in _NOTED or self._parts.is_whole:
-            self._asked.odd.setdefault(root, f"{what} ({style})")
+            self.asked.odd.setdefault(root, f"{what} ({style})")
         elif self._leaves_out(style, root):
             self._left[root] = f"{what} ({style})"
         else:
             ops = self._name_ops(self._parts.regions[root])
-            self._asked.difference = OpDifference(root, ops, what, style)
+            self.asked.difference = OpDifference(root, ops, what, style)
 
     def _answer_source(
         self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]

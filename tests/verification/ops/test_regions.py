@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tensorflow as tf
 from onnx import numpy_helper
 from support import gated_models
+from support.graphs import drawing
 
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.formats import CUTS_KEY
+from cudnn_convert.lower.onnx import convert
 from cudnn_convert.options import Options
 from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
@@ -193,3 +196,47 @@ def test_what_rounding_allows() -> None:
     np.testing.assert_array_equal(found, np.float32([np.inf, np.nan, np.nan, np.nan]))
     assert not are_close(value.astype(np.float64), value)
     assert are_close(value, value + np.float32(1e-5))
+
+
+def turned_behind_an_activation(folder: Path) -> Path:
+    """A graph of which tf2onnx moves the Transpose behind Relu, whose value gets the Transpose's name.
+
+    Abs gives nothing that Relu would change, so that on a run the two names have one value.
+    """
+    with drawing() as graph:
+        images = tf.compat.v1.placeholder(tf.float32, [None, 4, 6, 5], "x")
+        turned = tf.transpose(tf.abs(images), [0, 2, 3, 1], name="turned")
+        tf.cumsum(tf.nn.relu(turned), 1, name="y")
+    source = folder / "turned.pb"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    return source
+
+
+def test_a_name_that_means_another_tensor_is_given_up(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    report = cudnn_convert.convert(
+        turned_behind_an_activation(tmp_path), out, format="onnx", outputs="y:0", force_convert=True
+    )
+    assert report.verification is not None
+    assert report.verification.ops is not None
+    assert (report.verification.ops.verdict, report.verification.ops.regions) == ("equal op by op", 2)
+    (cuts,) = (entry.value for entry in onnx.load(str(out)).metadata_props if entry.key == CUTS_KEY)
+    assert "turned:0" not in cuts
+
+
+def test_what_is_wrong_stays_so_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer rounds up what is to be rounded down: wrong at a name, at all names behind it, and at the end."""
+    with drawing() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 5], "x")
+        rounded = tf.floor(tf.round(x), name="rounded")  # a run shows nothing: these are whole numbers
+        tf.tanh(tf.identity(rounded * 2.0, name="twice") + 0.5, name="y")
+    source, out = tmp_path / "model.pb", tmp_path / "out.onnx"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+
+    def round_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+        node.type = "Ceil"
+
+    monkeypatch.setattr(convert, "_EXACT", {**convert._EXACT, "Floor": round_up})
+    with pytest.raises(VerificationError, match=r"op by op: differs at rounded:0 \(Floor\), on random values"):
+        cudnn_convert.convert(source, out, format="onnx", outputs="y:0", force_convert=True)
+    assert not out.exists()
