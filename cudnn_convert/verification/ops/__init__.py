@@ -4,6 +4,7 @@
 * graphs    : A TensorFlow graph as tensors: what makes each, which are constants, which names mean one value.
 * structure : Compares the nodes of two TensorFlow graphs, from their outputs backward.
 * moved_ops : The ops that an artifact may compute in another way than its source, as the judge knows them.
+* ranks     : Finds how many axes a tensor has, behind loops too.
 * layouts   : Tells whether a tensor of an artifact is one of the source with its axes in another order.
 * tensorflow: Graphs of TensorFlow: an artifact's beside its source's, node by node.
 * source    : The source's graph, which gives any of its tensors when any others are fed.

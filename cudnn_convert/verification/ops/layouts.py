@@ -40,6 +40,7 @@ from cudnn_convert.verification.ops.moved_ops import (
     read_list,
     simplify,
 )
+from cudnn_convert.verification.ops.ranks import find_rank
 
 
 class DifferentError(Exception):
@@ -400,10 +401,10 @@ class Layouts:
         return [*map(int, shape.as_list())] if shape.is_fully_defined() else None
 
     def _rank(self, name: str) -> int:
-        rank = self._source.shapes.get_tensor_by_name(tensor(name)).shape.rank
+        rank = find_rank(self._source, name)
         if rank is None:
             raise DifferentError(f"expected a known rank of {name}, found none")
-        return int(rank)
+        return rank
 
 
 def _get(attributes: Mapping[str, Any], key: str) -> Any:
