@@ -1,8 +1,8 @@
 """How fast a network of channels-first images is once converted, against the same network channels last.
 
-Both read lines of text: four convolutions with pools, and two bidirectional LSTM layers of cuDNN. They have the
-same weights, are converted by the same command, and run in one process, call by call in turn. The median ratio
-is to stay at or below 1.1.
+Both read lines of text: four convolutions with pools, and two bidirectional LSTM layers of cuDNN. They have
+the same weights, are converted by the same command, and run in one process, call by call in turn. The median
+ratio is to stay at or below 1.1.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _draw(layout: str, sizes: _Sizes) -> bytes:
     def spatial(height: int, width: int) -> list[int]:
         return [1, 1, height, width] if is_first else [1, height, width, 1]
 
-    def convolve(y: Any, height: int, width: int, before: int, after: int, padding: str) -> Any:
-        y = tf.nn.conv2d(y, weight(height, width, before, after), 1, padding, data_format=layout)
-        return tf.nn.relu(tf.nn.bias_add(y, chance.normal(0, 0.1, after), data_format=layout))
+    def convolve(y: Any, *filters: int, padding: str = "SAME") -> Any:
+        y = tf.nn.conv2d(y, weight(*filters), 1, padding, data_format=layout)
+        return tf.nn.relu(tf.nn.bias_add(y, chance.normal(0, 0.1, filters[-1]), data_format=layout))
 
     def pool(y: Any, height: int, width: int) -> Any:
         window = spatial(height, width)
@@ -85,12 +85,12 @@ def _draw(layout: str, sizes: _Sizes) -> bytes:
         a, b, c, d = sizes.channels
         shape = [None, 1, 32, _WIDTH] if is_first else [None, 32, _WIDTH, 1]
         y = v1.placeholder(tf.float32, shape, "x")
-        y = pool(convolve(y, 3, 3, 1, a, "SAME"), 2, 2)
-        y = pool(convolve(y, 3, 3, a, b, "SAME"), 2, 2)
+        y = pool(convolve(y, 3, 3, 1, a), 2, 2)
+        y = pool(convolve(y, 3, 3, a, b), 2, 2)
         numbers = [chance.uniform(0.5, 1.5, b).astype(np.float32) for _ in range(4)]
         y, *_ = v1.nn.fused_batch_norm(y, *numbers, data_format=layout, is_training=False)
-        y = pool(convolve(y, 3, 3, b, c, "SAME"), 2, 1)
-        y = convolve(y, 4, 2, c, d, "VALID")
+        y = pool(convolve(y, 3, 3, b, c), 2, 1)
+        y = convolve(y, 4, 2, c, d, padding="VALID")
         y = tf.transpose(tf.squeeze(y, [2 if is_first else 1]), [2, 0, 1] if is_first else [1, 0, 2])
         y = _recur(y, chance, d, sizes.units)
         y = tf.tensordot(y, weight(2 * sizes.units, 37), 1)

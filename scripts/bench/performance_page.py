@@ -61,9 +61,9 @@ had of memory within seconds, and whoever begins before that finds it at hand, w
 page."""
 
 _LAYOUTS: Final = """\
-A network that reads lines of text, of 32 x 160 pixels: four convolutions with pools, two bidirectional LSTM layers
-of 128 units. It was drawn channels first and channels last, with the same weights; both were converted, and are
-called one after another in one process with one thread."""
+A network that reads lines of text, of 32 x 160 pixels: four convolutions with pools, two bidirectional LSTM
+layers of 128 units. It was drawn channels first and channels last, with the same weights. Both were
+converted, and are called one after another in one process with one thread."""
 _DECODING: Final = """\
 A beam search of {n} examples with {width} beams and {steps} steps over a model of 3.5 million parameters: an
 LSTM of 512 units between an embedding and a softmax of 1350 tokens. All forms are called one after another in

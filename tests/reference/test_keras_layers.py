@@ -49,7 +49,7 @@ def test_each_class_of_one_input_is_asked() -> None:
 def test_an_equation_answers_as_its_layer(layer: Any, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((3, *shape)).astype(np.float32)
-    # A test in graph mode, between this module's import and here, would make the layers of the import unusable.
+    # A test in graph mode, between the import of this module and here, makes layers of the import unusable.
     layer = type(layer).from_config(layer.get_config())
     layer(x)
     layer.set_weights([rng.uniform(0.1, 1, weight.shape) for weight in layer.get_weights()])

@@ -43,6 +43,7 @@ from cudnn_convert.lower.onnx import (
     exact_ops,
     finish,
     fused_nodes,
+    images,
     lossy_casts,
     tf2onnx_private,
 )
@@ -141,7 +142,7 @@ def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
 #: What to do where no cut is known.
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: Handlers that take precedence over tf2onnx's own.
-_EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS}
+_EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS, **images.HANDLERS}
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
@@ -295,7 +296,11 @@ def run_tf2onnx(
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, list(outputs), graph)
         try:
-            with tf.Graph().as_default() as imported, tf2onnx_private.rewrite_from_within(optimized):
+            with (
+                tf.Graph().as_default() as imported,
+                tf2onnx_private.rewrite_from_within(optimized),
+                tf2onnx_private.keep_second_biases(),
+            ):
                 tf.import_graph_def(optimized, name="")
                 converted = tfonnx.process_tf_graph(
                     imported,

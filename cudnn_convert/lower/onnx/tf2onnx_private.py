@@ -6,8 +6,9 @@ tf2onnx/rewriter/loop_rewriter_base.py run_internal, which takes loops in the or
 Transpose behind the only node that reads it, into a loop's body too, and loses the node's output there
 (tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose). Of two Reshapes it keeps the second, whose 0
 stands for a size of the first one's result, and of two Casts the second, though the first may round
-(tf2onnx/optimizer/back_to_back_optimizer.py _optimize_reshape_reshape, _optimize_cast). It prints the shapes
-of a GRU's weights (tf2onnx/rewriter/gru_rewriter.py process_weights).
+(tf2onnx/optimizer/back_to_back_optimizer.py _optimize_reshape_reshape, _optimize_cast). A convolution that
+has a bias gets a second one (tf2onnx/rewriter/conv2d_with_add_rewriter.py). It prints the shapes of a GRU's
+weights (tf2onnx/rewriter/gru_rewriter.py process_weights).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tf2onnx.rewriter.loop_rewriter_base import LoopRewriterBase
 from cudnn_convert.graph import control_flow, index
 
 _LOOP: Final = "LoopCond"
+_BIAS: Final = "BiasAdd"
 _RESHAPES, _CASTS = ("Reshape",), ("Cast",)
 
 
@@ -101,6 +103,24 @@ def rewrite_from_within(graph: Any) -> Iterator[None]:
         changes.enter_context(
             _patch(tfonnx, "rewrite_generic_loop", lambda graph, _: _from_within(graph, rewrite))
         )
+        yield
+
+
+@contextmanager
+def keep_second_biases() -> Iterator[None]:
+    """Keep tf2onnx from giving a convolution two biases, within the context. The caller holds the lock."""
+    rewrite = tfonnx.rewrite_biasadd_with_conv2d
+
+    def rewrite_first(graph: Any, nodes: Any) -> Any:
+        behind = [node for node in nodes if node.type == _BIAS and node.inputs[0].type == _BIAS]
+        for node in behind:
+            node.type = f"{_BIAS} of a sum"
+        rewritten = rewrite(graph, nodes)
+        for node in behind:
+            node.type = _BIAS
+        return rewritten
+
+    with _patch(tfonnx, "rewrite_biasadd_with_conv2d", rewrite_first):
         yield
 
 

@@ -52,6 +52,8 @@ _ROUNDING: Final = frozenset(
 _AROUND_ONE: Final = frozenset("Sigmoid Tanh Softmax Erf Elu Selu Expm1 Log1p Softplus".split())
 #: Four times the distance of numbers just below 1.
 _NEAR_ONE: Final = 2.0**-22
+#: A place between two of a hundred pixels, in float32: the two are mixed by how far it is from each.
+_BETWEEN_PIXELS: Final = 2.0**-16
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
 _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
@@ -416,8 +418,11 @@ class Asking:
         if root in self._parts.recurrent:
             share, atol = differences.RECURRENT
             slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
-        if any(self._source.graph.index.nodes[name].op in _AROUND_ONE for name in region.nodes):
+        kinds = {self._source.graph.index.nodes[name].op for name in region.nodes}
+        if not kinds.isdisjoint(_AROUND_ONE):
             slack = replace(slack, atol=max(slack.atol, _NEAR_ONE))
+        if "ResizeBilinear" in kinds:
+            slack = replace(slack, share=max(slack.share, _BETWEEN_PIXELS))
         return slack
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ def test_a_name_that_means_another_tensor_is_given_up(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_stays_so_without_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer rounds up what is to be rounded down: wrong at a name, at all names behind it, and at the end."""
+    """The writer rounds up what is to be rounded down: wrong at a name, behind it and at the end."""
     with drawing() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, 5], "x")
         rounded = tf.floor(tf.round(x), name="rounded")  # a run shows nothing: these are whole numbers
@@ -237,6 +237,8 @@ def test_what_is_wrong_stays_so_without_names(tmp_path: Path, monkeypatch: pytes
         node.type = "Ceil"
 
     monkeypatch.setattr(convert, "_EXACT", {**convert._EXACT, "Floor": round_up})
-    with pytest.raises(VerificationError, match=r"op by op: differs at rounded:0 \(Floor\), on random values"):
+    with pytest.raises(
+        VerificationError, match=r"op by op: differs at rounded:0 \(Floor\), on random values"
+    ):
         cudnn_convert.convert(source, out, format="onnx", outputs="y:0", force_convert=True)
     assert not out.exists()
