@@ -29,6 +29,7 @@ from cudnn_convert.graph.passes import (
     half_precision,
     inference,
     inlining,
+    replicas,
     state_io,
     subgraphs,
 )
@@ -222,7 +223,7 @@ def plan_graph(
     wanted = request(
         model, original, inputs=inputs, outputs=outputs, constants=constants, signature=signature
     )
-    source = inference.drop_reserve_space(original, wanted.names)
+    source = inference.drop_reserve_space(replicas.reduce_replicas(original), wanted.names)
     model = replace(model, graph=source)
     cut_out = section(
         model,
@@ -265,6 +266,7 @@ def plan_graph(
         *notes.untaken(left),
         *cut_out.statistics.notes,
         *notes.note_flags(cut_out.cut.flags),
+        *replicas.describe(original, simple.index.nodes),
         *(() if for_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
         *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),

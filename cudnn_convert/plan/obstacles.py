@@ -25,6 +25,8 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
 
 _SHOWN: Final = 5
+#: Ops of replicas that meet, as far as `replicas` left them.
+_COLLECTIVE: Final = "Collective"
 _SAME: Final = "expected the same numbers in every run"
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -171,6 +173,8 @@ def _lacking(node: NodeDef) -> str:
     row = gpu_ops.find_row(node)
     if row is not None and row.type:
         return f"without a CPU kernel for {row.type.partition('=')[2]}"
+    if node.op.startswith(_COLLECTIVE):
+        return "which waits for other programs"
     packed = "data_format" in node.attr and node.attr["data_format"].s.endswith(b"VECT_C")
     if packed or channels_last.lacks_kernel(node):  # and was not replaced: a rank or a window is open
         return "without a kernel that every CPU has for its images"

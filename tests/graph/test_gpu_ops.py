@@ -14,7 +14,7 @@ from support.graphs import drawing
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import gpu_ops, node_defs, ops
-from cudnn_convert.graph.passes import half_precision
+from cudnn_convert.graph.passes import half_precision, replicas
 from cudnn_convert.plan import obstacles
 from cudnn_convert.private import tf_private
 
@@ -46,6 +46,8 @@ def node_of(row: gpu_ops.Row) -> Any:
         if each.type == "type":
             first = each.allowed_values.list.type[0] if each.allowed_values.list.type else tf.float32
             node.attr[each.name].type = tf.as_dtype(first).as_datatype_enum
+        if each.name == "num_devices":
+            node.attr[each.name].i = 1
     if attribute:
         node.attr[attribute].type = tf.as_dtype(kind).as_datatype_enum
     graph = v1.GraphDef()
@@ -66,6 +68,10 @@ def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.Row) -> None:
     assert found.op == row.op
     if row.type.endswith("=float16") and row.done == "lowered":
         after = half_precision.compute_in_float32(graph)
+        assert not [node.name for node in after.node if gpu_ops.find_row(node)]
+        return
+    if row.op.startswith("Nccl"):
+        after = replicas.reduce_replicas(graph)
         assert not [node.name for node in after.node if gpu_ops.find_row(node)]
         return
     if row.op in ops.CUDNN:

@@ -14,6 +14,7 @@
 * plain_convolutions: Replaces convolutions that a CPU computes with oneDNN alone by others that every CPU has
   kernels for.
 * half_precision: Computes in float32 what a CPU has no kernel for in half, and rounds the result.
+* replicas     : Computes in the graph itself what replicas of a model send each other.
 * tf1_ops      : Replaces ops of TensorFlow 1: reference variables, GatherTree and Round of integers.
 * state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
 * open_steps   : Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
