@@ -83,6 +83,17 @@ def grouped(layout, x):
     )
 
 
+def grouped_biased(layout, x):
+    """TensorFlow without oneDNN fuses the bias with the convolution, and then refuses its groups."""
+    return tf.nn.relu(bias(layout, grouped(layout, x), 6))
+
+
+def grouped_normalised(layout, x):
+    values = [layout.weight(6) for _ in range(3)] + [tf.abs(layout.weight(6)) + 0.5]
+    options = {"epsilon": 0.01, "data_format": layout.format, "is_training": False}
+    return tf.nn.fused_batch_norm(grouped(layout, x), *values, **options)[0]
+
+
 def depthwise(layout, x, strides, padding, multiplier=2):
     weight = layout.weight(3, 2, x.shape[layout.channel].value, multiplier)
     return tf.nn.depthwise_conv2d(x, weight, layout.sizes(*strides), padding, data_format=layout.format)
@@ -163,9 +174,9 @@ def by_hand(layout, x):
     return pool(layout, y, "max_pool", "SAME")
 
 
-def bias(layout, x):
+def bias(layout, x, channels=3):
     return tf.nn.bias_add(
-        x, layout.weight(3), data_format=layout.format[:2] + "HW" if layout.first else "NHWC"
+        x, layout.weight(channels), data_format=layout.format[:2] + "HW" if layout.first else "NHWC"
     )
 
 
@@ -330,6 +341,8 @@ CASES = {
     },
     "only_onednn": {
         "grouped": ((4, 7, 10), grouped),
+        "grouped_biased": ((4, 7, 10), grouped_biased),
+        "grouped_normalised": ((4, 7, 10), grouped_normalised),
         "depthwise_unequal": (IMAGE, depthwise_unequal),
         "depthwise_dilations": (IMAGE, depthwise_attribute),
         "film_dilations": (FILM, conv3d_dilated),

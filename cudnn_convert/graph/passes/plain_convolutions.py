@@ -11,6 +11,14 @@ Dilated ones over three axes, and transposed ones, get the zeros between the pla
     after:   y = Conv3D(x, w/dilated[2, 3, 3, C, O])
 
 All are channels last, as `channels_last` leaves them.
+
+`separate_groups`: keeps TensorFlow from fusing a convolution in groups with the bias or normalisation that
+reads it. Without oneDNN the fused op refuses groups, and the plain one does not (tensorflow v2.21.0
+core/kernels/conv_ops_fused_impl.h; core/grappler/optimizers/remapper.cc).
+
+    before:  y = Conv2D(x[..., 4], w[3, 2, 2, 6]); z = BiasAdd(y, b)
+    after:   y/groups = Conv2D(x, w); y = Snapshot(y/groups); z = BiasAdd(y, b)
+
 Source: tensorflow v2.21.0 core/kernels/depthwise_conv_op.cc, conv_ops_3d.cc, conv_grad_input_ops.cc (what a
 CPU refuses), core/kernels/conv_ops_impl.h (groups).
 """
@@ -24,13 +32,15 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import NodeDef, reference, tensor
+from cudnn_convert.graph.index import NodeDef, claim, reference, tensor
 from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
 
 _DEPTHWISE: Final = "DepthwiseConv2dNative"
 #: Those whose dilations a CPU lacks.
 _DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
 _FILTER: Final = 1
+#: What TensorFlow fuses with the convolution before it.
+_FUSED: Final = frozenset({"BiasAdd", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"})
 
 
 def is_plain(node: NodeDef) -> bool:
@@ -59,6 +69,26 @@ def replace_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
         changes[node.name] = (_group if node.op == _DEPTHWISE else _dilate)(layouts, node, sizes, shape[-2:])
     added = [node for nodes in layouts.added.values() for node in nodes]
     return node_defs.replace_nodes(graph, changes, added)
+
+
+def separate_groups(graph: node_defs.Graph) -> node_defs.Graph:
+    """Put a copy behind each convolution in groups that a bias or a normalisation reads."""
+    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
+    for node in graph.node:
+        readers = graph.index.consumers(node.name) if node.op == "Conv2D" else ()
+        if any(reader.op in _FUSED for reader in readers) and _has_groups(graph, node):
+            inner = node_defs.copy_node(node, name=claim(f"{node.name}/groups", taken))
+            added.append(inner)
+            changes[node.name] = node_defs.node(node.name, "Snapshot", [inner.name], T=element_type(node))
+    return node_defs.replace_nodes(graph, changes, added) if changes else graph
+
+
+def _has_groups(graph: node_defs.Graph, node: NodeDef) -> bool:
+    """Whether the filter of a convolution, channels last, has fewer channels than the image."""
+    image, window = (
+        graph.first_iteration.get_tensor_by_name(name).shape for name in graph.index.data_inputs(node)[:2]
+    )
+    return None not in (image.rank, window.rank) and window[2] != image[-1]
 
 
 def _group(layouts: Layouts, node: NodeDef, window: Sequence[int], _: Sequence[int | None]) -> NodeDef:

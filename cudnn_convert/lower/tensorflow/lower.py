@@ -41,7 +41,7 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.node_defs import Graph
-from cudnn_convert.graph.passes import channels_last, inference, inlining, tf1_ops
+from cudnn_convert.graph.passes import channels_last, inference, inlining, plain_convolutions, tf1_ops
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
@@ -119,7 +119,7 @@ def lower(
         functions |= {function.signature.name: function for function in added}
     lazy.report_lowered(recurrences, len(recurrences))
     whole = _assemble(graph, replacements, functions)
-    pruned = inference.separate_sums(node_defs.prune(whole, outputs))
+    pruned = plain_convolutions.separate_groups(inference.separate_sums(node_defs.prune(whole, outputs)))
     if form:
         return Lowered(pruned, variables)
     return Lowered(
