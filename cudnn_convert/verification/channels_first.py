@@ -150,7 +150,7 @@ def _run_channels_last(graph: Any) -> None:
     if not nodes:
         return
     frames = control_flow.frames(Index(graph))
-    shapes = node_defs.import_checked(graph)
+    shapes = node_defs.Graph.of(graph).first_iteration  # behind a loop others are not known
     for node in nodes:
         rank = shapes.get_tensor_by_name(f"{node.name}:0").shape.rank if node.op == "BiasAdd" else None
         others = [f"{node.name}:{k}" for k in range(1, 6)]
@@ -170,8 +170,8 @@ def _read_format(node: Any) -> str:
 def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
     """Add the node that computes channels last, and give the old name to the image transposed back."""
     first = _read_format(node)
-    if node.op == "BiasAdd" and rank != len(first):
-        first = "NC" + "DHWXYZ"[: (rank or 2) - 2]
+    if node.op == "BiasAdd" and rank is not None:
+        first = "NC" + "DHWXYZ"[: rank - 2]
     last = first[0] + first[2:] + "C"
     ahead, back = [first.index(axis) for axis in last], [last.index(axis) for axis in first]
     wait = [f"^{node.input[0].partition(':')[0]}"] if in_loop else []

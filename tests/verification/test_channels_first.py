@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import channels_first
+from support.graphs import drawing
 from support.recorded import assert_close
 from support.tiers import some
 
@@ -44,3 +45,19 @@ def test_a_pool_of_float_keeps_its_type_and_what_it_waits_for() -> None:
     with v1.Session(graph=node_defs.import_graph(definition)) as session:
         found = session.run("y:0", {"x:0": value})
     np.testing.assert_array_equal(found, value[:, :, :4].reshape(2, 3, 2, 2, 3, 2).max((3, 5)))
+
+
+@pytest.mark.parametrize("sizes", [[3, 5], [3, 5, 6], [3, 5, 6, 2]], ids=len)
+def test_a_bias_behind_a_loop_is_that_of_the_channels(sizes: list[int]) -> None:
+    """TensorFlow forgets the shape of what a loop gives, and so how many axes the image has."""
+    with drawing() as graph:
+        x = v1.placeholder(tf.float32, [None, *sizes], "x")
+        _, looped = tf.while_loop(lambda k, _: k < 2, lambda k, y: (k + 1, y * 2.0), [0, x])
+        tf.nn.bias_add(looped, tf.constant([1.0, 2.0, 3.0]), data_format="NCHW", name="y")
+    definition = graph.as_graph_def()
+    judge.run_on_any_cpu(definition)
+    value = np.random.default_rng(1).uniform(-1, 1, (2, *sizes)).astype(np.float32)
+    with v1.Session(graph=node_defs.import_graph(definition)) as session:
+        found = session.run("y:0", {"x:0": value})
+    bias = np.arange(1, 4, dtype=np.float32).reshape(3, *[1] * (len(sizes) - 1))
+    np.testing.assert_array_equal(found, value * 4 + bias)
