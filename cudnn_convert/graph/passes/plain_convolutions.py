@@ -31,8 +31,8 @@ from typing import Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import NodeDef, claim, reference, tensor
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import NodeDef, reference, tensor, unique
 from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
 
 _DEPTHWISE: Final = "DepthwiseConv2dNative"
@@ -73,13 +73,16 @@ def replace_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
 
 def separate_groups(graph: node_defs.Graph) -> node_defs.Graph:
     """Put a copy behind each convolution in groups that a bias or a normalisation reads."""
-    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
-    for node in graph.node:
-        readers = graph.index.consumers(node.name) if node.op == "Conv2D" else ()
-        if any(reader.op in _FUSED for reader in readers) and _has_groups(graph, node):
-            inner = node_defs.copy_node(node, name=claim(f"{node.name}/groups", taken))
+    index, changes, added = graph.index, dict[str, NodeDef](), list[NodeDef]()
+    fused = (node for node in graph.node if node.op in _FUSED)
+    sums = {
+        node.name: node for node in (index.maker(index.data_inputs(each)[0], ops.COPIES) for each in fused)
+    }
+    for name, node in sums.items():
+        if node.op == "Conv2D" and _has_groups(graph, node):
+            inner = node_defs.copy_node(node, name=unique(f"{name}/groups", index.nodes))
             added.append(inner)
-            changes[node.name] = node_defs.node(node.name, "Snapshot", [inner.name], T=element_type(node))
+            changes[name] = node_defs.node(name, "Snapshot", [inner.name], T=element_type(node))
     return node_defs.replace_nodes(graph, changes, added) if changes else graph
 
 

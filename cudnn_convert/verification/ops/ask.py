@@ -176,40 +176,45 @@ def _ask_part(
 
     names: Mapping[str, str] = shared.equal
     parts, asking = ask(names)
-    if is_fresh and asking.asked.difference:
-        names, parts, asking = _give_up_names(running, ask, names, {*ends}, (parts, asking))
+    for with_leaves in (False, True):
+        if is_fresh and asking.asked.difference:
+            kept = {*ends, *(name for name, root in names.items() if split(root)[0] in running.graph.given)}
+            names, parts, asking = _give_up_names(ask, names, kept, (parts, asking), with_leaves=with_leaves)
     if is_fresh and asking.asked.difference is None:
         model.write_cuts(Cuts(names, asking.left))
     return _of_regions(running, parts, asking.asked, asking.list_run_alone())
 
 
 def _give_up_names(
-    running: Source,
     ask: Callable[[Mapping[str, str]], tuple[Parts, Asking]],
     names: Mapping[str, str],
-    ends: Collection[str],
+    kept: Collection[str],
     first: tuple[Parts, Asking],
+    *,
+    with_leaves: bool,
 ) -> tuple[Mapping[str, str], Parts, Asking]:
     """Ask without the names at which a difference shows, for they may mean other tensors.
 
     tf2onnx moves a Transpose behind an activation, and the activation's value gets the Transpose's name. On a
     run whose values the activation leaves alone, both are equal. The difference stays where the parts that
-    read such a name differ too, or are left out.
+    read such a name differ too, or are left out. Names in `kept` are never given up. `with_leaves`: what such
+    a part reads may be what is misnamed.
     """
-    kept, (parts, asking), given_up = dict(names), first, set[str]()
+    left, (parts, asking), given_up = dict(names), first, set[str]()
     for _ in range(_MOST_GIVEN_UP):
         difference = asking.asked.difference
         if difference is None:
             nodes = {split(root)[0] for root in given_up}
             if any(nodes & {*parts.regions[root].nodes} for root in asking.left):
                 break
-            return kept, parts, asking
-        at = [name for name, root in kept.items() if root == difference.tensor and name not in ends]
-        if difference.values == values.RUN or not at:
+            return left, parts, asking
+        at = {difference.tensor, *(parts.regions[difference.tensor].leaves if with_leaves else ())}
+        dropped = {name for name, root in left.items() if root in at and name not in kept}
+        if difference.values == values.RUN or not dropped:
             break
-        given_up.add(difference.tensor)
-        kept = {name: root for name, root in kept.items() if name not in at}
-        parts, asking = ask(kept)
+        given_up |= {left[name] for name in dropped}
+        left = {name: root for name, root in left.items() if name not in dropped}
+        parts, asking = ask(left)
     return names, *first
 
 
