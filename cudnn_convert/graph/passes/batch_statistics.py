@@ -93,9 +93,9 @@ class _Rows:
 
     def __init__(self, graph: Graph) -> None:
         self._index, self._shapes = graph.index, graph.first_iteration
-        nodes = [node.name for node in graph.node if node.op in ops.CUDNN]
-        inputs = [self._shapes.get_operation_by_name(name).inputs[INPUT].shape for name in nodes]
-        batches = {shape[1] for shape in inputs if shape.rank}
+        nodes = [node for node in graph.node if node.op in ops.CUDNN]
+        inputs = [(node, self._shapes.get_operation_by_name(node.name).inputs[INPUT].shape) for node in nodes]
+        batches = {shape[_batch_axis(node)] for node, shape in inputs if shape.rank}
         #: The size of the batch, None where it is open.
         self._batch: int | None = batches.pop() if len(batches) == 1 else None
 
@@ -142,6 +142,11 @@ class _Rows:
         if self._batch is None or shape.rank is None:
             return not shape.is_fully_defined()
         return self._batch in shape.as_list() or None in shape.as_list()
+
+
+def _batch_axis(node: NodeDef) -> int:
+    """The axis of the rows of a recurrence's input; tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc."""
+    return int("time_major" not in node.attr or node.attr["time_major"].b)
 
 
 def _takes_values(node: NodeDef, op: str) -> bool:

@@ -52,6 +52,11 @@ ACTIVATIONS: Final = frozenset(
     "elu exponential gelu hard_sigmoid linear mish relu selu sigmoid softmax softplus softsign "
     "swish tanh".split()
 )
+#: Those that Keras 3 has too (keras v3.15.0 src/activations/__init__.py): it writes `swish` as `silu`.
+ACTIVATIONS_OF_KERAS_3: Final = ACTIVATIONS | frozenset(
+    "celu glu hard_shrink hard_silu hard_swish hard_tanh leaky_relu log_sigmoid log_softmax relu6 silu "
+    "soft_shrink sparse_plus sparse_sigmoid sparsemax squareplus tanh_shrink threshold".split()
+)
 #: Layers whose arithmetic is code in the file, or in another file.
 CODE: Final = frozenset("Lambda TFOpLambda TensorFlowOpLayer SlicingOpLambda ClassMethod".split())
 BUILT_IN: Final = frozenset(

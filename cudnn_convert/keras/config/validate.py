@@ -207,26 +207,27 @@ def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
 
     No code that the config names is imported or run.
     """
-    return [*layers_not_allowed(model.config, vouched, versions.newer_names(model.keras_version))]
+    return [*layers_not_allowed(model.config, vouched, model.keras_version)]
 
 
 def layers_not_allowed(
-    layer: Entry, vouched: Vouched = NOTHING, newer: Collection[str] = ()
+    layer: Entry, vouched: Vouched = NOTHING, keras_version: str = ""
 ) -> Iterator[Refused]:
-    """Yield what `refusals` lists; `newer` are the names that the writer's Keras had not yet."""
+    """Yield what `refusals` lists, of a file of a version of Keras."""
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
         return  # the object that holds its function is not a layer
-    refusal = _refuse(layer, vouched, newer)
+    refusal = _refuse(layer, vouched, keras_version)
     if refusal is not None:
         yield refusal
         return
     for entry in values.inner(layer):
-        yield from layers_not_allowed(entry, vouched, newer)
+        yield from layers_not_allowed(entry, vouched, keras_version)
 
 
-def _refuse(layer: Entry, vouched: Vouched, newer: Collection[str]) -> Refused | None:
+def _refuse(layer: Entry, vouched: Vouched, keras_version: str) -> Refused | None:
+    newer = versions.newer_names(keras_version)
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
     config = layer["config"] if isinstance(layer["config"], Mapping) else {}
     if class_name in classes.CODE:
@@ -240,7 +241,7 @@ def _refuse(layer: Entry, vouched: Vouched, newer: Collection[str]) -> Refused |
     named = (
         (values.name_of(value), value) for key, value in config.items() if str(key).endswith("activation")
     )
-    known = classes.ACTIVATIONS.difference(newer)
+    known = versions.activations(keras_version)
     strange = (
         name
         for name, value in named
@@ -281,8 +282,7 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
 def foreign(model: Entry, vouched: Vouched, keras_version: str) -> list[str]:
     """The top-level layers of a model that tf_keras may not build."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
-    newer = versions.newer_names(keras_version)
-    others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, newer)]]
+    others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, keras_version)]]
     return [layer_tree.layer_name(entry) for entry in others]
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from cudnn_convert.keras.config import layer_tree
+from cudnn_convert.keras.config import classes, layer_tree
 
 _SHARED: Final = (2, 2, 4)
 
@@ -85,6 +85,13 @@ def newer_names(keras_version: str) -> frozenset[str]:
         return frozenset()
     later = (names for first, names in _NEW.items() if is_keras_team(keras_version) or written < first)
     return frozenset(name for names in later for name in names.split())
+
+
+def activations(keras_version: str) -> frozenset[str]:
+    """The names of Keras's own activations in a version."""
+    if (numbers(keras_version) or ()) >= (3,):
+        return classes.ACTIVATIONS_OF_KERAS_3
+    return classes.ACTIVATIONS.difference(newer_names(keras_version))
 
 
 def is_keras_team(keras_version: str) -> bool:

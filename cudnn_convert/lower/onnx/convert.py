@@ -299,7 +299,7 @@ def run_tf2onnx(
             with (
                 tf.Graph().as_default() as imported,
                 tf2onnx_private.rewrite_from_within(optimized),
-                tf2onnx_private.keep_second_biases(),
+                tf2onnx_private.keep_biases_apart(),
             ):
                 tf.import_graph_def(optimized, name="")
                 converted = tfonnx.process_tf_graph(

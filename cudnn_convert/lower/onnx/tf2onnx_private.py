@@ -7,8 +7,9 @@ Transpose behind the only node that reads it, into a loop's body too, and loses 
 (tf2onnx/optimizer/transpose_optimizer.py _handle_nhwc_tranpose). Of two Reshapes it keeps the second, whose 0
 stands for a size of the first one's result, and of two Casts the second, though the first may round
 (tf2onnx/optimizer/back_to_back_optimizer.py _optimize_reshape_reshape, _optimize_cast). A convolution that
-has a bias gets a second one (tf2onnx/rewriter/conv2d_with_add_rewriter.py). It prints the shapes of a GRU's
-weights (tf2onnx/rewriter/gru_rewriter.py process_weights).
+has a bias gets a second one, and a transposed one, whose end may be padded later, gets one too early
+(tf2onnx/rewriter/conv2d_with_add_rewriter.py, tf2onnx/onnx_opset/nn.py ConvTranspose). It prints the shapes
+of a GRU's weights (tf2onnx/rewriter/gru_rewriter.py process_weights).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cudnn_convert.graph import control_flow, index
 
 _LOOP: Final = "LoopCond"
 _BIAS: Final = "BiasAdd"
+_TRANSPOSED: Final = ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
 _RESHAPES, _CASTS = ("Reshape",), ("Cast",)
 
 
@@ -107,12 +109,17 @@ def rewrite_from_within(graph: Any) -> Iterator[None]:
 
 
 @contextmanager
-def keep_second_biases() -> Iterator[None]:
-    """Keep tf2onnx from giving a convolution two biases, within the context. The caller holds the lock."""
+def keep_biases_apart() -> Iterator[None]:
+    """Keep tf2onnx from giving a convolution two biases, or a transposed one any, within the context.
+
+    The caller holds the lock.
+    """
     rewrite = tfonnx.rewrite_biasadd_with_conv2d
 
     def rewrite_first(graph: Any, nodes: Any) -> Any:
-        behind = [node for node in nodes if node.type == _BIAS and node.inputs[0].type == _BIAS]
+        behind = [
+            node for node in nodes if node.type == _BIAS and node.inputs[0].type in (_BIAS, *_TRANSPOSED)
+        ]
         for node in behind:
             node.type = f"{_BIAS} of a sum"
         rewritten = rewrite(graph, nodes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support.batch_norm import EPSILON, make_variables, normalise, values_of
-from support.graphs import drawing, lstm, placeholder, v1, variable
+from support.graphs import BLOB, UNITS, drawing, lstm, placeholder, v1, variable
 
 from cudnn_convert.graph import moving_averages, node_defs, session
 from cudnn_convert.graph.node_defs import Graph
@@ -73,6 +73,28 @@ def run(graph: Graph, values: dict[str, Any], x: Any, output: str) -> Any:
     tensors = {name: InMemory(value) for name, value in values.items()}
     with session.session(graph, tensors) as running:
         return running.run(output, {"x:0": x})
+
+
+@pytest.mark.parametrize(("major", "found"), [(True, ["mean:0"]), (False, [])], ids=["time", "batch"])
+def test_the_rows_of_a_recurrence_are_where_its_attribute_says(major: bool, found: list[str]) -> None:
+    """A mean over seven places of an image, beside seven steps, or seven rows."""
+    with drawing() as graph:
+        image = placeholder("x", [None, 4, 7, 3])
+        centred = image - tf.reduce_mean(image, [1, 2, 3], keepdims=True, name="mean")
+        x = tf.reshape(centred[:, 0], [-1, 7, 3])
+        zeros = tf.zeros([1, 7 if major else tf.shape(x)[0], UNITS])
+        tf.raw_ops.CudnnRNNV3(
+            input=x,
+            input_h=zeros,
+            input_c=zeros,
+            params=tf.constant(BLOB),
+            sequence_lengths=tf.fill([7], 7),
+            is_training=False,
+            time_major=major,
+            name="rnn",
+        )
+    outputs = batch_statistics.find_statistics(Graph(graph.as_graph_def()), ["rnn:0"])
+    assert outputs == found
 
 
 @pytest.mark.parametrize("rank", [2, 3, 4, 5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import pytest
 from support.keras_files import entry, model, sequential
 
@@ -33,6 +34,19 @@ def test_a_name_that_came_later_is_the_users_own(version: str, others: str) -> N
     listed = validate.refusals(model(sequential(*layers), {}, keras_version=version))
     assert {refusal.class_name for refusal in listed} == set(others.split())
     assert all(f"with --custom-objects MODULE:{refusal.layer}" in str(refusal) for refusal in listed)
+
+
+def test_keras_3_has_activations_of_its_own() -> None:
+    """It writes `swish` as `silu`; a function of the user's is an object, whatever its name."""
+    others = {"get", "serialize", "deserialize"}
+    names = {name for name in dir(keras.activations) if not name.startswith("_")} - others
+    assert names <= classes.ACTIVATIONS_OF_KERAS_3
+    known = (entry("Activation", name, activation=name) for name in sorted(names))
+    own = entry("Dense", "own", activation={"class_name": "function", "module": None, "config": "silu"})
+    layers = sequential(*known, own)
+    for version, refused in (("3.15.1", ["own"]), ("2.15.0", [*names - classes.ACTIVATIONS, "own"])):
+        listed = validate.refusals(model(layers, {}, keras_version=version))
+        assert sorted(refusal.layer for refusal in listed) == sorted(refused)
 
 
 def test_every_name_that_came_later_is_known_now() -> None:
