@@ -15,7 +15,7 @@ Source: tensorflow v2.21.0 core/ops/list_ops.cc, core/ops/data_flow_ops.cc, pyth
 _GraphTensorArray; tf2onnx v1.17.0 tf2onnx/rewriter/loop_rewriter_base.py.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Final
 
@@ -37,10 +37,12 @@ _VARIANT: Final = tf.variant.as_datatype_enum
 _RESIZES: Final = "resize_if_index_out_of_bounds"
 
 
-def inline_loops(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """Lay loops and branches flat that take lists."""
+def inline_loops(
+    graph: Graph, outputs: Iterable[str], is_replaced: Callable[[NodeDef], bool] = lambda _: False
+) -> Graph:
+    """Lay loops and branches flat that take lists, or that hold what else is replaced."""
     bodies = (node for function in graph.library.function for node in function.node_def)
-    around = {node.op for node in bodies if node.op.startswith("TensorList")}
+    around = {node.op for node in bodies if node.op.startswith("TensorList") or is_replaced(node)}
     return inlining.inline_functions(graph, outputs, around=around) if around else graph
 
 

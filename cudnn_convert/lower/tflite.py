@@ -25,6 +25,7 @@ from cudnn_convert.lower import (
     empty_axes,
     missing_ops,
     missing_pools,
+    same_padding,
     tensor_arrays,
     tensor_lists,
 )
@@ -65,13 +66,19 @@ def lower_tflite(
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     # The converter knows lists of static shapes alone.
-    lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends))
+    lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends, _is_replaced))
     lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
-    lowered = empty_axes.replace_reductions(missing_pools.replace_pools(lowered))
+    lowered = same_padding.replace_padding(missing_pools.replace_pools(lowered))
+    lowered = empty_axes.replace_reductions(lowered)
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
+
+
+def _is_replaced(node: NodeDef) -> bool:
+    """Whether a node of a function is none that the converter may get where it stands."""
+    return same_padding.may_leave_out(node)
 
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:

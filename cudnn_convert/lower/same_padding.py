@@ -1,0 +1,120 @@
+"""Convolutions whose windows leave out places, for TensorFlow Lite.
+
+`replace_padding`: padded as SAME, they see nothing but padding with XNNPACK, the default of its interpreter,
+and answer with their bias. It is so where the padding of an axis would be negative, since
+`(windows - 1) * stride + window < size`. They get their padding from a Pad, and take none themselves.
+Source: seen in TensorFlow 2.21.0 for CONV_2D and DEPTHWISE_CONV_2D; its pools and TRANSPOSE_CONV are right.
+tensorflow v2.21.0 core/framework/kernel_shape_util.cc GetWindowedOutputSize (what SAME pads).
+
+    before:  y = Conv2D(x[N, 6, 5, C], w[1, 2, C, O], strides=[1, 2, 2, 1], padding="SAME")
+    after:   y = Conv2D(Pad(x, [[0, 0], [0, 0], [0, 1], [0, 0]]), w, strides=[1, 2, 2, 1], padding="VALID")
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, claim, tensor
+from cudnn_convert.graph.passes import inlining
+
+_CONVOLUTIONS: Final = frozenset({"Conv2D", "DepthwiseConv2dNative"})
+
+
+def replace_padding(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace the padding of each such convolution channels last; `graph` itself if there are none.
+
+    Of an open size it is computed when the model runs.
+    """
+    changes: dict[str, list[NodeDef]] = {}
+    taken = {node.name for node in graph.node}
+    for node in graph.node:
+        if may_leave_out(node):
+            image, windows = _shape(graph, node.input[0]), _windows(graph, node)
+            if windows and any(map(_Window.leaves_out, windows, image[1:3])):
+                changes[node.name] = [*_pad(node, image, windows, taken)]
+    if not changes:
+        return graph
+    return node_defs.Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+
+
+def may_leave_out(node: NodeDef) -> bool:
+    """Whether a node is a convolution with SAME padding that may leave out places."""
+    return (
+        node.op in _CONVOLUTIONS
+        and node.attr["padding"].s == b"SAME"
+        and any(stride > 1 for stride in node.attr["strides"].list.i)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The places that a window spans on an axis, and those from one window to the next."""
+
+    span: int
+    stride: int
+
+    def leaves_out(self, size: int | None) -> bool:
+        """Whether the last window ends before its axis does; of an open size whether it ever does."""
+        return self.span < ((size or 0) % self.stride or self.stride)
+
+    def padding(self, size: Any, larger: Callable[[Any, Any], Any] = max) -> tuple[Any, Any]:
+        """Return the places before and behind an axis."""
+        windows = -(-size // self.stride)
+        whole = larger((windows - 1) * self.stride + self.span - size, 0)
+        return whole // 2, whole - whole // 2
+
+    def needs_padding(self, size: int | None) -> bool:
+        """Whether there are such places; of an open size whether there ever are."""
+        return self.span > 1 if size is None else any(self.padding(size))
+
+
+def _shape(graph: node_defs.Graph, name: str) -> list[int | None]:
+    shape = graph.shapes.get_tensor_by_name(tensor(name)).shape
+    return [None] * 4 if shape.rank is None else list(shape)
+
+
+def _windows(graph: node_defs.Graph, node: NodeDef) -> list[_Window]:
+    """Those over rows and over columns; none where they are not known."""
+    sizes = _shape(graph, node.input[1])[:2]
+    strides = [*node.attr["strides"].list.i][1:3]
+    dilations = [*node.attr["dilations"].list.i][1:3] if "dilations" in node.attr else [1, 1]
+    if None in sizes:
+        return []
+    return [
+        _Window((int(size or 0) - 1) * dilation + 1, stride)
+        for size, dilation, stride in zip(sizes, dilations, strides, strict=True)
+    ]
+
+
+def _pad(
+    node: NodeDef, image: Sequence[int | None], windows: Sequence[_Window], taken: set[str]
+) -> list[NodeDef]:
+    plain = node_defs.copy_node(node)
+    plain.attr["padding"].s = b"VALID"
+    if not any(map(_Window.needs_padding, windows, image[1:3])):
+        return [plain]
+    kind = tf.as_dtype(node.attr["T"].type)
+    body = inlining.trace_function(partial(_pad_image, windows), tf.TensorSpec(image, kind))
+    # An Identity: a constant cannot wait for one output of a Switch.
+    source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
+    padded = inlining.call(body, claim(f"{node.name}/padded", taken), [source.name])
+    plain.input[0] = padded[-1].name
+    return [source, *padded, plain]
+
+
+def _pad_image(windows: Sequence[_Window], x: Any) -> Any:
+    """`x [N, H, W, C]` with the padding of SAME around its rows and columns."""
+    rows: list[tuple[Any, Any]] = [(0, 0)]
+    for axis, window in enumerate(windows, 1):
+        size = x.shape[axis]
+        if not window.needs_padding(size):
+            rows.append((0, 0))
+        elif size is None:
+            rows.append(window.padding(tf.shape(x)[axis], tf.maximum))
+        else:
+            rows.append(window.padding(size))
+    return tf.pad(x, [*rows, (0, 0)])
