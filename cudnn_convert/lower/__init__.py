@@ -6,6 +6,7 @@
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
 * missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 * same_padding : Convolutions whose windows leave out places, for TensorFlow Lite.
+* permutations : Permutations that loops do not share with what is around them, for TensorFlow Lite.
 * empty_axes   : Reductions over axes without values, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.

@@ -25,6 +25,7 @@ from cudnn_convert.lower import (
     empty_axes,
     missing_ops,
     missing_pools,
+    permutations,
     same_padding,
     tensor_arrays,
     tensor_lists,
@@ -72,13 +73,14 @@ def lower_tflite(
     lowered = same_padding.replace_padding(missing_pools.replace_pools(lowered))
     lowered = empty_axes.replace_reductions(lowered)
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
+    lowered = permutations.separate_permutations(lowered)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
 def _is_replaced(node: NodeDef) -> bool:
     """Whether a node of a function is none that the converter may get where it stands."""
-    return same_padding.may_leave_out(node)
+    return node.op == "Transpose" or same_padding.may_leave_out(node)
 
 
 def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:

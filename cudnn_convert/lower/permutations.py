@@ -1,0 +1,42 @@
+"""Permutations that loops do not share with what is around them, for TensorFlow Lite.
+
+`separate_permutations`: each Transpose of a graph with loops reads a constant of its own, with an attribute
+that no other has. Of equal constants the converter makes one, the outermost. Where it moves a Transpose of
+the loop, it puts this constant into the loop, and the Transpose outside of it can no longer read it:
+"operand #1 does not dominate this use".
+Source: tensorflow v2.21.0 compiler/mlir/lite/tf_tfl_passes.cc (CSE, then the layouts),
+compiler/mlir/tensorflow/transforms/layout_optimization.cc MoveTransposeBefore, MoveTransposeAfter.
+
+    before:  p = [0, 2, 3, 1]; y = Transpose(x, p); in a loop, z = Transpose(y, p)
+    after:   y = Transpose(x, [0, 2, 3, 1]); in the loop, z = Transpose(y, [0, 2, 3, 1])
+"""
+
+from typing import Final
+
+from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.index import NodeDef, claim, split, tensor
+
+#: What a constant notes, that it equals no other.
+_READER: Final = "_reader"
+
+
+def separate_permutations(graph: node_defs.Graph) -> node_defs.Graph:
+    """Give each Transpose its own constant; `graph` itself if it has no loops."""
+    if not any(node.op in ops.ENTERS for node in graph.node):
+        return graph
+    index, taken = graph.index, {node.name for node in graph.node}
+    changes, added = {}, list[NodeDef]()
+    for node in graph.node:
+        perm = node_defs.fold_constant(index, tensor(node.input[1])) if node.op == "Transpose" else None
+        if perm is None:
+            continue
+        image, _, *waits = node.input
+        if index.nodes[split(image)[0]].op in ops.SWITCHES:  # a constant cannot wait for one output of it
+            source = node_defs.identity(claim(f"{node.name}/input", taken), image, node.attr["T"].type)
+            added.append(source)
+            image = source.name
+        own = node_defs.constant(claim(f"{node.name}/perm", taken), perm, control=[f"^{split(image)[0]}"])
+        own.attr[_READER].s = node.name.encode()
+        added.append(own)
+        changes[node.name] = node_defs.copy_node(node, inputs=[image, own.name, *waits])
+    return node_defs.replace_nodes(graph, changes, added)
