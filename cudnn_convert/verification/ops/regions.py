@@ -32,6 +32,8 @@ _MOST_ROWS: Final = 24
 _NOTED: Final = frozenset({*values.ODD, values.EMPTY})
 #: The most ops of a part whose difference on any finite values refuses a conversion.
 _FEW_OPS: Final = 3
+#: How often what is given is moved by a unit in the last place.
+_MOST_DRAWS: Final = 16
 #: Constants on whose sides gates are tried.
 _MOST_LIMITS: Final = 6
 #: Regions that are left out of a round because they refuse its values.
@@ -247,7 +249,7 @@ class Asking:
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
         if self.asked.difference is not None:
             return True
-        moved: dict[str, Array] | None = None
+        moved = list[Mapping[str, Array]]()
         for name, root in wanted:
             if name not in actual:
                 continue
@@ -260,9 +262,13 @@ class Asking:
             if not what:
                 continue
             if not (style in values.SHARP and self._is_exact(region)):
-                moved = moved or self._move_source(given, [*expected])
-                noisy = [moved[root]] if root in moved else []
-                what = differences.find_difference(value, reference, noisy, slack)
+                # Of whole numbers, as places of the largest, one draw may leave what another turns.
+                for draw in range(1 if reference.dtype.kind == "f" else _MOST_DRAWS):
+                    if draw == len(moved):
+                        moved.append(self._move_source(given, [*expected], draw))
+                    noisy = [each[root] for each in moved[: draw + 1] if root in each]
+                    if not (what := differences.find_difference(value, reference, noisy, slack)):
+                        break
             if not what:
                 continue
             at_poles = differences.take_poles(value, reference)
@@ -364,9 +370,9 @@ class Asking:
             return dict(zip(wanted, answers, strict=False))
         return {}
 
-    def _move_source(self, given: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array]:
+    def _move_source(self, given: Mapping[str, Array], wanted: Sequence[str], draw: int) -> dict[str, Array]:
         """The source's values where all that is given is moved by a unit in the last place."""
-        rng = np.random.default_rng(1)
+        rng = np.random.default_rng(1 + draw)
         nudged = {name: values.nudge(rng, value) for name, value in given.items()}
         try:
             return dict(zip(wanted, self._run_source(wanted, nudged), strict=True))
@@ -395,7 +401,7 @@ class Asking:
                 continue
             rows, near = self._source.rows(region), tuple(self._source.list_constants(region))
             for name in region.leaves:
-                leaf = leaves.setdefault(name, Leaf())
+                leaf = leaves.setdefault(name, Leaf(is_positive=self._source.is_positive(name)))
                 leaf.near = (*leaf.near, *(each for each in near if each not in leaf.near))
                 if name in rows:
                     leaf.rows = min(leaf.rows or rows[name], rows[name])

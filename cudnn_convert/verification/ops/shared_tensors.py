@@ -31,7 +31,9 @@ def share_names(
 ) -> Shared:
     """The artifact's tensors whose names are the source's: those of equal values, and of others.
 
-    What recurrences give is fed on the artifact's side, so that they amplify no rounding.
+    What recurrences give is fed on the artifact's side, so that they amplify no rounding. Of several of the
+    source that are equal on all runs, as a Relu and what it reads may be, it is the last that is computed: a
+    fused op has the names of all, and the value of the last.
     """
     feeds = [{key: feed[tensor] for tensor, key in keys.items() if tensor in feed} for feed in runs]
     namesakes = _find_namesakes(source, model, recorded[0])
@@ -55,7 +57,11 @@ def share_names(
                 expected = known[namesakes[name][0]]
                 shared.others[name] = differences.find_difference(value, expected, []) or "another type"
             namesakes[name] = roots or namesakes[name]
-    shared.equal = {name: roots[0] for name, roots in namesakes.items() if name not in shared.others}
+    shared.equal = {
+        name: max(roots, key=lambda root: source.order.get(split(root)[0], 0))
+        for name, roots in namesakes.items()
+        if name not in shared.others
+    }
     return shared
 
 

@@ -55,6 +55,18 @@ _LIMITED: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
 _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 #: Ops between an index and the table that picks by it.
 _SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
+#: Give no float below zero.
+_POSITIVE: Final = frozenset("Abs Relu Relu6 Square Exp Sigmoid Softmax Softplus Sqrt Rsqrt L2Loss".split())
+#: Give only what they are given.
+_PICKING: Final = _SHAPING - {"Cast"} | {
+    "Identity",
+    "MaxPool",
+    "Max",
+    "Min",
+    "GatherV2",
+    "Slice",
+    "StridedSlice",
+}
 _MOST: Final = 16
 #: The most values of a constant that may be limits.
 _FEW: Final = 3
@@ -198,6 +210,16 @@ class Source:
                 seen.add(node)
                 todo += [f"{node}:{k}" for k in range(2)]
         return True
+
+    def is_positive(self, leaf: str) -> bool:
+        """Whether a leaf has no values below zero, whatever is fed."""
+        name = leaf
+        while split(name)[0] in self.graph.index.nodes and name not in self.graph.fed:
+            node = self.graph.node(name)
+            if node.op not in _PICKING:
+                return node.op in _POSITIVE
+            name = self.graph.root(self.graph.index.data_inputs(node)[0])
+        return False
 
     def _is_size(self, leaf: str) -> bool:
         """Whether a tensor is made of sizes of tensors, and of constants."""

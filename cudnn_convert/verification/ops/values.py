@@ -58,13 +58,15 @@ class Leaf:
     """A tensor that is fed, and what varies of it.
 
     `near` are constants that it is compared with, `rows` those of the table that it picks from, 0 for none.
-    `counts`: its integers are sizes or places, and stay as they are; `fixed`: all stays.
+    `counts`: its integers are sizes or places, and stay as they are; `fixed`: all stays. `is_positive`: what
+    makes it gives nothing below zero, on which a converter may rely.
     """
 
     near: tuple[float, ...] = ()
     rows: int = 0
     counts: bool = False
     fixed: bool = False
+    is_positive: bool = False
 
 
 def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: int = 0) -> Array:
@@ -77,7 +79,8 @@ def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: i
     if value.dtype.kind in "iu":
         return _integers(rng, style, value, leaf)
     if value.dtype.kind == "f":
-        return _floats(rng, style, value, leaf.near, turn)
+        floats = _floats(rng, style, value, leaf.near, turn)
+        return np.abs(floats) if leaf.is_positive else floats
     return value
 
 

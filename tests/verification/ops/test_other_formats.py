@@ -10,8 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras
 from support import gated_models
+from support.graphs import drawing, placeholder
 
 import cudnn_convert
 from cudnn_convert.artifacts.tflite import pack_model, schema, unpack_model
@@ -62,6 +64,32 @@ def test_a_wrong_part_of_a_lite_file_is_seen(
     other.write_bytes(pack_model(model))
     with pytest.raises(VerificationError, match="op by op: differs at "):
         cudnn_convert.verify(source, other)
+
+
+RIGHT: dict[str, Callable[[Any, Any], Any]] = {
+    # The converter drops the second Abs, which reads no value below zero.
+    "size_of_a_size": lambda x, _: tf.reduce_max(tf.abs(tf.abs(x)), 1),
+    # No run shows whether the one op that it makes of a sum and a Relu has the value of the sum.
+    "sum_above_zero": lambda x, _: tf.gather(tf.nn.relu(tf.tanh(x) * x + 99), [2, 1], axis=1),
+    # Of a row's values that a tanh makes equal, rounding says which is the largest.
+    "place_of_a_tanh": lambda _, image: tf.argmax(tf.tanh(tf.transpose(image, [0, 3, 1, 2])), 3),
+}
+
+
+def test_a_right_lite_file_is_not_refused(tmp_path: Path) -> None:
+    kernel = np.random.default_rng(1).uniform(-1, 1, (6, 6)).astype(np.float32)
+    with drawing() as graph:
+        x, image = placeholder("x", (None, 6)), placeholder("image", (None, 7, 6, 3))
+        for name, compute in RIGHT.items():
+            tf.identity(compute(x @ kernel, image), name)
+    source = tmp_path / "source.pb"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    outputs = [f"{name}:0" for name in RIGHT]
+    report = cudnn_convert.convert(source, tmp_path / "out.tflite", format="tflite", outputs=outputs)
+    assert report.verification is not None
+    assert report.verification.ops is not None
+    assert report.verification.ops.verdict == "equal op by op"
+    assert not report.verification.ops.not_looked_at
 
 
 #: What a cuDNN layer's config has of an LSTM's.

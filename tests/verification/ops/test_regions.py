@@ -175,6 +175,9 @@ def test_values_stand_at_constants() -> None:
     assert rows.ravel().tolist() == [6, 7, 8, 9, 0, 1]
     counts = values.vary(rng, values.WIDE, np.ones(4, np.int32), Leaf(counts=True))
     assert counts.tolist() == [1] * 4
+    for style in values.FINITE:
+        assert values.vary(rng, style, np.float32([0.5, 2.0, 3.0] * 9), Leaf(is_positive=True)).min() >= 0
+    assert values.vary(rng, values.NEGATED, np.float32([0.5]), Leaf()).tolist() == [-0.5]
 
 
 def test_what_rounding_allows() -> None:

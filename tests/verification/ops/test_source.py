@@ -13,6 +13,16 @@ from cudnn_convert.verification.ops.source import open_source
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
 
 
+def test_what_gives_nothing_below_zero_is_known() -> None:
+    with drawing() as graph:
+        x = placeholder("x", [None, 3])
+        size = tf.reshape(tf.gather(tf.abs(x), [1, 0]), [-1], name="size")
+        tf.subtract(tf.reduce_sum(x), size, name="out")
+    plan = plan_graph(model(graph, {}), outputs=["out"])
+    with open_source(plan, ["size:0", "out:0"], trust=False) as source:
+        assert [source.is_positive(name) for name in ("size:0", "out:0", "x:0")] == [True, False, False]
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_a_cut_before_a_branch_leaves_the_choice_of_its_side(flag: bool) -> None:
     """The side that is not taken would be ready first."""
