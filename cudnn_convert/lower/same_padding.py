@@ -117,4 +117,8 @@ def _pad_image(windows: Sequence[_Window], x: Any) -> Any:
             rows.append(window.padding(tf.shape(x)[axis], tf.maximum))
         else:
             rows.append(window.padding(size))
-    return tf.pad(x, [*rows, (0, 0)])
+    padded = tf.pad(x, [*rows, (0, 0)])
+    if x.shape[-1] is None or all(isinstance(each, int) for row in rows for each in row):
+        return padded
+    # Of a padding that is computed the converter knows no size; a convolution needs that of its channels.
+    return tf.slice(padded, [0] * len(x.shape), [-1, -1, -1, x.shape[-1]])

@@ -95,3 +95,17 @@ def test_they_see_their_image_in_tensorflow_lite(tmp_path: Path, *, has_function
     image = rng.uniform(0.1, 1, (3, 8, 10, 2)).astype(np.float32)
     for x in (image, -image):
         assert_close(cudnn_convert.run(out, data={"x": x}).outputs[0]["y"], draw(tf.constant(x)).numpy())
+
+
+def test_a_lite_file_pads_every_size(tmp_path: Path) -> None:
+    def draw(x: Any) -> Any:
+        return convolve(convolve(convolve(x, (1, 2), 2), (2, 1), 3, depthwise=True), (2, 3), 4)
+
+    with drawing() as graph:
+        tf.identity(draw(placeholder("x", (None, None, None, 2))), "y")
+    source, out = tmp_path / "source.pb", tmp_path / "out.tflite"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    cudnn_convert.convert(source, out, format="tflite", outputs="y:0")
+    for height, width in [(1, 2), (24, 24), (31, 39)]:
+        x = RNG.uniform(0.5, 1, (2, height, width, 2)).astype(np.float32)
+        assert_close(cudnn_convert.run(out, data={"x": x}).outputs[0]["y"], draw(tf.constant(x)).numpy())
