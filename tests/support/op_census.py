@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,14 +33,15 @@ DATA: Final = Path(__file__).resolve().parents[1] / "data"
 ARCHIVE: Final = DATA / "op_census.tar.xz"
 VERDICTS: Final = DATA / "op_verdicts.tsv"
 REASONS: Final = DATA / "op_reasons.tsv"
-#: A frozen graph has the ops of a SavedModel, from one lowering.
-FORMATS: Final = ("savedmodel", "onnx", "tflite")
+FORMATS: Final = ("savedmodel", "frozen", "onnx", "tflite")
 #: Types that TensorFlow Lite is not asked of: it makes float32 of floats, and has few ops of others.
 _NOT_OF_LITE: Final = re.compile("float64|float16|complex64|int8|int16|int64|string")
 #: The kinds of values that a variant is fed (scripts/op_census/values.py); last, that it crashes.
 _KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denormal", "crash")
-#: How many variants of an op are converted as one model; where that is not equal, each is alone.
-_TOGETHER: Final = 8
+#: How many variants are converted as one model.
+_TOGETHER: Final = 16
+#: How a line names a variant: by an op, an input or an output of it.
+_OWNER: Final = re.compile(r"\bv(\d+)[/_]")
 #: How long one model may take, in seconds, before its process is ended.
 _PATIENCE: Final = 240
 #: The relative bound of each precision, and the absolute one of values near 1.
@@ -126,7 +126,24 @@ def _under(prefix: str, reference: str) -> str:
 
 
 def judge(names: Sequence[str], form: str) -> dict[str, str]:
-    """What becomes of the one model of some variants, by each one's name."""
+    """What becomes of some variants by each one's name, as one model where that tells them apart.
+
+    A refusal whose lines name some variants is theirs, and the others are asked again. What a model of
+    several does not tell is asked of each alone.
+    """
+    outcomes, left = dict[str, str](), [*names]
+    while left:
+        found = _judge_together(left, form)
+        if not found:
+            half = (len(left) + 1) // 2
+            return outcomes | judge(left[:half], form) | judge(left[half:], form)
+        outcomes |= found
+        left = [name for name in left if name not in found]
+    return {name: outcomes[name] for name in names}
+
+
+def _judge_together(names: Sequence[str], form: str) -> dict[str, str]:
+    """The outcome of those variants that their one model tells; of a variant alone always."""
     each = [case(name) for name in names]
     with tempfile.TemporaryDirectory() as folder:
         source, out = Path(folder, "model.pb"), Path(folder, "out")
@@ -141,15 +158,30 @@ def judge(names: Sequence[str], form: str) -> dict[str, str]:
         try:
             _convert(source, out, form, signature, each)
         except cudnn_convert.CudnnConvertError as refusal:
-            line = " ".join(str(refusal).split()).replace(str(source), "")
-            return dict.fromkeys(names, f"refused: {line}")
+            lines = str(refusal).replace(str(source), "").splitlines()
+            return _refused(names, lines)
         except Exception as failure:  # noqa: BLE001 - what no conversion may raise
             line = " ".join(f"{type(failure).__name__} {failure}".split())
-            return dict.fromkeys(names, f"crash: {line}")
+            return {names[0]: f"crash: {line}"} if len(names) == 1 else {}
         _, path, _ = runners.identify(out)
-        opened = runners.open_artifact(form, path, [Part(SERVING, signature)])
-        outcome = _compare(each, opened)
-    return dict.fromkeys(names, outcome)
+        try:
+            opened = runners.open_artifact(form, path, [Part(SERVING, signature)])
+        except cudnn_convert.CudnnConvertError as failure:
+            line = " ".join(str(failure).split())
+            return {names[0]: f"crash: the artifact does not open: {line}"} if len(names) == 1 else {}
+        return _compare(names, each, opened)
+
+
+def _refused(names: Sequence[str], lines: Sequence[str]) -> dict[str, str]:
+    """The refusal of each variant that a line names; of all where there is one alone."""
+    if len(names) == 1:
+        return {names[0]: f"refused: {' '.join(' '.join(lines).split())}"}
+    found = dict[str, str]()
+    for line in lines:
+        owner = _OWNER.search(line)
+        if owner is not None and int(owner[1]) < len(names):
+            found.setdefault(names[int(owner[1])], f"refused: {' '.join(line.split())}")
+    return found
 
 
 def _convert(source: Path, out: Path, form: str, signature: Signature, each: Sequence[Case]) -> None:
@@ -183,24 +215,33 @@ def _fed(variant: Case) -> int:
     return len(next(iter(variant.feeds.values()))[0])
 
 
-def _compare(each: Sequence[Case], opened: runners.Opened) -> str:
-    """Whether an artifact answers as TensorFlow 1.15 did, and for which kinds of values it does not."""
-    off: dict[str, list[str]] = {}
+def _compare(names: Sequence[str], each: Sequence[Case], opened: runners.Opened) -> dict[str, str]:
+    """Whether an artifact answers as TensorFlow 1.15 did, and for which kinds of values it does not.
+
+    Of several variants it does not tell which one an artifact stops on.
+    """
+    off: dict[str, dict[str, list[str]]] = {name: {} for name in names}
     for kind in dict.fromkeys(kind for one in each for kind in one.feeds):
+        having = [(n, name) for n, name in enumerate(names) if kind in each[n].feeds]
         try:
             found = opened(_feed(each, kind))
         except cudnn_convert.CudnnConvertError as failure:
-            off.setdefault("fails", []).append(f"{kind} ({' '.join(str(failure).split())[-150:]})")
+            if len(names) > 1:
+                for _, name in having:
+                    off.pop(name, None)
+                continue
+            said = " ".join(str(failure).split())[-150:]
+            off[names[0]].setdefault("fails", []).append(f"{kind} ({said})")
             continue
-        wanted = {
-            f"v{n}_out{k}": value
-            for n, one in enumerate(each)
-            for k, value in enumerate(_chosen(one, kind)[1])
-        }
-        lines = [line for key, value in wanted.items() if (line := difference(found[key], value))]
-        if lines:
-            off.setdefault("differs", []).append(f"{kind} ({lines[0]})")
-    return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in off.items()) or "equal"
+        for n, name in having:
+            answers = enumerate(each[n].feeds[kind][1])
+            lines = [line for k, value in answers if (line := difference(found[f"v{n}_out{k}"], value))]
+            if lines and name in off:
+                off[name].setdefault("differs", []).append(f"{kind} ({lines[0]})")
+    return {
+        name: "; ".join(f"{what}: {', '.join(lines)}" for what, lines in kinds.items()) or "equal"
+        for name, kinds in off.items()
+    }
 
 
 def difference(found: Array, expected: Array) -> str:
@@ -242,7 +283,8 @@ def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     Some end their process: another goes on.
     """
-    jobs = deque(_batches(names))
+    starts = range(0, len(names), _TOGETHER)
+    jobs = deque(tuple(names[start : start + _TOGETHER]) for start in starts)
     while jobs:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -262,7 +304,8 @@ def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
             if len(job) == 1:
                 yield job[0], "crash: the process ends"
             else:
-                jobs.extendleft((name,) for name in reversed(job))
+                half = len(job) // 2
+                jobs.extendleft((job[half:], job[:half]))
         worker.join()
 
 
@@ -336,17 +379,6 @@ def explain(name: str, form: str, verdict: str) -> dict[str, str]:
     }
 
 
-def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    for _, group in groupby(names, lambda name: name.partition("/")[0]):
-        listed = [*group]
-        for start in range(0, len(listed), _TOGETHER):
-            yield tuple(listed[start : start + _TOGETHER])
-
-
 def _work(form: str, jobs: Sequence[tuple[str, ...]], pipe: Any) -> None:
     for job in jobs:
-        outcomes = judge(job, form)
-        if len(job) > 1 and {*outcomes.values()} != {"equal"}:
-            for name in job:
-                outcomes |= judge([name], form)
-        pipe.send(outcomes)
+        pipe.send(judge(job, form))
