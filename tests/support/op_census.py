@@ -283,8 +283,7 @@ def check(form: str, names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
     Some end their process: another goes on.
     """
-    starts = range(0, len(names), _TOGETHER)
-    jobs = deque(tuple(names[start : start + _TOGETHER]) for start in starts)
+    jobs = deque(_batches(names))
     while jobs:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -377,6 +376,18 @@ def explain(name: str, form: str, verdict: str) -> dict[str, str]:
     return {
         kind: next((each.why for each in reasons() if each.covers(name, form, kind)), "") for kind in kinds
     }
+
+
+def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Several at a time; alone those whose sizes are fed, of which some drawn ones do not fit in memory.
+
+    TensorFlow waits ten seconds before it says so.
+    """
+    alone = [name for name in names if "fed" in name]
+    others = [name for name in names if "fed" not in name]
+    for start in range(0, len(others), _TOGETHER):
+        yield tuple(others[start : start + _TOGETHER])
+    yield from ((name,) for name in alone)
 
 
 def _work(form: str, jobs: Sequence[tuple[str, ...]], pipe: Any) -> None:
