@@ -40,6 +40,8 @@ _NOT_OF_LITE: Final = re.compile("float64|float16|complex64|int8|int16|int64|str
 _KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denormal", "crash")
 #: How many variants are converted as one model.
 _TOGETHER: Final = 16
+#: How many axes of inputs one model may have, except of a variant alone.
+_AXES: Final = 32
 #: How a line names a variant: by an op, an input or an output of it.
 _OWNER: Final = re.compile(r"\bv(\d+)[/_]")
 #: How long one model may take, in seconds, before its process is ended.
@@ -379,15 +381,23 @@ def explain(name: str, form: str, verdict: str) -> dict[str, str]:
 
 
 def _batches(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Several at a time; alone those whose sizes are fed, of which some drawn ones do not fit in memory.
+    """Several at a time, of few open axes, whose sizes the proof looks for together.
 
-    TensorFlow waits ten seconds before it says so.
+    Alone those whose sizes are fed, of which some drawn ones do not fit in memory: TensorFlow waits ten
+    seconds before it says so.
     """
-    alone = [name for name in names if "fed" in name]
-    others = [name for name in names if "fed" not in name]
-    for start in range(0, len(others), _TOGETHER):
-        yield tuple(others[start : start + _TOGETHER])
-    yield from ((name,) for name in alone)
+    batch, axes = list[str](), 0
+    for name in (name for name in names if "fed" not in name):
+        first = next(iter(case(name).feeds.values()))[0]
+        more = sum(value.ndim for value in first)
+        if batch and (axes + more > _AXES or len(batch) == _TOGETHER):
+            yield tuple(batch)
+            batch, axes = [], 0
+        batch.append(name)
+        axes += more
+    if batch:
+        yield tuple(batch)
+    yield from ((name,) for name in names if "fed" in name)
 
 
 def _work(form: str, jobs: Sequence[tuple[str, ...]], pipe: Any) -> None:
