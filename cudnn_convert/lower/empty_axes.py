@@ -1,4 +1,4 @@
-"""Reductions over axes without values, for TensorFlow Lite.
+"""Axes without values, for TensorFlow Lite.
 
 `replace_reductions`: its kernels give what memory holds. Of nothing TensorFlow gives 0 as a sum, NaN as a
 mean, and as a maximum the end of the type, an infinity for floats.
@@ -7,16 +7,23 @@ Source: tensorflow v1.15.0 core/kernels/reduction_ops_max.cc, reduction_ops_mean
 
     before:  y = Max(x[?, ?, 3], 1)
     after:   y = SelectV2(Size(x) == 0, -inf, Max(x, 1))
+
+`copy_outputs`: what a run decides the size of lies nowhere if it has no values, and the interpreter refuses
+to give such an output ("Invalid tensor size."). A copy lies somewhere; the converter must not see that it is
+one.
+
+    before:  y = Fill(n, 0), an output
+    after:   sized = Fill(n, 0); y = SelectV2(Size(sized) < 0, 0, sized)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import NodeDef, claim, tensor
+from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 
 _REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum", "Prod"})
 
@@ -65,3 +72,63 @@ def _of_nothing(op: str, kind: tf.DType) -> Any:
         return np.array(-np.inf if op == "Max" else np.inf, dtype)
     limits = np.iinfo(dtype)
     return np.array(limits.min if op == "Max" else limits.max, dtype)
+
+
+#: Ops whose sizes a run decides; where they say which, unless those inputs are constants.
+_SIZED: Final = {
+    **dict.fromkeys(("Where", "Unique", "Slice"), None),
+    "Fill": [0],
+    "Range": [0, 1, 2],
+    "StridedSlice": [1, 2, 3],
+    **{op: [1] for op in "Reshape BroadcastTo Tile Pad PadV2 MirrorPad OneHot TopKV2".split()},
+    "ScatterNd": [2],
+}
+
+
+def copy_outputs(graph: node_defs.Graph, outputs: Sequence[str]) -> node_defs.Graph:
+    """Copy each output whose size a run decides; `graph` itself if there are none."""
+    taken, copies = {node.name for node in graph.node}, dict[str, list[NodeDef]]()
+    for name in dict.fromkeys(split(output)[0] for output in outputs):
+        ends = sorted({split(output)[1] for output in outputs if split(output)[0] == name})
+        tensors = graph.shapes.get_operation_by_name(name).outputs
+        open_ends = [
+            k for k in ends if tensors[k].shape.rank != 0 and not tensors[k].shape.is_fully_defined()
+        ]
+        if open_ends and _is_sized(graph, name):
+            copies[name] = [*_copy(graph.index.nodes[name], tensors, open_ends, taken)]
+    if not copies:
+        return graph
+    return node_defs.Graph(graph, (new for node in graph.node for new in copies.get(node.name, [node])))
+
+
+def _may_have_none(value: Any) -> bool:
+    """Whether a tensor of numbers may have no values, as far as its shape says."""
+    is_known = value.shape.is_fully_defined() and value.shape.num_elements() > 0
+    return value.dtype != tf.string and not is_known
+
+
+def _is_sized(graph: node_defs.Graph, name: str) -> bool:
+    index = graph.index
+    while (node := index.nodes[name]).op == "Identity":
+        name = split(node.input[0])[0]
+    if node.op not in _SIZED:
+        return False
+    given, says = index.data_inputs(node), _SIZED[node.op]
+    return says is None or any(node_defs.fold_constant(index, given[k]) is None for k in says)
+
+
+def _copy(node: NodeDef, tensors: Sequence[Any], ends: Sequence[int], taken: set[str]) -> Iterator[NodeDef]:
+    """The node under another name, and copies of the outputs `ends` under its own."""
+    whole = claim(f"{node.name}/sized", taken)
+    yield node_defs.copy_node(node, name=whole)
+    given = [f"{whole}:{k}" for k in range(len(tensors))]
+    for k in ends:
+        kind, parts = tensors[k].dtype, ("count", "none", "never", "zero", "copy")
+        count, none, never, zero, copy = (claim(f"{node.name}/{part}_{k}", taken) for part in parts)
+        yield node_defs.node(count, "Size", [given[k]], T=kind, out_type=tf.int32)
+        yield node_defs.constant(none, np.array(0, np.int32), control=[f"^{whole}"])
+        yield node_defs.node(never, "Less", [count, none], T=tf.int32)
+        yield node_defs.constant(zero, np.array(0, kind.as_numpy_dtype), control=[f"^{whole}"])
+        yield node_defs.node(copy, "SelectV2", [never, zero, given[k]], T=kind)
+        given[k] = copy
+    yield node_defs.node(node.name, "IdentityN", given, T=[each.dtype for each in tensors])

@@ -12,7 +12,8 @@ So the size of an item need not be known before one is written:
     before:  TensorArrayWriteV3(a, i, y, f)
     after:   row = DynamicUpdateSlice(row and as many zeros as count * size(y) needs, y, i * size(y))
 
-A zero stands before the row, since TensorFlow Lite's loops lose a variable that begins empty. Each write
+A zero stands before the row, since TensorFlow Lite's loops lose a variable that begins empty, and there is
+room for one item at least, since it prepares a loop that takes no step for the write of one. Each write
 copies the row, as TensorFlow Lite does with a TensorList. Items that are not written are zeros.
 Source: tensorflow v2.21.0 core/ops/data_flow_ops.cc, core/kernels/tensor_array_ops.cc,
 lite/kernels/dynamic_update_slice.cc.
@@ -206,7 +207,9 @@ class _Rewrite:
             items = self._op(f"{name}/items", "Minimum", [number, none], T=tf.int32)
         else:
             width = self._constant(f"{name}/size", int(np.prod(array.item)), count)
-            items = self._op(f"{name}/items", "Mul", [count, width], T=tf.int32)
+            least = self._constant(f"{name}/least", [1], count)
+            room = self._op(f"{name}/room", "Maximum", [count, least], T=tf.int32)
+            items = self._op(f"{name}/items", "Mul", [room, width], T=tf.int32)
         length = self._op(f"{name}/length", "AddV2", [items, length], T=tf.int32)
         zero = self._constant(f"{name}/zero", 0, count, array.dtype)
         row = self._op(f"{name}/row", "Fill", [length, zero], T=array.dtype)
@@ -294,11 +297,15 @@ class _Rewrite:
             for k, width in enumerate(widths)
         ]
         first = self._constant(f"{name}/first", [1], sizes)
-        ends = [first, first, first]  # from the second on; the end is not looked at
-        flow = self._op(
-            f"{name}/row", "StridedSlice", [flow, *ends], T=array.dtype, Index=tf.int32, end_mask=1
-        )
         target = self._op(f"{name}/target", "Pack", parts, T=tf.int32, N=len(parts))
+        end, mask = first, 1  # from the second on; the end is not looked at
+        if not array.grows:  # of none there is room for one
+            many = self._op(f"{name}/many", "Prod", [target, axis], T=tf.int32)
+            end, mask = self._op(f"{name}/end", "AddV2", [first, many], T=tf.int32), 0
+        ends = [first, end, first]
+        flow = self._op(
+            f"{name}/row", "StridedSlice", [flow, *ends], T=array.dtype, Index=tf.int32, end_mask=mask
+        )
         items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype)
         self._nodes.append(_gather(name, items, old.input[1], axis, array.dtype))
 

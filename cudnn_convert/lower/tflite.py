@@ -17,12 +17,14 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, session
-from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, split, tensor, unique
+from cudnn_convert.graph.index import INPUT, Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import (
     block_lstm,
     empty_axes,
+    inexact_kernels,
     missing_ops,
     missing_pools,
     permutations,
@@ -36,6 +38,7 @@ from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes, Tens
 from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 
+_ELSE: Final = "choose --format savedmodel or frozen"
 _FLOAT: Final = tf.float32.as_datatype_enum
 #: Float types for which TensorFlow Lite lacks kernels that a recurrence needs.
 _OTHERS: Final[dict[int, str]] = {
@@ -71,7 +74,8 @@ def lower_tflite(
     lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
     lowered = same_padding.replace_padding(missing_pools.replace_pools(lowered))
-    lowered = empty_axes.replace_reductions(lowered)
+    lowered = inexact_kernels.replace_inexact(lowered)
+    lowered = empty_axes.copy_outputs(empty_axes.replace_reductions(lowered), ends)
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = permutations.separate_permutations(lowered)
     lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
@@ -92,22 +96,36 @@ def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
 
 
 def notes(graph: Any) -> tuple[str, ...]:
-    """A note on the graph's float types that become float32."""
+    """Notes on the graph's float types that become float32, and on ops that are not exact."""
     kinds = {value.type for node in graph.node for value in node.attr.values()} & _OTHERS.keys()
     names = " and ".join(sorted(_OTHERS[kind] for kind in kinds))
     actual = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
-    return (actual,) if kinds else ()
+    return (*((actual,) if kinds else ()), *inexact_kernels.notes(graph))
 
 
 def _lower(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], ends: Sequence[str]
 ) -> Any:
+    _refuse_doubles(graph)
     graph = _behind_switches(graph, recurrences)
     lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
     resource = tf1_ops.to_resource_variables(
         tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables), lowered.variables
     )
     return node_defs.Graph.of(session.freeze_variables(resource, lowered.variables, ends))
+
+
+def _refuse_doubles(graph: Any) -> None:
+    """Refuse ops that take a double whatever their type is, before every float becomes float32."""
+    reasons = []
+    for node in all_nodes(graph):
+        definition = tf_private.find_op(node.op)
+        arguments = () if definition is None else (*definition.input_arg, *definition.output_arg)
+        if any(argument.type in _OTHERS for argument in arguments):
+            expected = "an op that TensorFlow Lite has"
+            reasons.append(f"{node.name}: expected {expected}, found {node.op}; {_ELSE}")
+    if reasons:
+        raise UnsupportedModelError("tflite", reasons)
 
 
 def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:

@@ -27,7 +27,13 @@ WITNESSES = {
         "Max/int32,steps",
         "IsInf/float32",
         "Select/masked with -inf",
+        "OnesLike/float32",
+        "L2Loss/float32",
+        "Unpack/float32",
+        "Slice/float32",
+        "While/map",
     ],
+    "tflite of numbers": ["Sqrt/float32", "SqrtGrad/float32"],
 }
 ROWS = [
     (name, form, verdict) for name, row in op_census.read_verdicts().items() for form, verdict in row.items()

@@ -1,0 +1,131 @@
+"""Ops whose kernels in TensorFlow Lite are wrong for some values, written by ops that are right.
+
+`replace_inexact`, for graphs that become float32:
+
+* Sqrt    : of numbers from 2**126 on twice the root, with XNNPACK. Those are halved twice before it.
+* Rsqrt   : likewise, and of 0 NaN.
+* Atan2   : its kernel compares sizes, and does not broadcast. What is broadcast here is alike.
+* L2Loss  : the converter makes a reduction of it, which gives what memory holds where there are no values.
+* OnesLike: the converter makes a Fill of it, which ends the process where there are no values.
+* SqrtGrad: the converter makes a quotient of it, which is NaN for nothing by a root of 0.
+* Unpack  : its kernel takes no tensor without values. Slices do.
+
+    before:  y = Sqrt(x)
+    after:   large = Less(2**126, x)
+             y = Sqrt(SelectV2(large, x * 0.25, x)) * SelectV2(large, 2, 1)
+
+`notes`: of Sin and Cos, whose arguments XNNPACK reduces in float32: off by 1e-5 at 1e7, by all from 1e9 on.
+Seen in TensorFlow 2.21.0.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import AnyGraph, NodeDef, all_nodes, tensor
+from cudnn_convert.graph.passes import inlining
+
+#: From here on the root is wrong.
+_LARGE: Final = np.float32(2.0**126)
+_SMALLEST: Final = np.finfo(np.float32).tiny
+_SHOWN: Final = 3
+
+
+def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
+    """Replace each such op; `graph` itself if there are none."""
+    calls: dict[str, list[NodeDef]] = {}
+    for node in graph.node:
+        if node.op not in _BODIES:
+            continue
+        given = graph.index.data_inputs(node)
+        if all(node_defs.fold_constant(graph.index, name) is not None for name in given):
+            continue  # the converter computes it, by TensorFlow's own kernel
+        kind = tf.as_dtype(node.attr["T"].type)
+        shapes = [graph.shapes.get_tensor_by_name(tensor(name)).shape for name in given]
+        if _is_right(node, shapes):
+            continue
+        specs = [tf.TensorSpec(shape, kind) for shape in shapes]
+        body = inlining.trace_function(partial(_BODIES[node.op], node), *specs)
+        calls[node.name] = inlining.call(body, node.name, given)
+    if not calls:
+        return graph
+    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+
+
+def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
+    """Whether shapes say that the kernel is right."""
+    if node.op == "Atan2":
+        return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
+    if node.op == "Unpack":
+        return shapes[0].rank is None or (shapes[0].num_elements() or 0) > 0
+    return node.op == "Sqrt" and node.attr["T"].type == tf.half.as_datatype_enum  # which is never as large
+
+
+def _root(_: NodeDef, x: Any) -> Any:
+    halved, is_large = _halve_twice(x)
+    return tf.sqrt(halved) * tf.where(is_large, tf.constant(2, x.dtype), tf.constant(1, x.dtype))
+
+
+def _inverse_root(_: NodeDef, x: Any) -> Any:
+    halved, is_large = _halve_twice(x)
+    inverse = tf.math.rsqrt(halved) * tf.where(is_large, tf.constant(0.5, x.dtype), tf.constant(1, x.dtype))
+    return tf.where(tf.abs(x) < _SMALLEST, 1.0 / x, inverse)
+
+
+def _halve_twice(x: Any) -> tuple[Any, Any]:
+    """`x`, its large numbers by 4; and which are large. A half never is."""
+    is_large = x > (_LARGE if x.dtype != tf.half else x.dtype.max)
+    return tf.where(is_large, x * 0.25, x), is_large
+
+
+def _angle(_: NodeDef, y: Any, x: Any) -> Any:
+    shape = tf.broadcast_dynamic_shape(tf.shape(y), tf.shape(x))
+    return tf.atan2(tf.broadcast_to(y, shape), tf.broadcast_to(x, shape))
+
+
+def _half_of_squares(_: NodeDef, x: Any) -> Any:
+    return tf.reduce_sum(tf.square(tf.reshape(x, [-1])), 0) * 0.5
+
+
+def _ones(_: NodeDef, x: Any) -> Any:
+    return (
+        tf.equal(x, x)
+        if x.dtype == tf.bool
+        else tf.raw_ops.AddV2(x=tf.raw_ops.ZerosLike(x=x), y=tf.ones([], x.dtype))
+    )
+
+
+def _halve_by_root(_: NodeDef, y: Any, dy: Any) -> Any:
+    return tf.where(tf.equal(dy, 0.0), tf.zeros([], y.dtype), dy * 0.5 / y)
+
+
+def _slices(node: NodeDef, x: Any) -> list[Any]:
+    before = [slice(None)] * (node.attr["axis"].i % x.shape.rank)
+    return [x[(*before, k)] for k in range(node.attr["num"].i)]
+
+
+_BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
+    {
+        "Sqrt": _root,
+        "Atan2": _angle,
+        "L2Loss": _half_of_squares,
+        "OnesLike": _ones,
+        "Rsqrt": _inverse_root,
+        "SqrtGrad": _halve_by_root,
+        "Unpack": _slices,
+    }
+)
+
+
+def notes(graph: AnyGraph) -> Iterator[str]:
+    """A note on each op that has no exact form, where a graph has it."""
+    names = [node.name for node in all_nodes(graph) if node.op in ("Sin", "Cos")]
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        where = f"{', '.join(names[:_SHOWN])}{more}"
+        yield f"{where}: TensorFlow Lite's sines and cosines are off beyond 1e6, and wrong beyond 1e9"
