@@ -105,8 +105,13 @@ def _halve_by_root(_: NodeDef, y: Any, dy: Any) -> Any:
 
 
 def _slices(node: NodeDef, x: Any) -> list[Any]:
-    before = [slice(None)] * (node.attr["axis"].i % x.shape.rank)
-    return [x[(*before, k)] for k in range(node.attr["num"].i)]
+    axis = node.attr["axis"].i % x.shape.rank
+    return [_slice(x, axis, k) for k in range(node.attr["num"].i)]
+
+
+def _slice(x: Any, axis: int, k: int) -> Any:
+    place = (*[slice(None)] * axis, k)
+    return x[place]
 
 
 _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
