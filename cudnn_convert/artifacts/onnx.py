@@ -118,7 +118,7 @@ def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
     keys = runners.pair_outputs(part.signature.outputs, names)
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
-        values: list[Any] = session.run(names, {inputs[key]: value for key, value in feeds.items()})
+        values: list[Any] = session.run(names, {inputs[key]: as_text(value) for key, value in feeds.items()})
         return {keys[name]: _bytes(value) for name, value in zip(names, values, strict=True)}
 
     return run
@@ -146,6 +146,16 @@ def _spec(kind: Any) -> runners.TensorSpec:
     dims = (dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
     shape = tuple(dims) if kind.HasField("shape") else None
     return runners.TensorSpec(tensor_dtype_to_np_dtype(kind.elem_type), shape)
+
+
+def as_text(value: Array) -> Array:
+    """An array whose strings are text: of bytes ONNX Runtime would take what Python prints."""
+    if value.dtype.kind not in "OSU":
+        return value
+    texts = [
+        text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in value.ravel()
+    ]
+    return np.array(texts, object).reshape(value.shape)
 
 
 def _bytes(value: Any) -> Array:

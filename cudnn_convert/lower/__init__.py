@@ -7,7 +7,7 @@
 * missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 * same_padding : Convolutions whose windows leave out places, for TensorFlow Lite.
 * permutations : Permutations that loops do not share with what is around them, for TensorFlow Lite.
-* inexact_kernels: Ops whose kernels in TensorFlow Lite are wrong for some values, written by others.
+* inexact_kernels: Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
 * empty_axes   : Axes without values, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.

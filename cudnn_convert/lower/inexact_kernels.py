@@ -1,4 +1,4 @@
-"""Ops whose kernels in TensorFlow Lite are wrong for some values, written by ops that are right.
+"""Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
 
 `replace_inexact`, for graphs that become float32:
 

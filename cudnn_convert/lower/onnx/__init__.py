@@ -4,6 +4,8 @@
 * exact_ops        : ONNX forms of ops that tf2onnx converts rightly only for the values that it expects.
 * exact_numbers    : ONNX forms of reductions, searches and ranges that keep every integer and every double.
 * images           : ONNX forms of ops that change the size of images.
+* exact_types      : ONNX forms of ops in types, of values or with sizes that tf2onnx' own forms do not take.
+* wrong_ops        : Ops that tf2onnx converts, and that ONNX Runtime then computes otherwise, or not at all.
 * lossy_casts      : Casts that tf2onnx adds and that lose numbers: integers and doubles made floats.
 * fused_nodes      : Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.

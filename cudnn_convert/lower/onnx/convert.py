@@ -41,11 +41,13 @@ from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import (
     exact_numbers,
     exact_ops,
+    exact_types,
     finish,
     fused_nodes,
     images,
     lossy_casts,
     tf2onnx_private,
+    wrong_ops,
 )
 from cudnn_convert.lower.onnx.tf2onnx_ops import Ops
 from cudnn_convert.model import Mode, Recurrence, Signature, UserGraph
@@ -142,7 +144,12 @@ def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
 #: What to do where no cut is known.
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: Handlers that take precedence over tf2onnx's own.
-_EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS, **images.HANDLERS}
+_EXACT: Final = {
+    **exact_ops.HANDLERS,
+    **exact_numbers.HANDLERS,
+    **exact_types.HANDLERS,
+    **images.HANDLERS,
+}
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
@@ -295,6 +302,7 @@ def run_tf2onnx(
     with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.fix_order():
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, list(outputs), graph)
+        wrong = wrong_ops.find_wrong(Index(optimized))
         try:
             with (
                 tf.Graph().as_default() as imported,
@@ -310,8 +318,10 @@ def run_tf2onnx(
                     output_names=list(outputs),
                 )
             failures |= lossy_casts.find_lossy(converted, {node.name: node.op for node in optimized.node})
+            failures |= wrong
             result = None if failures else _optimize(converted).make_model("")
         except Exception as error:
+            failures |= wrong
             op_by_name = {node.name: node.op for node in optimized.node}
             if any(op_by_name.get(name) in handlers for name in failures):
                 raise  # our own handler failed, which is no fault of the model

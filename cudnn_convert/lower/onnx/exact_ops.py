@@ -257,6 +257,10 @@ def reduce_segments(graph: Any, node: Any, _name: str, _arguments: list[str]) ->
     inner, start = None, _WRITTEN.get(op.removeprefix("Unsorted"))
     if start is not None and graph.opset >= _ADDS_UP:
         result = _write_segments(ops, inputs, *start)
+    elif dtype not in FLOATS and op.endswith(("Max", "Min")):
+        result = _bound_segments(ops, inputs, op, rank or 1)
+    elif dtype not in FLOATS and op == "SegmentMean" and graph.opset >= _ADDS_UP:
+        result = _average_segments(ops, inputs, rank or 1)
     else:
         inner = graph.make_node(op, inputs, shapes=[None], dtypes=[dtype])
         result = inner.output[0]
@@ -282,6 +286,33 @@ def _write_segments(ops: Replacement, inputs: list[str], start: int, reduction: 
     whole = ops("Expand", [ops.value(start, wide), sizes])
     places = ops.unsqueeze(ids, [1])
     return ops("ScatterND", [whole, places, ops.cast(data, wide)], reduction=reduction)
+
+
+def _bound_segments(ops: Replacement, inputs: list[str], op: str, rank: int) -> str:
+    """The largest or smallest rows of integers: of all rows, where others count for none."""
+    data, ids, *counts = inputs
+    wide = WIDER.get(ops.dtype, ops.dtype)
+    count = counts[0] if counts else ops("Add", [ops("ReduceMax", [ids], keepdims=0), ops.constant(1)])
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(ops.dtype))
+    bound = ops.value(limits.min if op.endswith("Max") else limits.max, wide)
+    numbers = ops("Range", [ops.constant(0), count, ops.constant(1)])
+    is_own = ops("Equal", [ops.unsqueeze(numbers, [1]), ids])
+    if rank > 1:
+        is_own = ops.unsqueeze(is_own, [*range(2, rank + 1)])
+    rows = ops("Where", [is_own, ops.unsqueeze(ops.cast(data, wide), [0]), bound])
+    widths = ops.part(ops("Shape", [rows]), 2, _END)
+    none = ops("Concat", [ops.unsqueeze(count, [0]), ops.constant([1]), widths], axis=0)
+    rows = ops("Concat", [rows, ops("Expand", [bound, none])], axis=1)  # of no rows there is one
+    return ops.reduce("ReduceMax" if op.endswith("Max") else "ReduceMin", rows, 1)
+
+
+def _average_segments(ops: Replacement, inputs: list[str], rank: int) -> str:
+    """Sums of integers, each divided by how many rows it has."""
+    total = _write_segments(ops, inputs, *_WRITTEN["SegmentSum"])
+    ones = ops("Expand", [ops.value(1, ops.dtype), ops("Shape", [inputs[1]])])
+    count = _write_segments(ops, [ones, inputs[1]], *_WRITTEN["SegmentSum"])
+    count = ops("Max", [count, ops.value(1, ops.graph.get_dtype(count))])
+    return ops("Div", [total, ops.unsqueeze(count, [*range(1, rank)]) if rank > 1 else count])
 
 
 #: What sums and products of segments start from, and how a row is written.

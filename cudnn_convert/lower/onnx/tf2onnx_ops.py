@@ -1,13 +1,16 @@
 """Adds nodes to a tf2onnx graph."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tf2onnx.graph_builder import GraphBuilder
 from tf2onnx.utils import make_name
 
 from cudnn_convert.lower.onnx.lossy_casts import OWN
+
+#: From this opset on, axes of every reduction are an input.
+_AXES_AS_INPUTS: Final = 18
 
 
 class Ops:
@@ -38,6 +41,12 @@ class Ops:
 
     def unsqueeze(self, data: str, axes: list[int]) -> str:
         return str(self.versioned.make_unsqueeze({"data": data, "axes": axes}))
+
+    def reduce(self, op: str, data: str, axis: int) -> str:
+        """Reduce over an axis, which goes."""
+        if self.graph.opset < _AXES_AS_INPUTS:
+            return self(op, [data], axes=[axis], keepdims=0)
+        return self(op, [data, self.constant([axis])], keepdims=0)
 
     def steps(self, x: str) -> int:
         return int((self.graph.get_shape(x) or [-1])[0])

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
+from cudnn_convert.artifacts.onnx import as_text, open_session, subgraphs_of
 from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
@@ -140,17 +140,10 @@ class Runner:
         if not names:
             return []
         fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
-        values = {name: _as_text(value) for name, value in fed.items() if name in self._inputs}
+        values = {
+            name: np.asarray(as_text(value), order="C") for name, value in fed.items() if name in self._inputs
+        }
         return [*self._apart.run([*names], values)]
-
-
-def _as_text(value: Array) -> Array:
-    if value.dtype.kind not in "OSU":
-        return np.asarray(value, order="C")  # a scalar stays one
-    texts = [
-        text.decode(errors="replace") if isinstance(text, bytes) else str(text) for text in value.ravel()
-    ]
-    return np.array(texts, object).reshape(value.shape)
 
 
 def _find_captured(node: Any) -> set[str]:
