@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE, LISTED = ROOT / "docs" / "ops.md", ROOT / "cudnn_convert" / "graph" / "pure_ops.txt"
 DATA = ROOT / "tests" / "data"
-NAMES = {"savedmodel": "SavedModel, frozen graph", "onnx": "ONNX", "tflite": "TensorFlow Lite"}
+NAMES = {"savedmodel": "SavedModel", "frozen": "frozen graph", "onnx": "ONNX", "tflite": "TensorFlow Lite"}
 HEAD = """# Ops
 
 A graph of each op stands beside an LSTM and is converted with the proof. Its artifact is fed what TensorFlow
@@ -39,7 +39,7 @@ def page() -> str:
     count = sum(len(variants) for variants in verdicts.values())
     parts = [HEAD.format(variants=f"{count:,}", ops=len(verdicts))]
     for heading, ops in _sections():
-        parts.append(f"\n## {heading}\n\n| op | {' | '.join(NAMES.values())} |\n|---|---|---|---|\n")
+        parts.append(f"\n## {heading}\n\n| op | {' | '.join(NAMES.values())} |\n|---|---|---|---|---|\n")
         parts += [f"| `{op}` | {' | '.join(_cells(verdicts.get(op, {})))} |\n" for op in ops]
     parts.append("\n## What differs\n\n| variants | formats | values | why |\n|---|---|---|---|\n")
     parts += [f"| {' | '.join(row)} |\n" for row in _reasons()]
