@@ -108,16 +108,19 @@ def session(
     restores: Sequence[Restore] = (),
     on_cpu: bool = True,
     optimize: bool = True,
+    rewrite: bool = False,
 ) -> Iterator[Any]:
     """Open a Session over a graph: variables set, then `initializers` run.
 
     Variables are set through placeholders, since a Const is copied often; those of `restores` by the graph's
     own ops. `assets` maps the tensors that hold file names to the files to feed. Without `on_cpu` a GPU may
-    compute too; without `optimize` each node runs as it is written.
+    compute too; without `optimize` each node runs as it is written. With `rewrite` TensorFlow's optimizer
+    rewrites arithmetic, as it does for a user: every node then has to have a kernel.
     """
     scratch = node_defs.import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
-    options = tf.compat.v1.GraphOptions(place_pruned_graph=True)
+    # A graph that is pruned first is not rewritten (v2.21.0 core/common_runtime/graph_execution_state.cc).
+    options = tf.compat.v1.GraphOptions(place_pruned_graph=not rewrite)
     # A source runs as it is written: TensorFlow fuses some layer normalisations with another epsilon.
     options.rewrite_options.remapping = RewriterConfig.OFF
     options.rewrite_options.disable_meta_optimizer = not optimize

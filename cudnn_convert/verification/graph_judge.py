@@ -84,10 +84,13 @@ class _Answers:
 
 
 @contextmanager
-def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+def open_source(
+    plan: Plan, *, dtype: Any = np.float64, trust: bool = False, rewrite: bool = False
+) -> Iterator[Source]:
     """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
 
-    Raises UnsupportedModelError where running it would run more than arithmetic.
+    With `rewrite` TensorFlow's optimizer rewrites what is around them, as it does in an artifact. Raises
+    UnsupportedModelError where running it would run more than arithmetic.
     """
     seen: list[tuple[int, int]] = []
     draw = Draw()
@@ -98,7 +101,7 @@ def open_source(plan: Plan, *, dtype: Any = np.float64, trust: bool = False) -> 
     needed += plan.initializers
     model, pruned = plan.model, node_defs.prune(node_defs.Graph(graph), needed)
     with session.session(
-        pruned, model.variables, initializers=plan.initializers, assets=model.assets
+        pruned, model.variables, initializers=plan.initializers, assets=model.assets, rewrite=rewrite
     ) as running:
         memory = Memory(running, plan)
         # A feed that was tried when it was chosen is not run again for its answers.

@@ -14,6 +14,20 @@ WITNESSES = {
         "Sum/int64,last",
         "Mean/float32,last",
     ],
+    "savedmodel of rewritten arithmetic": [
+        "AddV2/rewrite,add and subtract",
+        "AddV2/rewrite,subtract and add",
+    ],
+    "onnx of types": [
+        "MaxPool/int32,SAME,2/3",
+        "UnsortedSegmentMax/int32,int32",
+        "SegmentMean/int64,int64",
+        "Cumprod/int32,exclusive",
+        "SplitV/float32,rest",
+        "Softplus/float64",
+        "Gather/string",
+        "Conv2DBackpropInput/float32,SAME,2",
+    ],
     "onnx of others": [
         "FakeQuantWithMinMaxArgs/0.0..15.0,4,narrow=False",
         "Cast/float64 to float32 and back",

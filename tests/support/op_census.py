@@ -189,7 +189,7 @@ def _refused(names: Sequence[str], lines: Sequence[str]) -> dict[str, str]:
 
 
 def _convert(source: Path, out: Path, form: str, signature: Signature, each: Sequence[Case]) -> None:
-    """Convert with the proof, on the ordinary data where it asks for some, or would look for sizes at length."""
+    """Convert with the proof: on the ordinary data where it asks for some, or looks for sizes at length."""
     sides = {
         "inputs": [f"{key}={name}" for key, name in signature.inputs.items()],
         "outputs": [f"{key}={name}" for key, name in signature.outputs.items()],
