@@ -42,8 +42,8 @@ _KINDS: Final = ("ordinary", "odd", "one", "empty", "large", "nonfinite", "denor
 _TOGETHER: Final = 16
 #: How many axes of inputs one model may have, except of a variant alone.
 _AXES: Final = 40
-#: Inputs of more axes are images, whose sizes have to go together.
-_PLAIN: Final = 3
+#: Inputs of more axes are images and matrices, whose sizes have to go together.
+_PLAIN: Final = 2
 #: How a line names a variant: by an op, an input or an output of it.
 _OWNER: Final = re.compile(r"\bv(\d+)[/_]")
 #: How long one model may take, in seconds, before its process is ended.
