@@ -26,8 +26,8 @@ attributes apart.
 - **fails**: the artifact stops with an error of its runtime on such values.
 - **crash**: the conversion, or the runtime's process, ends; to be mended.
 
-A number says of how many variants it holds. TensorFlow Lite is asked of one variant of each op, mostly of
-float32. An op without figures may run, and is not in the census: TensorFlow 1.15 lacks it, or it needs
+A number says of how many variants it holds. TensorFlow Lite is asked of variants of float32, int32 and
+booleans. An op without figures may run, and is not in the census: TensorFlow 1.15 lacks it, or it needs
 variables, files or functions. `tests/data/op_verdicts.tsv` has each variant; `make census-ops` finds them
 anew, and `scripts/write_ops.py` writes this page.
 """

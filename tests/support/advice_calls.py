@@ -282,6 +282,12 @@ FORMATS: Final = (
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
+        ["lower/tflite.py: choose --format"],
+        asking_graphs.solved,
+        ["--format", "tflite"],
+        r"found MatrixSolveLs; choose (--format savedmodel) or (?P<other>frozen)$",
+    ),
+    Advice(
         ["lower/infinities.py: choose --format"],
         asking_graphs.masked_twice,
         ["--format", "tflite"],

@@ -55,6 +55,12 @@ def masked_twice(folder: Path) -> Path:
     return behind(folder, lambda y: tf.add(y + masks[0], masks[1], name="scores"))
 
 
+def solved(folder: Path) -> Path:
+    """An op that takes a double, of whatever type it is."""
+    arguments = {"l2_regularizer": tf.constant(0.1, tf.float64), "fast": True, "name": "scores"}
+    return behind(folder, lambda y: tf.raw_ops.MatrixSolveLs(matrix=y, rhs=y, **arguments))
+
+
 def behind(folder: Path, add: Change, values: Mapping[str, Any] | None = None, **ops: str) -> Path:
     """A checkpoint of `x` -> recurrence `rnn` -> what `add` makes of it; `ops` are other ops by node."""
     with drawing() as graph:
