@@ -95,6 +95,9 @@ def convert(
         if options.verify:
             context.report_progress("verifying")
             summary = _proven(summary, plan, artifact, options)
+        elif options.format == "onnx":  # whose runtime lacks kernels of some types
+            with _name_refusals(plan, artifact, options):
+                runners.open_artifact(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, targets.note(proof, options)))
             if folder:
@@ -184,11 +187,18 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
     try:
         # Weights quantized to int8 are no copies.
         is_copy = options.quantize is None
-        return replace(
-            summary, verification=verify_plan(plan, artifact, options, is_copy=is_copy, is_fresh=True)
-        )
+        with _name_refusals(plan, artifact, options):
+            proof = verify_plan(plan, artifact, options, is_copy=is_copy, is_fresh=True)
     except VerificationError as error:
         raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
+    return replace(summary, verification=proof)
+
+
+@contextmanager
+def _name_refusals(plan: Plan, artifact: Path, options: Options) -> Iterator[None]:
+    """In this context what a runtime says of the artifact becomes the source's refusal."""
+    try:
+        yield
     except UnsupportedModelError as cause:
         if cause.path != str(artifact):
             raise
