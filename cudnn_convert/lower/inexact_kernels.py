@@ -110,8 +110,8 @@ def _slices(node: NodeDef, x: Any) -> list[Any]:
 
 
 def _slice(x: Any, axis: int, k: int) -> Any:
-    place = (*[slice(None)] * axis, k)
-    return x[place]
+    index = (*[slice(None)] * axis, k)
+    return x[index]
 
 
 _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(

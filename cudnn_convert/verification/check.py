@@ -425,9 +425,9 @@ def accept_rewriting(
             answers = [end_to_end.run_judge(judging, source, feed) for feed in trial.feeds]
     except (tf.errors.OpError, ValueError):  # an op that no run reaches has no kernel
         return comparison, outputs, ()
-    places = {place for key, place in _find_positions(judging.plan).items() if key in differing}
+    positions = {number for key, number in _find_positions(judging.plan).items() if key in differing}
     mixed = [
-        [new if place in places else old for place, (old, new) in enumerate(zip(exact, values, strict=True))]
+        [new if k in positions else old for k, (old, new) in enumerate(zip(exact, values, strict=True))]
         for exact, values in zip(trial.exact, answers, strict=True)
     ]
     other = replace(comparison, trial=replace(trial, exact=mixed))

@@ -57,7 +57,7 @@ def masked_twice(folder: Path) -> Path:
 
 def solved(folder: Path) -> Path:
     """An op that takes a double, of whatever type it is."""
-    arguments = {"l2_regularizer": tf.constant(0.1, tf.float64), "fast": True, "name": "scores"}
+    arguments = {"l2_regularizer": np.float64(0.1), "fast": True, "name": "scores"}
     return behind(folder, lambda y: tf.raw_ops.MatrixSolveLs(matrix=y, rhs=y, **arguments))
 
 

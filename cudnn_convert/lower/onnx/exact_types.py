@@ -269,15 +269,15 @@ def convolve_back(graph: Any, node: Any, _name: str, _arguments: list[str]) -> N
     kernel = ops("Transpose", [kernel], perm=[spatial + 1, spatial, *range(spatial)])
     whole = ops("ConvTranspose", [x, kernel], **moves)
     wanted = ops.part(ops.cast(sizes, _INT64), places.start, places.stop)
-    found = ops.part(ops("Shape", [whole]), 2, 2 + spatial)
+    actual = ops.part(ops("Shape", [whole]), 2, 2 + spatial)
     if padding == b"SAME":
-        more = ops("Max", [ops("Sub", [found, wanted]), ops.constant(0)])
+        more = ops("Max", [ops("Sub", [actual, wanted]), ops.constant(0)])
         start = ops("Div", [more, ops.constant(2)])
     else:
         pairs = np.reshape(explicit, (-1, 2))[places, 0] if padding == b"EXPLICIT" else np.zeros(spatial)
         start = ops.constant(pairs)
     end = ops("Add", [start, wanted])
-    missing = ops("Max", [ops("Sub", [end, found]), ops.constant(0)])
+    missing = ops("Max", [ops("Sub", [end, actual]), ops.constant(0)])
     none = ops.constant([0, 0])
     begins = ops.constant([0] * spatial)
     pads = ops("Concat", [none, begins, none, missing], axis=0)
