@@ -7,6 +7,7 @@
 * Atan2   : its kernel compares sizes, and does not broadcast. What is broadcast here is alike.
 * L2Loss  : the converter makes a reduction of it, which gives what memory holds where there are no values.
 * OnesLike: the converter makes a Fill of it, which ends the process where there are no values.
+* ZerosLike: of booleans its kernel ends the process.
 * SqrtGrad: the converter makes a quotient of it, which is NaN for nothing by a root of 0.
 * Unpack  : its kernel takes no tensor without values. Slices do.
 
@@ -63,6 +64,8 @@ def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
         return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
     if node.op == "Unpack":
         return shapes[0].rank is None or (shapes[0].num_elements() or 0) > 0
+    if node.op == "ZerosLike":
+        return bool(node.attr["T"].type != tf.bool.as_datatype_enum)
     return node.op == "Sqrt" and node.attr["T"].type == tf.half.as_datatype_enum  # which is never as large
 
 
@@ -100,6 +103,10 @@ def _ones(_: NodeDef, x: Any) -> Any:
     )
 
 
+def _zeros(_: NodeDef, x: Any) -> Any:
+    return tf.not_equal(x, x)
+
+
 def _halve_by_root(_: NodeDef, y: Any, dy: Any) -> Any:
     return tf.where(tf.equal(dy, 0.0), tf.zeros([], y.dtype), dy * 0.5 / y)
 
@@ -122,6 +129,7 @@ _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
         "OnesLike": _ones,
         "Rsqrt": _inverse_root,
         "SqrtGrad": _halve_by_root,
+        "ZerosLike": _zeros,
         "Unpack": _slices,
     }
 )
