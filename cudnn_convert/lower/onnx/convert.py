@@ -144,12 +144,7 @@ def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
 #: What to do where no cut is known.
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: Handlers that take precedence over tf2onnx's own.
-_EXACT: Final = {
-    **exact_ops.HANDLERS,
-    **exact_numbers.HANDLERS,
-    **exact_types.HANDLERS,
-    **images.HANDLERS,
-}
+_EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS, **exact_types.HANDLERS, **images.HANDLERS}
 _NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 

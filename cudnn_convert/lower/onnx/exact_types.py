@@ -7,7 +7,6 @@ What its own do (tf2onnx v1.17.0 tf2onnx/onnx_opset/), and what ONNX Runtime 1.3
 * Sinh, Cosh, Tan, Elu, Selu, Softplus, Softsign of doubles, Relu of integers: no kernel.
 * Cumsum of narrow integers       : no kernel.
 * SparseToDense of int32 indices  : a shape of the wrong type.
-* ResizeBilinear                  : the result has the type of the image, where TensorFlow's is a float.
 * SplitV                          : a size of -1 is taken as it is.
 * Cumprod                         : no axis below 0; one step of none if it is exclusive.
 * ClipByValue                     : of bounds that cross the other one wins.
@@ -81,14 +80,6 @@ def _convert_cast(graph: Any, node: Any, given: Mapping[int, int], gives: Mappin
     inner.attr.update(attributes)
     ops.finish_all([*inner.output])
     convert_as_theirs(graph, inner)
-
-
-def interpolate(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Interpolate floats, whatever the image is of."""
-    if graph.get_dtype(node.input[0]) == _FLOAT:
-        convert_as_theirs(graph, node)
-        return
-    _convert_cast(graph, node, {0: _FLOAT}, {0: _FLOAT})
 
 
 def add_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
@@ -292,7 +283,6 @@ def convolve_back(graph: Any, node: Any, _name: str, _arguments: list[str]) -> N
 HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     {
         **dict.fromkeys(("MaxPool", "MaxPoolV2", "MaxPoolWithArgmax"), pool),
-        "ResizeBilinear": interpolate,
         "Cumsum": add_up,
         "SparseToDense": write_sparse,
         "Sinh": _of_doubles(_sinh),

@@ -42,7 +42,7 @@ _NEVER: Final = MappingProxyType(
 #: Ops without a kernel for doubles.
 _NO_DOUBLE: Final = frozenset(
     "Conv2D Conv3D DepthwiseConv2dNative Conv2DBackpropInput Conv3DBackpropInputV2 AvgPool AvgPool3D Asin "
-    "Acos Atan Atan2 Asinh Acosh Atanh Erf ResizeNearestNeighbor QuantizeAndDequantizeV2 "
+    "Acos Atan Atan2 Asinh Acosh Atanh Erf QuantizeAndDequantizeV2 "
     "QuantizeAndDequantizeV3".split()
 )
 _STITCHES: Final = frozenset({"DynamicStitch", "ParallelDynamicStitch"})
