@@ -34,17 +34,29 @@ _CLASSES: Final[Mapping[bool, frozenset[str]]] = MappingProxyType(
 )
 
 
+#: Convolutions that Keras 3 runs so. Where an image is as wide as it has channels it adds a bias along the
+#: width (keras v3.15.1 src/backend/tensorflow/numpy.py `add`).
+_BIASED: Final = frozenset(
+    "Conv3D Convolution3D SeparableConv1D SeparableConv2D SeparableConvolution1D SeparableConvolution2D "
+    "DepthwiseConv1D DepthwiseConv2D".split()
+)
+
+
 def find_layers(model: Architecture, *, keras3: bool) -> list[str]:
     """List the paths of the layers of a model that Keras 3, or tf_keras, does not run on every CPU."""
     return [path for path, entry in layer_tree.below(model.config) if _is_one(entry, _CLASSES[keras3])]
 
 
 def needs_rewriting(entry: layer_tree.Entry, *, keras3: bool) -> bool:
-    """Whether a layer, or one in its wrapper, is not run on every CPU; models in it are not looked into."""
+    """Whether a layer, or one in its wrapper, is not run on every CPU, or by Keras 3 with its bias elsewhere.
+
+    Models in it are not looked into.
+    """
     if layer_tree.is_model(entry):
         return False
     inner = any(needs_rewriting(each, keras3=keras3) for each in layer_tree.inside(entry))
-    return inner or _is_one(entry, _CLASSES[keras3])
+    is_biased = keras3 and _is_one(entry, _BIASED) and entry["config"].get("use_bias") is not False
+    return inner or is_biased or _is_one(entry, _CLASSES[keras3])
 
 
 def _is_one(entry: layer_tree.Entry, names: Iterable[str]) -> bool:

@@ -107,6 +107,16 @@ def transposed(layout: Layout) -> Any:
     return layout.library.Model(image, layout.flat(x))
 
 
+def square(layout: Layout) -> Any:
+    """Images as wide as they have channels, along whose width Keras 3 would add a bias."""
+    layers, data = layout.library.layers, {"data_format": layout.format}
+    image = layout.image(2, 5, 4)
+    x = layers.SeparableConv2D(4, 2, padding="same", **data)(image)
+    x = layers.DepthwiseConv2D(2, padding="same", **data)(x)
+    x = layers.Conv2D(3, 2, **data)(x)
+    return layout.library.Model(image, layout.flat(x))
+
+
 def inner(layout: Layout) -> Any:
     """A model inside a model."""
     layers, data = layout.library.layers, {"data_format": layout.format}
@@ -119,7 +129,7 @@ def inner(layout: Layout) -> Any:
     return layout.library.Model(image, layout.flat(x))
 
 
-CASES: Final = (row, apart, in_time, of_steps, transposed, inner)
+CASES: Final = (row, apart, in_time, of_steps, transposed, square, inner)
 
 
 def described(model: Any) -> Architecture:
