@@ -6,6 +6,7 @@
 * missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
 * missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
 * same_padding : Convolutions whose windows leave out places, for TensorFlow Lite.
+* image_blocks : Blocks of images over rows and columns, for TensorFlow Lite.
 * permutations : Permutations that loops do not share with what is around them, for TensorFlow Lite.
 * inexact_kernels: Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
 * empty_axes   : Axes without values, for TensorFlow Lite.

@@ -24,6 +24,7 @@ from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import (
     block_lstm,
     empty_axes,
+    image_blocks,
     inexact_kernels,
     missing_ops,
     missing_pools,
@@ -73,7 +74,8 @@ def lower_tflite(
     lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends, _is_replaced))
     lowered = tensor_lists.replace_lists(lowered, ends)
     lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
-    lowered = same_padding.replace_padding(missing_pools.replace_pools(lowered))
+    lowered = image_blocks.widen_blocks(missing_pools.replace_pools(lowered))
+    lowered = same_padding.replace_padding(lowered)
     lowered = inexact_kernels.replace_inexact(lowered)
     lowered = empty_axes.copy_outputs(empty_axes.replace_reductions(lowered), ends)
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)

@@ -1,0 +1,47 @@
+"""Blocks of images over rows and columns, for TensorFlow Lite.
+
+`widen_blocks`: its kernels of SpaceToBatchND and BatchToSpaceND take images with blocks of rows and columns
+alone. TensorFlow's convolution with a dilation of rows has a block of rows.
+Source: tensorflow v2.21.0 lite/kernels/space_to_batch_nd.cc ResizeOutputTensor, batch_to_space_nd.cc;
+python/ops/nn_ops.py with_space_to_batch.
+
+    before:  y = SpaceToBatchND(x[N, H, W, C], [2], [[1, 2]])
+    after:   y = SpaceToBatchND(x, [2, 1], [[1, 2], [0, 0]])
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
+
+_OPS = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
+_IMAGE = 4
+
+
+def widen_blocks(graph: node_defs.Graph) -> node_defs.Graph:
+    """Give each block of rows one column; `graph` itself if there are none."""
+    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
+    for node in graph.node:
+        block = node_defs.fold_constant(graph.index, tensor(node.input[1])) if node.op in _OPS else None
+        if block is None or len(block) != 1:
+            continue
+        if graph.first_iteration.get_tensor_by_name(tensor(node.input[0])).shape.rank != _IMAGE:
+            continue
+        image, _, edges, *waits = node.input
+        wait, kind = [f"^{split(image)[0]}"], tf.as_dtype(node.attr["Tblock_shape"].type or tf.int32)
+        key = "Tpaddings" if "Tpaddings" in node.attr else "Tcrops"
+        edge_kind = tf.as_dtype(node.attr[key].type or tf.int32)
+        names = [claim(f"{node.name}/{suffix}", taken) for suffix in ("block", "none", "axis", "edges")]
+        values = (
+            np.array([*block, 1], kind.as_numpy_dtype),
+            np.zeros((1, 2), edge_kind.as_numpy_dtype),
+            np.array(0, np.int32),
+        )
+        added += [
+            node_defs.constant(name, value, control=wait) for name, value in zip(names, values, strict=False)
+        ]
+        parts = [reference(edges), *names[1:3]]
+        added.append(node_defs.node(names[3], "ConcatV2", parts, T=edge_kind, Tidx=tf.int32, N=2))
+        changes[node.name] = node_defs.copy_node(node, inputs=[image, names[0], names[3], *waits])
+    return node_defs.replace_nodes(graph, changes, added) if changes else graph
