@@ -108,9 +108,10 @@ def _may_have_none(value: Any) -> bool:
 
 
 def _is_sized(graph: node_defs.Graph, name: str) -> bool:
+    """Whether a run decides the size of a tensor, through copies."""
     index = graph.index
-    while (node := index.nodes[name]).op == "Identity":
-        name = split(node.input[0])[0]
+    while (node := index.nodes[split(name)[0]]).op in ("Identity", "IdentityN"):
+        name = tensor(index.data_inputs(node)[split(name)[1]])
     if node.op not in _SIZED:
         return False
     given, says = index.data_inputs(node), _SIZED[node.op]

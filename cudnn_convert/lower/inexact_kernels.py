@@ -9,6 +9,8 @@
 * OnesLike: the converter makes a Fill of it, which ends the process where there are no values.
 * ZerosLike: of booleans its kernel ends the process.
 * SqrtGrad: the converter makes a quotient of it, which is NaN for nothing by a root of 0.
+* Pow     : of integers the largest one, where TensorFlow's wrap around. A constant power is a product.
+* OneHot  : the converter cuts off half of an index of 64 bits.
 * Unpack  : its kernel takes no tensor without values. Slices do.
 
     before:  y = Sqrt(x)
@@ -27,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import AnyGraph, NodeDef, all_nodes, tensor
 from cudnn_convert.graph.passes import inlining
@@ -35,24 +38,39 @@ from cudnn_convert.graph.passes import inlining
 _LARGE: Final = np.float32(2.0**126)
 _SMALLEST: Final = np.finfo(np.float32).tiny
 _SHOWN: Final = 3
+#: The largest power of integers that becomes a product.
+_MOST: Final = 64
+_ELSE: Final = "choose --format savedmodel or frozen"
 
 
 def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
-    """Replace each such op; `graph` itself if there are none."""
+    """Replace each such op; `graph` itself if there are none.
+
+    Raises UnsupportedModelError for powers of integers that no product is.
+    """
     calls: dict[str, list[NodeDef]] = {}
+    reasons = list[str]()
     for node in graph.node:
         if node.op not in _BODIES:
             continue
         given = graph.index.data_inputs(node)
         if all(node_defs.fold_constant(graph.index, name) is not None for name in given):
             continue  # the converter computes it, by TensorFlow's own kernel
-        kind = tf.as_dtype(node.attr["T"].type)
-        shapes = [graph.shapes.get_tensor_by_name(tensor(name)).shape for name in given]
-        if _is_right(node, shapes):
+        values = [graph.shapes.get_tensor_by_name(tensor(name)) for name in given]
+        if _is_right(node, [value.shape for value in values]):
             continue
-        specs = [tf.TensorSpec(shape, kind) for shape in shapes]
-        body = inlining.trace_function(partial(_BODIES[node.op], node), *specs)
-        calls[node.name] = inlining.call(body, node.name, given)
+        make = partial(_BODIES[node.op], node)
+        if node.op == "Pow":
+            power = node_defs.fold_scalar(graph.index, given[1])
+            if power is None or not 0 <= power <= _MOST:
+                expected = "a constant power of integers, or floats"
+                reasons.append(f"{node.name}: expected {expected}, found others; {_ELSE}")
+                continue
+            make = partial(_power, int(power))
+        specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
+        calls[node.name] = inlining.call(inlining.trace_function(make, *specs), node.name, given)
+    if reasons:
+        raise UnsupportedModelError("tflite", reasons)
     if not calls:
         return graph
     return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
@@ -64,6 +82,10 @@ def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
         return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
     if node.op == "Unpack":
         return shapes[0].rank is None or (shapes[0].num_elements() or 0) > 0
+    if node.op == "OneHot":
+        return bool(node.attr["TI"].type != tf.int64.as_datatype_enum)
+    if node.op == "Pow":
+        return not tf.as_dtype(node.attr["T"].type).is_integer
     if node.op == "ZerosLike":
         return bool(node.attr["T"].type != tf.bool.as_datatype_enum)
     return node.op == "Sqrt" and node.attr["T"].type == tf.half.as_datatype_enum  # which is never as large
@@ -103,6 +125,22 @@ def _ones(_: NodeDef, x: Any) -> Any:
     )
 
 
+def _one_hot(node: NodeDef, indices: Any, depth: Any, on: Any, off: Any) -> Any:
+    last = np.iinfo(np.int32).max  # no class, as no depth is larger
+    within = tf.maximum(tf.minimum(indices, np.int64(last)), np.int64(-1))
+    return tf.raw_ops.OneHot(
+        indices=within, depth=depth, on_value=on, off_value=off, axis=node.attr["axis"].i
+    )
+
+
+def _power(power: int, x: Any, _: Any) -> Any:
+    square, result = x, tf.ones_like(x)
+    while power:
+        result = result * square if power % 2 else result
+        square, power = square * square, power // 2
+    return result
+
+
 def _zeros(_: NodeDef, x: Any) -> Any:
     return tf.not_equal(x, x)
 
@@ -130,6 +168,8 @@ _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
         "Rsqrt": _inverse_root,
         "SqrtGrad": _halve_by_root,
         "ZerosLike": _zeros,
+        "OneHot": _one_hot,
+        "Pow": _power,
         "Unpack": _slices,
     }
 )

@@ -288,6 +288,12 @@ FORMATS: Final = (
         r"found MatrixSolveLs; choose (--format savedmodel) or (?P<other>frozen)$",
     ),
     Advice(
+        ["lower/inexact_kernels.py: choose --format"],
+        asking_graphs.raised,
+        ["--format", "tflite"],
+        r"found others; choose (--format savedmodel) or (?P<other>frozen)$",
+    ),
+    Advice(
         ["lower/infinities.py: choose --format"],
         asking_graphs.masked_twice,
         ["--format", "tflite"],

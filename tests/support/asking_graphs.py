@@ -61,6 +61,16 @@ def solved(folder: Path) -> Path:
     return behind(folder, lambda y: tf.raw_ops.MatrixSolveLs(matrix=y, rhs=y, **arguments))
 
 
+def raised(folder: Path) -> Path:
+    """A power of integers that is not known."""
+
+    def power(y: Any) -> Any:
+        numbers = tf.cast(y, tf.int32)
+        return tf.raw_ops.Pow(x=numbers, y=numbers, name="scores")
+
+    return behind(folder, power)
+
+
 def behind(folder: Path, add: Change, values: Mapping[str, Any] | None = None, **ops: str) -> Path:
     """A checkpoint of `x` -> recurrence `rnn` -> what `add` makes of it; `ops` are other ops by node."""
     with drawing() as graph:

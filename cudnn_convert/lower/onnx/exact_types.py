@@ -5,6 +5,7 @@ What its own do (tf2onnx v1.17.0 tf2onnx/onnx_opset/), and what ONNX Runtime 1.3
 * MaxPool of integers             : as float32, which lacks some. A double has every int32.
 * MaxPool of windows that lie apart: as float32, whose padding may be below 0.
 * Sinh, Cosh, Tan, Elu, Selu, Softplus, Softsign of doubles, Relu of integers: no kernel.
+* Gather of rows of text          : the first word of each row alone. GatherND takes them all.
 * Cumsum of narrow integers       : no kernel.
 * SparseToDense of int32 indices  : a shape of the wrong type.
 * SplitV                          : a size of -1 is taken as it is.
@@ -89,6 +90,20 @@ def add_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         convert_as_theirs(graph, node)
         return
     _convert_cast(graph, node, {0: wide}, {0: wide})
+
+
+def pick(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
+    """Rows of text by GatherND, single words as tf2onnx does."""
+    axis = node.inputs[2].get_tensor_value(as_list=False) if len(node.input) > len("xi") else np.array(0)
+    rank = graph.get_rank(node.input[0])
+    is_text = graph.get_dtype(node.input[0]) == TensorProto.STRING
+    if not is_text or axis % (rank or 1) == (rank or 0) - 1 or node.get_attr_value("batch_dims", 0):
+        convert_as_theirs(graph, node)
+        return
+    if axis != 0:
+        raise ValueError("text that is no row")
+    ops = Replacement(graph, node)
+    ops.finish(ops("GatherND", [ops.inputs[0], ops.unsqueeze(ops.cast(ops.inputs[1], _INT64), [-1])]))
 
 
 def write_sparse(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
@@ -284,6 +299,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     {
         **dict.fromkeys(("MaxPool", "MaxPoolV2", "MaxPoolWithArgmax"), pool),
         "Cumsum": add_up,
+        **dict.fromkeys(("Gather", "GatherV2"), pick),
         "SparseToDense": write_sparse,
         "Sinh": _of_doubles(_sinh),
         "Cosh": _of_doubles(_cosh),
