@@ -80,7 +80,7 @@ _SIZED: Final = {
     "Fill": [0],
     "Range": [0, 1, 2],
     "StridedSlice": [1, 2, 3],
-    **{op: [1] for op in "Reshape BroadcastTo Tile Pad PadV2 MirrorPad OneHot TopKV2".split()},
+    **{op: [1] for op in "Reshape BroadcastTo Tile Pad PadV2 MirrorPad OneHot TopKV2 Transpose".split()},
     "ScatterNd": [2],
 }
 

@@ -4,12 +4,15 @@
 
 * Sqrt    : of numbers from 2**126 on twice the root, with XNNPACK. Those are halved twice before it.
 * Rsqrt   : likewise, and of 0 NaN.
+* FloorDiv: of floats it stops at a divisor of 0.
 * Atan2   : its kernel compares sizes, and does not broadcast. What is broadcast here is alike.
 * L2Loss  : the converter makes a reduction of it, which gives what memory holds where there are no values.
 * OnesLike: the converter makes a Fill of it, which ends the process where there are no values.
 * ZerosLike: of booleans its kernel ends the process.
 * SqrtGrad: the converter makes a quotient of it, which is NaN for nothing by a root of 0.
-* Pow     : of integers the largest one, where TensorFlow's wrap around. A constant power is a product.
+* Pow     : of a half or less a half it is a root. Of integers the largest one,
+  where TensorFlow's wrap around: a constant power is a product.
+* TopKV2  : of a number that is 0 its kernel ends the process. One is taken, and cut off.
 * OneHot  : the converter cuts off half of an index of 64 bits.
 * Unpack  : its kernel takes no tensor without values. Slices do.
 
@@ -56,19 +59,22 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
         given = graph.index.data_inputs(node)
         if all(node_defs.fold_constant(graph.index, name) is not None for name in given):
             continue  # the converter computes it, by TensorFlow's own kernel
+        if node.op == "TopKV2" and node_defs.fold_scalar(graph.index, given[1]):
+            continue
         values = [graph.shapes.get_tensor_by_name(tensor(name)) for name in given]
         if _is_right(node, [value.shape for value in values]):
             continue
-        make = partial(_BODIES[node.op], node)
+        body: Callable[..., Any] | None = partial(_BODIES[node.op], node)
         if node.op == "Pow":
-            power = node_defs.fold_scalar(graph.index, given[1])
-            if power is None or not 0 <= power <= _MOST:
-                expected = "a constant power of integers, or floats"
-                reasons.append(f"{node.name}: expected {expected}, found others; {_ELSE}")
+            try:
+                body = _power_body(graph, node)
+            except ValueError as reason:
+                reasons.append(str(reason))
                 continue
-            make = partial(_power, int(power))
+        if body is None:
+            continue
         specs = [tf.TensorSpec(value.shape, value.dtype) for value in values]
-        calls[node.name] = inlining.call(inlining.trace_function(make, *specs), node.name, given)
+        calls[node.name] = inlining.call(inlining.trace_function(body, *specs), node.name, given)
     if reasons:
         raise UnsupportedModelError("tflite", reasons)
     if not calls:
@@ -77,18 +83,30 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
 
 
 def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
-    """Whether shapes say that the kernel is right."""
+    """Whether shapes and types say that the kernel is right."""
     if node.op == "Atan2":
         return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
     if node.op == "Unpack":
         return shapes[0].rank is None or (shapes[0].num_elements() or 0) > 0
-    if node.op == "OneHot":
-        return bool(node.attr["TI"].type != tf.int64.as_datatype_enum)
-    if node.op == "Pow":
-        return not tf.as_dtype(node.attr["T"].type).is_integer
-    if node.op == "ZerosLike":
-        return bool(node.attr["T"].type != tf.bool.as_datatype_enum)
-    return node.op == "Sqrt" and node.attr["T"].type == tf.half.as_datatype_enum  # which is never as large
+    wrong = {"OneHot": ("TI", tf.int64), "ZerosLike": ("T", tf.bool)}.get(node.op)
+    if wrong is not None:
+        return bool(node.attr[wrong[0]].type != wrong[1].as_datatype_enum)
+    if node.op == "FloorDiv":
+        return bool(tf.as_dtype(node.attr["T"].type).is_integer)
+    # A half is never that large.
+    return node.op in ("Sqrt", "Rsqrt") and node.attr["T"].type == tf.half.as_datatype_enum
+
+
+def _power_body(graph: node_defs.Graph, node: NodeDef) -> Callable[..., Any] | None:
+    """What computes a Pow; None where its kernel does. Raises ValueError for integers that no product is."""
+    power = node_defs.fold_scalar(graph.index, graph.index.data_inputs(node)[1])
+    if not tf.as_dtype(node.attr["T"].type).is_integer:
+        root = {0.5: _root, -0.5: _inverse_root}.get(float(power)) if power is not None else None
+        return None if root is None else lambda x, _: root(node, x)
+    if power is None or not 0 <= power <= _MOST:
+        expected = "a constant power of integers, or floats"
+        raise ValueError(f"{node.name}: expected {expected}, found others; {_ELSE}")
+    return partial(_power, int(power))
 
 
 def _root(_: NodeDef, x: Any) -> Any:
@@ -108,6 +126,10 @@ def _halve_twice(x: Any) -> tuple[Any, Any]:
     return tf.where(is_large, x * 0.25, x), is_large
 
 
+def _divide_down(_: NodeDef, x: Any, y: Any) -> Any:
+    return tf.floor(x / y)
+
+
 def _angle(_: NodeDef, y: Any, x: Any) -> Any:
     shape = tf.broadcast_dynamic_shape(tf.shape(y), tf.shape(x))
     return tf.atan2(tf.broadcast_to(y, shape), tf.broadcast_to(x, shape))
@@ -123,6 +145,11 @@ def _ones(_: NodeDef, x: Any) -> Any:
         if x.dtype == tf.bool
         else tf.raw_ops.AddV2(x=tf.raw_ops.ZerosLike(x=x), y=tf.ones([], x.dtype))
     )
+
+
+def _largest(node: NodeDef, x: Any, count: Any) -> tuple[Any, Any]:
+    largest = tf.math.top_k(x, tf.maximum(count, 1), sorted=node.attr["sorted"].b)
+    return largest.values[..., :count], largest.indices[..., :count]
 
 
 def _one_hot(node: NodeDef, indices: Any, depth: Any, on: Any, off: Any) -> Any:
@@ -162,6 +189,7 @@ def _slice(x: Any, axis: int, k: int) -> Any:
 _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
     {
         "Sqrt": _root,
+        "FloorDiv": _divide_down,
         "Atan2": _angle,
         "L2Loss": _half_of_squares,
         "OnesLike": _ones,
@@ -170,6 +198,7 @@ _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
         "ZerosLike": _zeros,
         "OneHot": _one_hot,
         "Pow": _power,
+        "TopKV2": _largest,
         "Unpack": _slices,
     }
 )
