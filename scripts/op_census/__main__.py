@@ -1,8 +1,8 @@
 """Writes tests/data/op_census.tar.xz: each variant's graph, and what TensorFlow 1.15.5 answers.
 
-    python -m op_census [VARIANT ...]        (in scripts/, Python 3.7 with tensorflow==1.15.5)
+    python -m op_census [--add] [VARIANT ...]        (in scripts/, Python 3.7 with tensorflow==1.15.5)
 
-With variants it prints their answers, and writes nothing. A call that TensorFlow refuses is left out; a variant
+With variants it prints their answers, and writes nothing, or adds them to what is there. A call that TensorFlow refuses is left out; a variant
 of which it refuses every call is named.
 """
 
@@ -20,7 +20,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 
 def main(*names):
-    members, absent = {}, []
+    members, absent, adds = {}, [], names[:1] == ("--add",)
+    names = names[adds:]
     for name, graph, said in record_all(list(names or VARIANTS)):
         if graph is None:
             absent.append("%s: %s" % (name, said[:200]))
@@ -29,16 +30,27 @@ def main(*names):
     print("\n".join(absent))
     count = len({name.split("/")[0] for name in members})
     print("%d variants of %d ops, %d refused" % (len(members), count, len(absent)))
-    if names:
+    path = os.path.join(ROOT, "tests", "data", "op_census.tar.xz")
+    if names and not adds:
         for name, (_, answers) in members.items():
             print(name, *("\n  %s: %s" % (key, value.tolist()) for key, value in sorted(answers.items())))
         return
-    with tarfile.open(os.path.join(ROOT, "tests", "data", "op_census.tar.xz"), "w:xz") as packed:
+    earlier = []
+    if adds:
+        with tarfile.open(path) as packed:
+            earlier = [(each.name, packed.extractfile(each).read()) for each in packed.getmembers()]
+    with tarfile.open(path, "w:xz") as packed:
+        for member, content in earlier:
+            _write(packed, member, content)
         for name, (graph, answers) in members.items():
-            for member, content in (("graph.pb", graph), ("golden.npz", _savez(answers))):
-                info = tarfile.TarInfo("%s/%s" % (name, member))
-                info.size = len(content)
-                packed.addfile(info, io.BytesIO(content))
+            _write(packed, "%s/graph.pb" % name, graph)
+            _write(packed, "%s/golden.npz" % name, _savez(answers))
+
+
+def _write(packed, member, content):
+    info = tarfile.TarInfo(member)
+    info.size = len(content)
+    packed.addfile(info, io.BytesIO(content))
 
 
 def record_all(names):

@@ -552,8 +552,18 @@ def _blocks():
             )
 
 
+def _in_types_of_their_own():
+    """What is wrong in ONNX in these types alone."""
+    for op in ("Unique", "UniqueWithCounts"):
+        close = np.array([1 + 1e-12, 1.0, 3e300, 1 + 1e-12, -1.0])
+        add(op, "float64", {"x": Fed(ordinary=values.ordinary("float64", 9), odd=close)})
+    rows = {"params": Fed(ordinary=ordinary("string", 3, 4)), "indices": Fed(ordinary=i32(2, 0), empty=i32())}
+    add("GatherV2", "string,rows", dict(rows, axis=scalar(0)))
+
+
 _shapes()
 _parts()
 _joins()
 _orders()
 _blocks()
+_in_types_of_their_own()

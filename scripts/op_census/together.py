@@ -186,8 +186,25 @@ def _loops():
     )
 
 
+def _replaced():
+    """Ops that have another form together than alone."""
+    together(
+        "RFFT",
+        "sizes",
+        [Fed([None, 8], ordinary=ordinary("float32", 3, 8))],
+        lambda tf, x: tf.abs(tf.spectral.rfft(x, [6])),
+    )
+    together(
+        "Bitcast",
+        "signs of float32",
+        [one_of("float32")],
+        lambda tf, x: tf.less(tf.bitwise.bitwise_and(tf.bitcast(x, tf.int32), np.int32(-(2**31))), 0),
+    )
+
+
 _sorting()
 _rewrites()
 _masks()
 _statistics()
 _loops()
+_replaced()

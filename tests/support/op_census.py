@@ -139,7 +139,7 @@ def _under(prefix: str, reference: str) -> str:
     return f"^{prefix}{reference[1:]}" if reference.startswith("^") else f"{prefix}{reference}"
 
 
-def judge(names: Sequence[str], form: str, *, verify: bool = True) -> dict[str, str]:
+def judge(names: Sequence[str], form: str, *, verify: bool = True, opset: int = 17) -> dict[str, str]:
     """What becomes of some variants by each one's name, as one model where that tells them apart.
 
     A refusal whose lines name some variants is theirs, and the others are asked again. What a model of
@@ -147,17 +147,17 @@ def judge(names: Sequence[str], form: str, *, verify: bool = True) -> dict[str, 
     """
     outcomes, left = dict[str, str](), [*names]
     while left:
-        found = _judge_together(left, form, verify=verify)
+        found = _judge_together(left, form, verify=verify, opset=opset)
         if not found:
             half = (len(left) + 1) // 2
-            halves = (judge(part, form, verify=verify) for part in (left[:half], left[half:]))
+            halves = (judge(part, form, verify=verify, opset=opset) for part in (left[:half], left[half:]))
             return outcomes | next(halves) | next(halves)
         outcomes |= found
         left = [name for name in left if name not in found]
     return {name: outcomes[name] for name in names}
 
 
-def _judge_together(names: Sequence[str], form: str, *, verify: bool) -> dict[str, str]:
+def _judge_together(names: Sequence[str], form: str, *, verify: bool, opset: int) -> dict[str, str]:
     """The outcome of those variants that their one model tells; of a variant alone always."""
     each = [case(name) for name in names]
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +171,7 @@ def _judge_together(names: Sequence[str], form: str, *, verify: bool) -> dict[st
         }
         signature = Signature(inputs, outputs)
         try:
-            _convert(source, out, form, signature, each, verify=verify)
+            _convert(source, out, form, signature, each, verify=verify, opset=opset)
         except cudnn_convert.CudnnConvertError as refusal:
             lines = str(refusal).replace(str(source), "").splitlines()
             return _refused(names, lines)
@@ -200,10 +200,18 @@ def _refused(names: Sequence[str], lines: Sequence[str]) -> dict[str, str]:
 
 
 def _convert(
-    source: Path, out: Path, form: str, signature: Signature, each: Sequence[Case], *, verify: bool
+    source: Path,
+    out: Path,
+    form: str,
+    signature: Signature,
+    each: Sequence[Case],
+    *,
+    verify: bool,
+    opset: int,
 ) -> None:
     """Convert with the proof: on the ordinary data where it asks for some, or looks for sizes at length."""
-    sides = {
+    sides: dict[str, Any] = {"opset": opset} if form == "onnx" else {}
+    sides |= {
         "inputs": [f"{key}={name}" for key, name in signature.inputs.items()],
         "outputs": [f"{key}={name}" for key, name in signature.outputs.items()],
     }
