@@ -25,7 +25,7 @@ WITNESSES = {
         "Cumprod/int32,exclusive",
         "SplitV/float32,rest",
         "Softplus/float64",
-        "Gather/string",
+        "GatherV2/string,rows",
         "Conv2DBackpropInput/float32,SAME,2",
     ],
     "onnx of others": [
@@ -47,7 +47,7 @@ WITNESSES = {
         "Slice/float32",
         "While/map",
     ],
-    "tflite of numbers": ["Sqrt/float32", "SqrtGrad/float32"],
+    "tflite of numbers": ["Sqrt/float32", "SqrtGrad/float32", "FloorDiv/float32", "OneHot/float32,axis"],
 }
 ROWS = [
     (name, form, verdict) for name, row in op_census.read_verdicts().items() for form, verdict in row.items()
