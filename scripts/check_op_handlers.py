@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import op_census
 
 from cudnn_convert.lower import empty_axes, inexact_kernels, infinities, missing_ops, missing_pools
-from cudnn_convert.lower.onnx import checker, convert, lossy_casts, wrong_ops
+from cudnn_convert.lower.onnx import convert, lossy_casts, wrong_ops
 
 #: At most so many variants of an op are asked.
 MOST = 24
@@ -64,12 +64,6 @@ def handlers() -> Iterator[Handler]:
             verdict="refused",
             proven=False,
         )
-    yield Handler(
-        "checker",
-        "onnx",
-        "CombinedNonMaxSuppression",
-        lambda: mock.patch.object(checker, "check", lambda _: None),
-    )
     for function, op in MISSING.items():
         yield Handler(
             f"missing_ops/{function}",

@@ -61,6 +61,16 @@ def _sparse():
                 default_value=scalar(7, dtype),
             ),
         )
+        if dtype == "float32":
+            add(
+                "SparseFillEmptyRows",
+                "float32,values",
+                dict(
+                    coo("", dtype, AT[:3], names=("indices", "values", "dense_shape")),
+                    default_value=scalar(7, dtype),
+                ),
+                outputs=2,
+            )
         if dtype.startswith("float"):
             add("SparseSoftmax", dtype, coo("sp_", dtype))
         for kind in COUNTS:

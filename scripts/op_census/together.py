@@ -188,12 +188,9 @@ def _loops():
 
 def _replaced():
     """Ops that have another form together than alone."""
-    together(
-        "RFFT",
-        "sizes",
-        [Fed([None, 8], ordinary=ordinary("float32", 3, 8))],
-        lambda tf, x: tf.abs(tf.spectral.rfft(x, [6])),
-    )
+    signal = Fed([None, 8], ordinary=ordinary("float32", 3, 8))
+    together("RFFT", "sizes", [signal], lambda tf, x: tf.abs(tf.spectral.rfft(x, [6])))
+    together("RFFT", "parts", [signal], lambda tf, x: [part(tf.spectral.rfft(x, [6])) for part in (tf.real, tf.imag)])
     together(
         "Bitcast",
         "signs of float32",
