@@ -9,7 +9,7 @@
 * image_blocks : Blocks of images over rows and columns, for TensorFlow Lite.
 * permutations : Permutations that loops do not share with what is around them, for TensorFlow Lite.
 * inexact_kernels: Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
-* empty_axes   : Axes without values, for TensorFlow Lite.
+* empty_axes   : Open axes, which may have no values or many, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
 * search       : Traces a search over a model's steps, and adds it to a graph that has the model.
