@@ -3,7 +3,10 @@
 `replace_pools`: a pool over three axes becomes one over rows and columns, then one over time. The mean of
 SAME windows counts what lies inside alone, axis by axis too. A MaxPoolV2, whose sizes are inputs, gets them
 as attributes. A FusedBatchNormV2 becomes a FusedBatchNormV3, which computes the same.
-Source: tensorflow v2.21.0 core/ops/nn_ops.cc, core/kernels/pooling_ops_3d.cc.
+An LRN becomes a product with a band of ones: its kernel adds what enters a window and subtracts what leaves
+it, which loses the digits of what is small beside something large.
+Source: tensorflow v2.21.0 core/ops/nn_ops.cc, core/kernels/pooling_ops_3d.cc, lrn_op.cc;
+lite/kernels/internal/reference/reference_ops.h LocalResponseNormalization.
 
     before:  y = MaxPool3D(x[N, D, H, W, C], ksize=[1, d, h, w, 1])
     after:   rows = MaxPool(Reshape(x, [N*D, H, W, C]), ksize=[1, h, w, 1])
@@ -15,6 +18,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
@@ -32,9 +36,14 @@ def replace_pools(graph: node_defs.Graph) -> node_defs.Graph:
     for node in graph.node:
         if node.op in _POOLS and node.attr["data_format"].s in (b"", b"NDHWC"):
             shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
-            spec = tf.TensorSpec(shape if shape.rank else [None] * 5, tf.as_dtype(node.attr["T"].type))
+            spec = tf.TensorSpec(shape if shape.rank else [None] * 5, _kind(node))
             body = inlining.trace_function(partial(_pool, node), spec)
             changes[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
+        elif node.op == "LRN":
+            shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
+            if shape.rank and shape[-1] is not None:
+                body = inlining.trace_function(partial(_normalize, node), tf.TensorSpec(shape, _kind(node)))
+                changes[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
         elif node.op == "MaxPoolV2":
             changes[node.name] = [_with_sizes(graph, node)]
         elif node.op == "FusedBatchNormV2":
@@ -42,6 +51,24 @@ def replace_pools(graph: node_defs.Graph) -> node_defs.Graph:
     if not changes:
         return graph
     return node_defs.Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+
+
+def _kind(node: NodeDef) -> tf.DType:
+    return tf.as_dtype(node.attr["T"].type)
+
+
+def _normalize(node: NodeDef, x: Any) -> Any:
+    """`x [N, H, W, C]` by a power of the squares of its neighbours' sum over channels."""
+    given = {key: node.attr[key] for key in ("depth_radius", "bias", "alpha", "beta") if key in node.attr}
+    radius = given["depth_radius"].i if "depth_radius" in given else 5
+    bias, alpha, beta = (
+        given[key].f if key in given else usual
+        for key, usual in (("bias", 1.0), ("alpha", 1.0), ("beta", 0.5))
+    )
+    places = np.arange(x.shape[-1])
+    band = np.abs(places[:, None] - places) <= radius
+    sums = tf.nn.conv2d(tf.square(x), tf.constant(band[None, None], x.dtype), 1, "VALID")
+    return x * tf.pow(bias + alpha * sums, -beta)
 
 
 def _pool(node: NodeDef, x: Any) -> Any:
