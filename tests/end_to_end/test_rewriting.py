@@ -41,5 +41,5 @@ def test_what_is_neither_differs(other: Callable[[Any], Any], tmp_path: Path) ->
     artifact = tmp_path / "other"
     wrong = written(tmp_path / "wrong.pb", other)
     cudnn_convert.convert(wrong, artifact, verify=False, **SIDES)
-    with pytest.raises(cudnn_convert.VerificationError, match="output end: .* expected 0, found"):
+    with pytest.raises(cudnn_convert.VerificationError, match=r"output end: .* expected 0, found"):
         cudnn_convert.verify(source, artifact, **SIDES)
