@@ -55,10 +55,11 @@ def test_sizes_and_types_of_images(opset: int, tmp_path: Path) -> None:
         image = v1.placeholder(tf.float32, [None, 6, 6, 3], "images")
         fed["images"] = rng.uniform(-1, 1, (2, 6, 6, 3)).astype(np.float32)
         convolved = tf.nn.conv2d(image, kernel, 1, "SAME")
-        # A window of 1 with strides of 2 reads nothing at every other place, which has the bias all the same.
-        shape = tf.stack([tf.shape(image)[0], 2 * tf.shape(image)[1], 12, 3])
-        spread = tf.nn.conv2d_transpose(convolved, kernel[:1, :1], shape, 2, "SAME")
-        outputs["spread"] = tf.nn.bias_add(spread, biases[0][:3], name="spread")
+        if opset > 11:  # of open sizes
+            # A window of 1 with strides of 2 reads nothing at every other place, which has the bias too.
+            shape = tf.stack([tf.shape(image)[0], 2 * tf.shape(image)[1], 12, 3])
+            spread = tf.nn.conv2d_transpose(convolved, kernel[:1, :1], shape, 2, "SAME")
+            outputs["spread"] = tf.nn.bias_add(spread, biases[0][:3], name="spread")
         outputs["biased"] = tf.nn.bias_add(tf.nn.bias_add(convolved, biases[0]), biases[1], name="biased")
     source, out = tmp_path / "model.pb", tmp_path / "out.onnx"
     source.write_bytes(graph.as_graph_def().SerializeToString())
