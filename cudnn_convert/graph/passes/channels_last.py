@@ -120,7 +120,8 @@ def _compute_in_function(function: FunctionDef, functions: Mapping[str, Function
     results = {source.partition(":")[0] for source in function.ret.values()}
     rewriting = _Rewriting(graph, [f"{name}:{k}" for name in results for k in range(_MOST)])
     rewritten = plain_convolutions.replace_convolutions(rewriting.prune(rewriting.run(), results))
-    return function_graphs.with_body(function, rewritten, functions)
+    apart = plain_convolutions.separate_groups(rewritten)
+    return function_graphs.with_body(function, apart, functions)
 
 
 class _Rewriting:

@@ -79,19 +79,19 @@ def separate_groups(graph: node_defs.Graph) -> node_defs.Graph:
         node.name: node for node in (index.maker(index.data_inputs(each)[0], ops.COPIES) for each in fused)
     }
     for name, node in sums.items():
-        if node.op == "Conv2D" and _has_groups(graph, node):
+        if node.op == "Conv2D" and _may_have_groups(graph, node):
             inner = node_defs.copy_node(node, name=unique(f"{name}/groups", index.nodes))
             added.append(inner)
             changes[name] = node_defs.node(name, "Snapshot", [inner.name], T=element_type(node))
     return node_defs.replace_nodes(graph, changes, added) if changes else graph
 
 
-def _has_groups(graph: node_defs.Graph, node: NodeDef) -> bool:
-    """Whether the filter of a convolution, channels last, has fewer channels than the image."""
+def _may_have_groups(graph: node_defs.Graph, node: NodeDef) -> bool:
+    """Whether a filter has fewer channels than its image, channels last, or it is not known."""
     image, window = (
         graph.first_iteration.get_tensor_by_name(name).shape for name in graph.index.data_inputs(node)[:2]
     )
-    return None not in (image.rank, window.rank) and window[2] != image[-1]
+    return None in (image.rank, window.rank) or window[2] != image[-1]
 
 
 def _group(layouts: Layouts, node: NodeDef, window: Sequence[int], _: Sequence[int | None]) -> NodeDef:

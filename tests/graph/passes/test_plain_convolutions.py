@@ -10,6 +10,7 @@ import tensorflow as tf
 from support.graphs import drawing, placeholder
 
 from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.passes import channels_last
 from cudnn_convert.graph.passes.plain_convolutions import separate_groups
 
 v1 = tf.compat.v1
@@ -57,3 +58,21 @@ def test_a_copy_stands_between_groups_and_what_would_be_fused() -> None:
 def test_others_stay_as_they_are(graph: Any) -> None:
     whole = Graph(graph)
     assert separate_groups(whole) is whole
+
+
+def test_a_function_that_is_repaired_gets_the_copy_too() -> None:
+    kernel = np.random.default_rng(6).uniform(-1, 1, (2, 3, 2, 6)).astype(np.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 4, 5, 6], tf.float32, "x")])
+    def call(x: Any) -> Any:
+        sums = tf.nn.conv2d(x, kernel, 1, "SAME", data_format="NCHW", name="sums")
+        return tf.nn.bias_add(sums, tf.range(6.0), data_format="NCHW")
+
+    function = call.get_concrete_function().function_def
+    name = function.signature.name
+    repaired = channels_last.compute_in_functions({name: function}, [name])[name]
+    readers = {
+        node.name: node.op for node in repaired.node_def if node.input[:1] == ["sums/channels_last:y:0"]
+    }
+    assert [node.op for node in repaired.node_def].count("Snapshot") == 1
+    assert "BiasAdd" not in readers.values()
