@@ -31,8 +31,8 @@ from cudnn_convert.lower.onnx.exact_ops import FLOATS, WIDER, Handler, Replaceme
 
 _FLOAT, _DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 _INT32, _INT64 = TensorProto.INT32, TensorProto.INT64
-#: From this opset on, sizes of a Split and bounds of integers are inputs that ONNX has.
-_OPEN_SPLITS: Final = 13
+#: From these opsets on, sizes of a Split are an input; Max and Min take integers.
+_OPEN_SPLITS, _BOUNDS_OF_INTEGERS = 13, 12
 _END: Final = np.iinfo(np.int64).max
 
 
@@ -211,6 +211,9 @@ def multiply_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
 
 def clip(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """The larger of the lower bound and what the upper one leaves."""
+    if graph.opset < _BOUNDS_OF_INTEGERS and graph.get_dtype(node.input[0]) not in FLOATS:
+        convert_as_theirs(graph, node)
+        return
     ops = Replacement(graph, node)
     x, low, high = ops.widen()
     ops.finish(ops("Max", [ops("Min", [x, high]), low]))
@@ -258,6 +261,11 @@ def _is_negative(ops: Replacement, x: str) -> str:
 
 def convolve_back(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
     """A ConvTranspose without padding, of which the padding is cut off, and to which zeros are added."""
+    if graph.opset < _BOUNDS_OF_INTEGERS:
+        if -1 in (graph.get_shape(node.input[2]) or [-1])[1:]:
+            raise ValueError("open sizes, for which opset 12 is the first")
+        convert_as_theirs(graph, node)
+        return
     attributes = node.attr
     is_last = attributes["data_format"].s in (b"NHWC", b"NDHWC") if "data_format" in attributes else True
     padding = attributes["padding"].s

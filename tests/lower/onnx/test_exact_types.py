@@ -59,6 +59,11 @@ def test_bounds_that_cross_give_the_lower_one() -> None:
     agree(lambda x: raw.ClipByValue(t=x, clip_value_min=2.0, clip_value_max=-1.0), SIGNS.astype(np.float32))
 
 
+def test_bounds_of_integers_in_every_opset() -> None:
+    x = np.array([2**24 + 1, -5, 7], np.int32)
+    agree(lambda x: raw.ClipByValue(t=x, clip_value_min=-1, clip_value_max=2**24), x, opsets=OPSETS[1:])
+
+
 def test_a_power_of_integers_wraps_around() -> None:
     x = np.array([-(2**31), 65537, -7, 0, 3], np.int32)
     for power in (0, 1, 2, 5):
@@ -77,6 +82,8 @@ def test_transposed_convolutions_of_open_sizes(padding: str, size: tuple[int, in
     x = tf.nn.conv2d(image, kernel, step, padding).numpy()
     x = random.normal(size=x.shape).astype(np.float32)
     agree(lambda x: tf.nn.conv2d_transpose(x, kernel, image.shape, step, padding), x, opsets=LAST)
+    with pytest.raises(UnsupportedModelError, match="open sizes, for which opset 12 is the first"):
+        agree(lambda x: tf.nn.conv2d_transpose(x, kernel, image.shape, step, padding), x, opsets=OPSETS[:1])
 
 
 def test_rows_of_integers_in_segments() -> None:
