@@ -32,7 +32,7 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.model import Array
 
-_REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum", "Prod"})
+_REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum"})
 
 
 def replace_reductions(graph: node_defs.Graph) -> node_defs.Graph:
@@ -94,8 +94,8 @@ def _reduce_in_turn(node: NodeDef, source: str, axes: Array, end: str, taken: se
 
 def _of_nothing(op: str, kind: tf.DType) -> Any:
     dtype = kind.as_numpy_dtype
-    if op in ("Sum", "Prod"):
-        return np.array(int(op == "Prod"), dtype)
+    if op == "Sum":
+        return np.array(0, dtype)
     if op == "Mean":
         return np.array(np.nan if kind.is_floating else 0, dtype)
     if kind.is_floating:
@@ -110,8 +110,7 @@ _SIZED: Final = {
     "Fill": [0],
     "Range": [0, 1, 2],
     "StridedSlice": [1, 2, 3],
-    **{op: [1] for op in "Reshape BroadcastTo Tile Pad PadV2 MirrorPad OneHot TopKV2 Transpose".split()},
-    "ScatterNd": [2],
+    **{op: [1] for op in "Reshape BroadcastTo Tile Pad PadV2 MirrorPad OneHot Transpose".split()},
 }
 
 

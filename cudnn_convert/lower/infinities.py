@@ -1,7 +1,7 @@
 """Infinite constants of a TensorFlow Lite file.
 
 Its converter makes the largest finite floats of them, which become infinities again. A file in which both
-stand cannot be told apart, and is refused. IsInf and IsFinite compare with an infinity.
+stand cannot be told apart, and is refused. IsInf compares with an infinity.
 Seen in TensorFlow 2.21.0: a Const of -inf becomes -3.4028235e38.
 """
 
@@ -17,8 +17,6 @@ from cudnn_convert.model import Array
 
 _LARGEST: Final = np.finfo(np.float32).max
 _FLOAT32: Final = 0  # schema.fbs TensorType
-#: Ops that the converter makes comparisons with an infinity of.
-_COMPARED: Final = frozenset({"IsInf", "IsFinite"})
 
 
 def restore_infinities(model: Any, graph: AnyGraph) -> None:
@@ -28,7 +26,7 @@ def restore_infinities(model: Any, graph: AnyGraph) -> None:
     """
     constants = [*_constants(graph)]
     has_infinities = any(np.isinf(value).any() for value in constants)
-    if not has_infinities and not any(node.op in _COMPARED for node in all_nodes(graph)):
+    if not has_infinities and not any(node.op == "IsInf" for node in all_nodes(graph)):
         return
     if any((np.abs(value) == _LARGEST).any() for value in constants):
         expected = "infinities or the largest float among constants, which the converter makes equal"
