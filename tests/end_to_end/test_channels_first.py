@@ -158,7 +158,7 @@ def test_functions_of_a_saved_model_are_repaired(form: str, tmp_path: Path) -> N
 def test_inspect_names_what_only_a_gpu_runs() -> None:
     found = cudnn_convert.inspect(channels_first.path("only_onednn"), **channels_first.flags("only_onednn"))
     assert found.runs_on_cpu is False
-    assert found.gpu_ops == ("2 DepthwiseConv2dNative of NCHW", "Conv2D of NCHW", "Conv3D of NCDHW")
+    assert found.gpu_ops == ("2 DepthwiseConv2dNative of NCHW", "3 Conv2D of NCHW", "Conv3D of NCDHW")
     checkpoint = cudnn_convert.inspect(CRNN / "model.ckpt")
     assert checkpoint.gpu_ops == ("CudnnRNNV2", "2 Conv2D of NCHW", "MaxPool of NCHW")
     layers = cudnn_convert.inspect(CRNN / "model.h5")
