@@ -95,7 +95,7 @@ def convert(
         if options.verify:
             context.report_progress("verifying")
             summary = _proven(summary, plan, artifact, options)
-        elif options.format == "onnx":  # whose runtime lacks kernels of some types
+        elif options.form.replaces_blocks and plan.whole is not None:  # its runtime lacks some kernels
             with _name_refusals(plan, artifact, options):
                 runners.open_artifact(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):

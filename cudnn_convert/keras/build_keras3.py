@@ -290,6 +290,7 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     _assign(source, layer, model)
     refuse_open_steps(source, layer)
     _refuse_masks(source, layer)
+    _refuse_dilations(source, layer)
     settle_seeds(layer)
     return layer
 
@@ -357,6 +358,20 @@ def _refuse_masks(source: Path, built: Any) -> None:
             f"layer {layer.name}: expected inputs without masks, for the {kind} of Keras "
             f"{keras.__version__} {does}, found a mask; write --format h5"
         )
+    if reasons:
+        raise UnsupportedModelError(source, reasons)
+
+
+def _refuse_dilations(source: Path, built: Any) -> None:
+    """Raise UnsupportedModelError for a transposed convolution that a CPU computes with oneDNN alone."""
+    import keras
+
+    reasons = [
+        f"layer {layer.name}: expected layers of Keras {keras.__version__} that every CPU runs, found a "
+        f"{type(layer).__name__} with dilations; write --format h5"
+        for layer in keras_private.flatten_layers(built)
+        if type(layer).__name__.endswith("Transpose") and any(rate > 1 for rate in layer.dilation_rate)
+    ]
     if reasons:
         raise UnsupportedModelError(source, reasons)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,17 @@ def saved_graph(folder: Path) -> tf.compat.v1.GraphDef:
     return saved_model_pb2.SavedModel.FromString(content).meta_graphs[0].graph_def
 
 
+def list_turned_images(folder: Path) -> Iterator[str]:
+    """The transpositions of four axes in a SavedModel."""
+    graph = saved_graph(folder)
+    perms = {
+        node.name: tf.make_ndarray(node.attr["value"].tensor) for node in graph.node if node.op == "Const"
+    }
+    for node in graph.node:
+        if node.op == "Transpose" and len(perms.get(node.input[1], ())) == 4:
+            yield node.name
+
+
 def test_a_layout_goes_on_between_the_input_and_a_recurrence(tmp_path: Path) -> None:
     """A convolution, a pool and what squeezes rows away: one transposition in, and one out."""
     flags, out = channels_first.flags("carried", "columns"), tmp_path / "out"
@@ -89,6 +101,8 @@ def test_a_network_that_reads_lines(source: str, form: str, tmp_path: Path) -> N
     report = cudnn_convert.convert(CRNN / source, out, format=form, **flags)
     ((key, name),) = report.outputs.items()
     assert name == ("text:0" if has_text else LETTERS[source])
+    if form == "savedmodel":  # images are turned once, and the model itself makes columns of them
+        assert len([*list_turned_images(out)]) == 2
     job = artifacts.job(out, form, CRNN / "golden.npz", tmp_path / "answers.npz")
     job["inputs"]["images"]["source"] = "images"
     artifacts.answer([job])

@@ -123,7 +123,7 @@ def test_masks_that_keras_3_takes_otherwise_are_refused(
 def test_a_layer_that_keras_3_cannot_run_on_a_cpu_is_refused(tmp_path: Path) -> None:
     members = keras_census.case("tf.keras-1.15.5", "Conv2DTranspose_dilation_valid")
     (tmp_path / "model.h5").write_bytes(members["model.h5"])
-    with pytest.raises(UnsupportedModelError, match=r"layers that keras's runtime takes, .* dilation rates"):
+    with pytest.raises(UnsupportedModelError, match="found a Conv2DTranspose with dilations; write"):
         cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
     assert not (tmp_path / "out.keras").exists()
 

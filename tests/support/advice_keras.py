@@ -85,6 +85,7 @@ WRITTEN: Final = (
     ),
     Advice(["keras/build_keras3.py: a fixed number of steps"], asking.open_steps, _KERAS, _H5),
     Advice(["keras/build_keras3.py: inputs without masks"], asking.merged_mask, _KERAS, _H5),
+    Advice(["keras/build_keras3.py: that every CPU runs"], asking.dilated, _KERAS, _H5),
     Advice(
         ["keras/build_keras3.py: {}; write --format h5"],
         asking.dense(),

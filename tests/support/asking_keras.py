@@ -137,6 +137,21 @@ def given_images(folder: Path) -> Path:
     return whole(folder / "model.h5", config, weights)
 
 
+def dilated(folder: Path) -> Path:
+    """A transposed convolution with dilations before a CuDNNLSTM."""
+    options = {"kernel_size": [2, 2], "dilation_rate": [2, 2], "padding": "valid"}
+    layers = [
+        called(entry("InputLayer", "x", batch_input_shape=[None, 5, 4, 3], dtype="float32")),
+        called(entry("Conv2DTranspose", "conv", filters=2, **options), ["x", 0, 0]),
+        called(entry("Reshape", "rows", target_shape=[7, 12]), ["conv", 0, 0]),
+        called(entry("CuDNNLSTM", "rnn", units=UNITS), ["rows", 0, 0]),
+    ]
+    ends = {"input_layers": [["x", 0, 0]], "output_layers": [["rnn", 0, 0]]}
+    config = {"class_name": "Model", "config": {"name": "model", "layers": layers, **ends}}
+    weights = {"conv": values((2, 2, 2, 3), (2,)), "rnn": cudnn(np.random.default_rng(8), 4, UNITS, 12)}
+    return whole(folder / "model.h5", config, weights)
+
+
 def masked_decoder(folder: Path) -> Path:
     """A masked LSTM that begins with the states of a CuDNNLSTM, by Keras 2.2.4."""
     shape, units = [None, STEPS, INPUTS], {"units": UNITS, "return_sequences": True}

@@ -297,7 +297,7 @@ def run_tf2onnx(
     with tf2onnx_private.listen(failures), _restore_tables(), tf2onnx_private.fix_order():
         with tf.Graph().as_default():
             optimized = tf_loader.tf_optimize(inputs, list(outputs), graph)
-        wrong = wrong_ops.find_wrong(Index(optimized))
+        wrong = wrong_ops.find_wrong(optimized)
         try:
             with (
                 tf.Graph().as_default() as imported,

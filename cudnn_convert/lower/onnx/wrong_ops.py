@@ -21,7 +21,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import Index, NodeDef, split
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split
 
 _COMPLEX: Final = frozenset({tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum})
 _DOUBLE, _TEXT = tf.float64.as_datatype_enum, tf.string.as_datatype_enum
@@ -48,12 +48,12 @@ _NO_DOUBLE: Final = frozenset(
 _STITCHES: Final = frozenset({"DynamicStitch", "ParallelDynamicStitch"})
 
 
-def find_wrong(index: Index) -> dict[str, str]:
+def find_wrong(graph: AnyGraph) -> dict[str, str]:
     """Why each such op of a graph is refused, by its name."""
-    return {node.name: why for node in index.nodes.values() for why in _reasons(index, node)}
+    return {node.name: why for node in graph.node for why in _reasons(graph, node)}
 
 
-def _reasons(index: Index, node: NodeDef) -> Iterator[str]:
+def _reasons(graph: AnyGraph, node: NodeDef) -> Iterator[str]:
     kind = node.attr["T"].type if "T" in node.attr else 0
     if node.op in _NEVER:
         yield _NEVER[node.op]
@@ -65,7 +65,7 @@ def _reasons(index: Index, node: NodeDef) -> Iterator[str]:
         yield "text"
     elif node.op == "AsString" and not _is_plain(node):
         yield "another text"
-    elif node.op in _STITCHES and not _are_apart(index, node):
+    elif node.op in _STITCHES and not _are_apart(Index(graph), node):
         yield "indices that may come twice"
     elif node.op == "CropAndResize" and node.attr["method"].s == b"nearest":
         yield "of the nearest pixels"
