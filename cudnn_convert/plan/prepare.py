@@ -348,7 +348,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
     from cudnn_convert.graph.passes import tf1_ops
     from cudnn_convert.recurrences import drop_in
 
-    graph = tf1_ops.keep_integers(tf1_ops.replace_gather_tree(model.graph))
+    graph = tf1_ops.number_axes(tf1_ops.keep_integers(tf1_ops.replace_gather_tree(model.graph)))
     return replace(model, graph=drop_in.restore_nodes(graph))
 
 

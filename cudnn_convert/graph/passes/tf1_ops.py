@@ -1,4 +1,4 @@
-"""Replaces ops of TensorFlow 1: reference variables, GatherTree and Round of integers.
+"""Replaces ops of TensorFlow 1: reference variables, GatherTree, Round of integers and Reverse by flags.
 
 Reference variables become resource variables, the only kind that TensorFlow 2 fully supports. A variable `w`
 keeps its tensor name `w:0`: `w` becomes the read of a handle. `to_resource_variables` leaves variables that
@@ -28,17 +28,24 @@ integers. Source: tensorflow v1.15.0 core/kernels/cwise_ops.h round; seen in 2.2
 
     before:  y = Round(x), T=int32
     after:   y = Identity(x), T=int32
+
+`number_axes` tells a Reverse the numbers of its axes: with a flag for each, TensorFlow 2.21 refuses a tensor
+without rows. Source: seen in 2.21.0 on the CPU.
+
+    before:  y = Reverse(x, [False, True])
+    after:   y = ReverseV2(x, [1])
 """
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs, ops
-from cudnn_convert.graph.index import GraphDef, Index, NodeDef, all_nodes, split, unique
+from cudnn_convert.graph.index import GraphDef, Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
@@ -210,6 +217,23 @@ def keep_integers(graph: GraphDef) -> GraphDef:
         if _rounds_integers(node):
             node.op = "Identity"
     return copy
+
+
+def number_axes(graph: GraphDef) -> GraphDef:
+    """Replace each Reverse whose flags are constants; `graph` itself if there are none."""
+    whole = node_defs.Graph.of(graph)
+    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
+    for node in graph.node:
+        flags = node_defs.fold_constant(whole.index, tensor(node.input[1])) if node.op == "Reverse" else None
+        if flags is not None:
+            axes = node_defs.constant(
+                claim(f"{node.name}/axis", taken), np.flatnonzero(flags).astype(np.int32)
+            )
+            inputs = [node.input[0], axes.name, *node.input[2:]]
+            added.append(axes)
+            changes[node.name] = node_defs.copy_node(node, op="ReverseV2", inputs=inputs)
+            changes[node.name].attr["Tidx"].type = tf.int32.as_datatype_enum
+    return node_defs.copy_graph(node_defs.replace_nodes(whole, changes, added)) if changes else graph
 
 
 def _rounds_integers(node: NodeDef) -> bool:

@@ -84,3 +84,19 @@ def test_integers_that_are_rounded_stay() -> None:
         found, rounded = session.run(["kept:0", "rounded:0"], {"whole:0": [-3, 0, 2**31 - 1]})
     assert found.tolist() == [-3, 0, 2**31 - 1]
     assert rounded.tolist() == [0.0, 2.0]
+
+
+def test_axes_that_are_reversed_get_numbers() -> None:
+    """TensorFlow 2.21 refuses a tensor without rows where each axis has a flag."""
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.string, [None, 2, 3], "x")
+        tf.raw_ops.Reverse(tensor=x, dims=[True, False, True], name="y")
+    numbered = tf1_ops.number_axes(graph.as_graph_def())
+    with tf.Graph().as_default() as again:
+        tf.import_graph_def(numbered, name="")
+    letters = np.array([*"abcdefghijkl"], object).reshape(2, 2, 3)
+    with tf.compat.v1.Session(graph=again) as session:
+        found, none = (session.run("y:0", {"x:0": rows}) for rows in (letters, letters[:0]))
+    np.testing.assert_array_equal(found.astype(str), letters[::-1, :, ::-1].astype(str))
+    assert none.shape == (0, 2, 3)
+    assert tf1_ops.number_axes(numbered) is numbered
