@@ -135,8 +135,9 @@ def silent(op: str) -> AbstractContextManager[Any]:
     """The rules without what they say of an op."""
     find = wrong_ops.find_wrong
 
-    def others(index: Any) -> dict[str, str]:
-        return {name: why for name, why in find(index).items() if index.nodes[name].op != op}
+    def others(graph: Any) -> dict[str, str]:
+        kinds = {node.name: node.op for node in graph.node}
+        return {name: why for name, why in find(graph).items() if kinds[name] != op}
 
     return mock.patch.object(wrong_ops, "find_wrong", others)
 
