@@ -15,8 +15,8 @@
   kernels for.
 * half_precision: Computes in float32 what a CPU has no kernel for in half, and rounds the result.
 * replicas     : Computes in the graph itself what replicas of a model send each other.
-* tf1_ops      : Replaces ops of TensorFlow 1: reference variables, GatherTree, Round of integers and Reverse by
-  flags.
+* tf1_ops      : Replaces ops of TensorFlow 1: reference variables, GatherTree, Round of integers and
+  Reverse by flags.
 * state_io     : Keeps state in variables, or makes it inputs and outputs of the graph.
 * open_steps   : Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
 * initial_sizes: Reads the sizes of initial states from a graph's inputs in place of a recurrence's output.
