@@ -49,19 +49,12 @@ def resize_linearly(graph: Any, node: Any, _name: str, _arguments: list[str]) ->
 
 
 def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Repeat pixels where the image grows by whole factors; else pick them by their numbers."""
-    centers, before, after = (
-        _Centers.of(node),
-        graph.get_shape(node.input[0]),
-        _constant(graph, node.input[1]),
-    )
+    """Repeat pixels where the image grows by whole factors, else pick them by number."""
+    centers, before = _Centers.of(node), (graph.get_shape(node.input[0]) or [-1] * 4)[1:3]
+    after = node.inputs[1].get_tensor_value() if node.inputs[1].is_const() else None
     ops = Replacement(graph, node)
     image, size = ops.inputs
-    sizes = (
-        None
-        if before is None or -1 in before[1:3] or after is None
-        else [*zip(before[1:3], after, strict=True)]
-    )
+    sizes = [] if -1 in before or after is None else [*zip(before, after, strict=True)]
     if sizes and not centers.corners and all(new % old == 0 for old, new in sizes):
         attributes = {
             "mode": "nearest",
@@ -130,11 +123,6 @@ def _resize(ops: Replacement, image: str, size: str, **attributes: Any) -> str:
     whole = ops("Concat", [ops.part(ops("Shape", [first]), 0, 2), ops.cast(size, _INT64)], axis=0)
     none = ops.constant([], np.float32)
     return ops("Transpose", [ops("Resize", [first, none, none, whole], **attributes)], perm=_TO_LAST)
-
-
-def _constant(graph: Any, name: str) -> Any:
-    node = graph.get_node_by_output(name)
-    return node.get_tensor_value() if node is not None and node.is_const() else None
 
 
 HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(

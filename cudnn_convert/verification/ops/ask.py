@@ -176,9 +176,9 @@ def _ask_part(
 
     names: Mapping[str, str] = shared.equal
     parts, asking = ask(names)
+    kept = {*ends, *(name for name, root in names.items() if split(root)[0] in running.graph.given)}
     for with_leaves in (False, True):
         if is_fresh and asking.asked.difference:
-            kept = {*ends, *(name for name, root in names.items() if split(root)[0] in running.graph.given)}
             names, parts, asking = _give_up_names(ask, names, kept, (parts, asking), with_leaves=with_leaves)
     if is_fresh and asking.asked.difference is None:
         model.write_cuts(Cuts(names, asking.left))
