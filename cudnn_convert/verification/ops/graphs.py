@@ -294,15 +294,20 @@ class TensorGraph:
             params = attributes.get("Tparams", attributes.get("dtype"))
             return "GatherV2", {**kinds, "Tparams": params}, [*inputs, np.asarray(0, np.int32)]
         if op == "Merge" and len(self.live(node)) > 1:
-            deciding = self._deciding(node)
-            attributes["branches"] = tuple(tuple(sorted(each)) for each in deciding)
-            inputs += sorted({predicate for each in deciding for predicate, _ in each})
+            attributes["branches"] = tuple(tuple(sorted(each)) for each in self._deciding(node))
+            inputs += self.list_predicates(node)
         if op in ("AddV2", "Sub"):
             return self._sum(node, op, attributes, inputs)
         attributes.pop("Taxis" if op == "GatherV2" else "", None)
         if op in ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"):
             attributes = {}
         return op, attributes, inputs
+
+    def list_predicates(self, merge: NodeDef) -> list[str]:
+        """The tensors that decide which input a branch's Merge gives; none of other nodes."""
+        if merge.op not in ops.MERGES or len(self.live(merge)) < 2:
+            return []
+        return sorted({predicate for each in self._deciding(merge) for predicate, _ in each})
 
     def _deciding(self, merge: NodeDef) -> list[set[tuple[str, int]]]:
         """For each input of a branch's Merge the predicates behind which it is, and their sides.

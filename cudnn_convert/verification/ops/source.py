@@ -153,7 +153,7 @@ class Source:
                 continue
             nodes.add(name)
             node = graph.index.nodes[name]
-            for read in graph.index.data_inputs(node):
+            for read in (*graph.index.data_inputs(node), *graph.list_predicates(node)):
                 root = graph.root(read)
                 if root in cuts or root in graph.fed:
                     leaves.update([] if node.op in SHAPES else [root])

@@ -138,7 +138,9 @@ def draw_inputs(
         # A large state hides in a GRU what is added to it: every other row keeps it small.
         h[position, 1::2] *= min(1.0, 1.0 / wide)
     c = h if tied else rng.standard_normal((len(cells), batch, cells[0].units))
-    lengths = steps - np.arange(batch)[::-1] % steps
+    # An early end keeps a row's state in every step behind it.
+    few = np.linspace(steps, 1, batch).round()[::-1]
+    lengths = few if batch < steps else steps - np.arange(batch)[::-1] % steps
     x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
     return Asked(x, h, c, lengths.astype(np.int32))
 

@@ -36,3 +36,18 @@ def test_a_cut_before_a_branch_leaves_the_choice_of_its_side(flag: bool) -> None
     with open_source(plan, ["cut:0"], trust=False) as source:
         (answer,) = source.run(["out:0"], {"x:0": X}, {"cut:0": X * 5})
     np.testing.assert_array_equal(answer, np.abs(X * 5))
+
+
+def test_a_branch_of_constants_is_read_with_what_decides() -> None:
+    """A constant reads no Switch: the predicate is found by what its branch waits for."""
+    with drawing() as graph:
+        x = placeholder("x", [None, 3])
+        first, second = tf.constant([1.0, 2.0]), tf.constant([3.0, 4.0])
+        gate = tf.greater(tf.reduce_sum(x), 6.0, name="gate")
+        chosen = v1.cond(gate, lambda: tf.identity(first), lambda: tf.identity(second))
+        tf.multiply(chosen, 2.0, name="out")
+    plan = plan_graph(model(graph, {}), outputs=["out"])
+    with open_source(plan, ["out:0"], trust=False) as source:
+        region = source.region("out:0", ())
+    assert "gate" in region.nodes
+    assert region.leaves == {"x:0"}

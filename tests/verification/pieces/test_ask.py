@@ -109,7 +109,7 @@ def test_what_only_later_steps_show_is_seen() -> None:
 
     found = report(LSTM.recurrence(), answer=late)
     assert not found.passed
-    assert " of 17 steps: expected " in found.message
+    assert " of 42 steps: expected " in found.message
 
 
 @pytest.mark.parametrize("missing", ["nan", "shape", "state"])

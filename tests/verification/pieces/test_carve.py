@@ -52,6 +52,15 @@ def nudge_variable(prefix: Path, name: str) -> None:
     )
 
 
+def exchange_tanh(file: Path, loop: str) -> None:
+    """In the last step of an iteration of a loop a Tanh becomes a Sigmoid."""
+    graph = tf.compat.v1.GraphDef.FromString(file.read_bytes())
+    functions = [one for one in graph.library.function if f"{loop}_body" in one.signature.name]
+    node = [node for node in functions[-1].node_def if node.op == "Tanh"][-1]
+    node.op = "Sigmoid"
+    file.write_bytes(graph.SerializeToString())
+
+
 def refused(source: Path, artifact: Path, node: str) -> None:
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, artifact)
@@ -79,6 +88,14 @@ def test_a_frozen_recurrence_is_asked_at_the_root_in_a_loop_and_in_a_branch(
     assert found.weakest >= 5
     nudge_constant(out)
     refused(source, out, node)
+
+
+def test_each_loop_of_a_layer_is_gone_round(tmp_path: Path) -> None:
+    """Three loops, one after the other, take 16, 4 and 1 steps an iteration."""
+    out = tmp_path / "frozen.pb"
+    source, _ = converted("gru_bi", "frozen", out)
+    exchange_tanh(out, "while_1")
+    refused(source, out, "cudnn_gru/CudnnRNN")
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "checkpoint"])
