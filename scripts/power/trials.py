@@ -113,10 +113,27 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
             found = trial(BROKEN, why=str(error)[:200])
         else:
             outcome, why = _judge(proof, source, other.path) if change else (NO_EFFECT, "")
+            if outcome in (product.EQUAL, product.NOT_REACHED) and not _changes(
+                runtime, artifact, other, calls
+            ):
+                outcome, change = NO_EFFECT, ""
             found = trial(outcome, change, why)
         if how.keep is None or not found.is_missed:
             shutil.rmtree(folder / f"{form} {number}")
         yield found
+
+
+def _changes(runtime: Worker, artifact: Artifact, other: Artifact, calls: answers.Calls) -> bool:
+    """Whether a corruption changes an answer in a new process.
+
+    A runtime may write where it must not on what is corrupted, so that later answers of its process are wrong.
+    """
+    runtime.close()
+    expected = runtime.call(answers.list_answers, artifact, calls)
+    try:
+        return bool(runtime.call(answers.find_change, other, calls, expected))
+    except (LostError, RuntimeError):  # it answers no longer
+        return False
 
 
 def _copy(artifact: Artifact, folder: Path) -> Path:
