@@ -15,6 +15,9 @@
 * TopKV2  : of a number that is 0 its kernel ends the process. One is taken, and cut off.
 * OneHot  : the converter cuts off half of an index of 64 bits.
 * Unpack  : its kernel takes no tensor without values. Slices do.
+* MatMul, BatchMatMul, Einsum: of two matrices, of which the second is no constant, the converter loses the
+  Relu behind. It makes a fully connected layer of both, and a product without an activation of that.
+  BatchMatMulV3 stays what it is.
 
     before:  y = Sqrt(x)
     after:   large = Less(2**126, x)
@@ -34,7 +37,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.index import AnyGraph, NodeDef, all_nodes, tensor
+from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tensor
 from cudnn_convert.graph.passes import inlining
 
 #: From here on the root is wrong.
@@ -43,6 +46,10 @@ _SMALLEST: Final = np.finfo(np.float32).tiny
 _SHOWN: Final = 3
 #: The largest power of integers that becomes a product.
 _MOST: Final = 64
+_PRODUCTS: Final = ("MatMul", "BatchMatMul", "BatchMatMulV2", "Einsum")
+_ACTIVATIONS: Final = frozenset({"Relu", "Relu6", "Maximum", "Minimum"})
+#: Ops that the converter moves an activation before.
+_VIEWS: Final = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "ExpandDims"})
 _ELSE: Final = "choose --format savedmodel or frozen"
 
 
@@ -62,7 +69,7 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
         if node.op == "TopKV2" and node_defs.fold_scalar(graph.index, given[1]):
             continue
         values = [graph.shapes.get_tensor_by_name(tensor(name)) for name in given]
-        if _is_right(node, [value.shape for value in values]):
+        if _is_right(graph.index, node, [value.shape for value in values]):
             continue
         body: Callable[..., Any] | None = partial(_BODIES[node.op], node)
         if node.op == "Pow":
@@ -82,8 +89,12 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
     return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
 
 
-def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
-    """Whether shapes and types say that the kernel is right."""
+def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
+    """Whether shapes, types, and what reads a product say that the kernel is right."""
+    if node.op in _PRODUCTS:
+        are_matrices = len(shapes) == 2 and all(shape.rank in (2, None) for shape in shapes)
+        is_constant = are_matrices and index.maker(node.input[1], {"Identity"}).op == "Const"
+        return not are_matrices or is_constant or not _is_activated(index, node)
     if node.op == "Atan2":
         return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
     if node.op == "Unpack":
@@ -95,6 +106,15 @@ def _is_right(node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
         return bool(tf.as_dtype(node.attr["T"].type).is_integer)
     # A half is never that large.
     return node.op in ("Sqrt", "Rsqrt") and node.attr["T"].type == tf.half.as_datatype_enum
+
+
+def _is_activated(index: Index, node: NodeDef) -> bool:
+    """Whether an activation that the converter joins with a product reads it, or a view of it."""
+    readers = [*index.consumers(node.name)]
+    return any(
+        reader.op in _ACTIVATIONS or (reader.op in _VIEWS and _is_activated(index, reader))
+        for reader in readers
+    )
 
 
 def _power_body(graph: node_defs.Graph, node: NodeDef) -> Callable[..., Any] | None:
@@ -186,6 +206,20 @@ def _slice(x: Any, axis: int, k: int) -> Any:
     return x[index]
 
 
+def _matrix_product(node: NodeDef, x: Any, y: Any) -> Any:
+    """A product of two matrices by the op that the converter makes no fully connected layer of."""
+    if node.op == "Einsum":
+        inputs, result = node.attr["equation"].s.decode().split("->")
+        left, right = inputs.split(",")
+        (summed,) = {*left} & {*right} - {*result}
+        adjoint = {"adj_x": left[0] == summed, "adj_y": right[1] == summed}
+        product = tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, **adjoint)
+        return product if result[0] in left else tf.transpose(product)
+    flags = ("transpose_a", "transpose_b") if node.op == "MatMul" else ("adj_x", "adj_y")
+    adj_x, adj_y = (node.attr[flag].b for flag in flags)
+    return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_x=adj_x, adj_y=adj_y)
+
+
 _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
     {
         "Sqrt": _root,
@@ -200,6 +234,7 @@ _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
         "Pow": _power,
         "TopKV2": _largest,
         "Unpack": _slices,
+        **dict.fromkeys(_PRODUCTS, _matrix_product),
     }
 )
 

@@ -222,15 +222,14 @@ class PieceReport:
 class GlueReport:
     """The comparison of the glue around recurrences, with their outputs given.
 
-    Made where outputs hide part of it. `products`: how many matrix products were looked for among the
-    source's tensors. `needed` is the largest share of the tolerance, infinite for a value that is missing;
-    `unjudged` are the tensors whose noise is too large to judge. Where `asked` is false `message` says why.
+    Made where outputs hide part of it. `needed` is the largest share of the tolerance, infinite for another
+    shape; `unjudged` are the tensors whose noise is too large to judge. Where `asked` is false `message` says
+    why.
     """
 
     asked: bool
     passed: bool = True
     compared: int = 0
-    products: int = 0
     needed: float = 0.0
     unjudged: tuple[str, ...] = ()
     message: str = ""

@@ -44,12 +44,12 @@ def test_other_weights_are_refused_whatever_the_outputs_show(name: str, tmp_path
     (found,) = proof.recurrences
     assert (found.asked, found.passed, found.unseen) == (True, True, ())
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1)
+    assert (proof.glue.asked, proof.glue.passed) == (True, True)
     right = out.read_bytes()
     assert hidden_recurrences.corrupt_dense(out, mirrored) == 1
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
-    assert "around the recurrences: MatMul " in str(caught.value)
+    assert "op by op: differs at " in str(caught.value)
     out.write_bytes(right)
     hidden_recurrences.corrupt_onnx(out, mirrored, 2)
     with pytest.raises(VerificationError) as caught:
@@ -76,15 +76,14 @@ def cases(pairs: Iterable[tuple[str, str]]) -> Iterator[Any]:
         yield pytest.param(name, form, marks=marks, id=f"{name}-{form}")
 
 
-def require_refused(source: Path, out: Path, what: str, **flags: Any) -> None:
-    """The artifact is refused for what is around its recurrence alone."""
+def require_refused(source: Path, out: Path, **flags: Any) -> None:
+    """The artifact is refused for an op around its recurrence alone."""
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out, **flags)
     result = caught.value.report
     assert {one.passed for one in (*result.recurrences, *result.outputs)} == {True}
-    (line,) = [one for one in str(caught.value).splitlines() if "around the recurrences: " in one]
-    assert f"around the recurrences: {what}" in line
-    assert line.endswith(": expected values of a tensor of the source, found others")
+    assert result.ops is not None
+    assert result.ops.difference is not None
 
 
 @pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.HIDING, [*GRAPHS, "repaired"])))
@@ -99,10 +98,9 @@ def test_other_weights_around_the_recurrence_of_a_graph_are_refused(
     proof = cudnn_convert.convert(source, out, **flags).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products > 0) == (True, True, True), proof.glue
+    assert (proof.glue.asked, proof.glue.passed) == (True, True), proof.glue
     hidden_recurrences.change_constants(out / GRAPHS.get(form, "saved_model.pb"), mirrored, "dense/kernel")
-    scope = "StatefulPartitionedCall/StatefulPartitionedCall/" if is_repaired else ""
-    require_refused(source, out, f"MatMul {scope}Tensordot/MatMul")
+    require_refused(source, out)
 
 
 @pytest.mark.parametrize(("name", "form"), cases(product(hidden_recurrences.KERAS_HIDING, ["keras", "h5"])))
@@ -113,9 +111,9 @@ def test_other_weights_around_the_recurrence_of_layers_are_refused(
     proof = cudnn_convert.convert(source, out, format=form).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert (proof.glue.asked, proof.glue.passed) == (True, True), proof.glue
     hidden_recurrences.change_hdf5(out, mirrored, "dense")
-    require_refused(source, out, "layer model/dense, call 0")
+    require_refused(source, out)
 
 
 def nudged(value: np.ndarray) -> np.ndarray:
@@ -126,10 +124,8 @@ def nudged(value: np.ndarray) -> np.ndarray:
 
 
 #: A model of layers by its format, the paths of a recurrent kernel and a dense one, and what is seen of that.
-LOST = (
-    "layer model/dense, call 0, call 2: layer model/dense, call 0: expected values of a tensor of the source"
-)
-OFF = "input of model/parts/part/reading: off by "
+LOST = "op by op: differs at "
+OFF = "around the recurrences: input of model/parts/part/reading: off by "
 REPEATED = {
     "stateful-keras": (hidden_recurrences.keras_stateful, "/cell/vars/1", "/dense/", LOST),
     "stateful-h5": (hidden_recurrences.keras_stateful, "/recurrent_kernel", "/dense/", LOST),
@@ -160,7 +156,7 @@ def test_layers_that_keep_state_or_read_parts_are_asked_and_so_is_what_is_around
     assert hidden_recurrences.change_hdf5(out, mirrored, dense) == 1
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
-    assert f"around the recurrences: {what}" in str(caught.value)
+    assert what in str(caught.value)
     out.write_bytes(right)
     assert hidden_recurrences.change_hdf5(out, nudged, recurrent) == 1
     with pytest.raises(VerificationError) as caught:
@@ -184,7 +180,6 @@ def test_a_layer_that_forgets_its_state_behind_a_shut_gate_is_seen(form: str, tm
     [
         name if name == "masked" else pytest.param(name, marks=pytest.mark.slow("cudnn_convert/verification"))
         for name in hidden_recurrences.HIDING
-        if name != "infinite"  # which TensorFlow Lite makes the largest number of: see below
     ],
 )
 def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Path) -> None:
@@ -194,24 +189,16 @@ def test_other_weights_of_a_tflite_file_are_refused_too(name: str, tmp_path: Pat
     (found,) = proof.recurrences
     assert (found.asked, found.passed, found.unseen) == (True, True, ())
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert (proof.glue.asked, proof.glue.passed) == (True, True), proof.glue
     right = out.read_bytes()
     assert hidden_recurrences.corrupt_tflite_dense(out, mirrored) == 1
-    require_refused(source, out, "FULLY_CONNECTED Tensordot/MatMul1")
+    require_refused(source, out)
     out.write_bytes(right)
     assert hidden_recurrences.corrupt_tflite(out, mirrored) == 4
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(source, out)
     assert "recurrence rnn, by itself: layer 0 " in str(caught.value)
     assert [one.passed for one in caught.value.report.outputs] == [True]  # which is what hides it
-
-
-@pytest.mark.slow("cudnn_convert/verification")
-def test_infinity_that_tflite_makes_a_number_of_is_a_difference(tmp_path: Path) -> None:
-    source, out = hidden_recurrences.source("infinite", tmp_path), tmp_path / "out.tflite"
-    with pytest.raises(VerificationError) as caught:
-        cudnn_convert.convert(source, out, format="tflite", outputs="answer")
-    assert "output answer: NaN or Inf at other places" in str(caught.value)
 
 
 def test_what_cannot_be_asked_is_not_proven_by_outputs_that_hide_it(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from cudnn_convert.lower.inexact_kernels import notes, replace_inexact
 
 v1 = tf.compat.v1
 raw = tf.raw_ops
+MATRIX = np.random.default_rng(4).standard_normal((3, 4)).astype(np.float32)
+MATRICES = [MATRIX, np.random.default_rng(5).standard_normal((4, 3)).astype(np.float32)]
 LARGE = np.array([-0.0, 0.0, 1e-30, 4.0, 2.0**126, 3e38], np.float32)
 
 
@@ -45,6 +47,10 @@ def drawn(build: Callable[..., Any], *given: np.ndarray) -> node_defs.Graph:
         (lambda x: raw.ZerosLike(x=x), [np.array([True, False])]),
         (lambda x: raw.Unpack(value=x, num=2, axis=1)[1], [np.ones((0, 2, 3), np.float32)]),
         (lambda x, y: raw.TopKV2(input=x, k=y).indices, [LARGE, np.array(0, np.int32)]),
+        (lambda x, y: raw.Relu(features=raw.MatMul(a=x, b=y, transpose_a=True)), [MATRIX, MATRIX[:, 1:]]),
+        (lambda x, y: raw.Relu6(features=raw.BatchMatMulV2(x=x, y=y, adj_y=True)), [MATRIX, MATRIX[1:]]),
+        (lambda x, y: raw.Maximum(x=raw.Einsum(inputs=[x, y], equation="ab,ca->cb"), y=0.0), MATRICES),
+        (lambda x, y: raw.Relu(features=raw.Einsum(inputs=[x, y], equation="ab,bc->ac")), MATRICES),
         (lambda x: raw.OneHot(indices=x, depth=3, on_value=1.0, off_value=0.0), [np.array([2**40, -1, 2])]),
     ],
 )
@@ -67,6 +73,9 @@ def test_what_takes_its_place_computes_the_same(build: Callable[..., Any], given
         lambda x: raw.Pow(x=x, y=1.5),
         lambda x: raw.ZerosLike(x=x),
         lambda x: raw.FloorDiv(x=tf.cast(x, tf.int32), y=3),
+        lambda x: raw.Relu(features=raw.MatMul(a=x[None], b=np.ones((6, 2), np.float32))),
+        lambda x: raw.Tanh(x=raw.MatMul(a=x[None], b=x[:, None])),
+        lambda x: raw.Relu(features=raw.Einsum(inputs=[x[None, None], x[:, None]], equation="abc,cd->abd")),
     ],
 )
 def test_others_stay(build: Callable[[Any], Any]) -> None:

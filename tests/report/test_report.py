@@ -70,7 +70,7 @@ def test_recurrences_by_themselves_are_in_the_json() -> None:
     asked = PieceReport(
         "rnn", (0,), asked=True, passed=True, piece="LSTM_0", smallest=np.inf, unseen=("why",)
     )
-    around = GlueReport(asked=True, products=2, needed=0.5, unjudged=("y",))
+    around = GlueReport(asked=True, needed=0.5, unjudged=("y",))
     proof = replace(PROOF, recurrences=(asked,), glue=around, end_to_end="not judged", unproven=("other",))
     found = json.loads(proof.to_json())
     assert found["recurrences"] == [
@@ -79,7 +79,7 @@ def test_recurrences_by_themselves_are_in_the_json() -> None:
          "weakest": None, "sampled": None, "unseen": ["why"]}
     ]  # fmt: skip
     assert found["glue"] == {
-        "asked": True, "passed": True, "compared": 0, "products": 2, "needed": 0.5, "unjudged": ["y"],
+        "asked": True, "passed": True, "compared": 0, "needed": 0.5, "unjudged": ["y"],
         "message": "",
     }  # fmt: skip
     assert (found["end_to_end"], found["unproven"]) == ("not judged", ["other"])

@@ -175,6 +175,8 @@ def _ask_part(
         return parts, asking
 
     names: Mapping[str, str] = shared.equal
+    if cuts:  # without those that were given up when the file was written
+        names = {name: root for name, root in names.items() if name in cuts.names}
     parts, asking = ask(names)
     kept = {*ends, *(name for name, root in names.items() if split(root)[0] in running.graph.given)}
     for with_leaves in (False, True):

@@ -6,17 +6,22 @@ A layer gives one of the tensors that the source computes in the scope of its na
 
 from __future__ import annotations
 
+import json
 import re
+import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
+import h5py
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.keras import Layers
 from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.formats import CUTS_KEY, FORMATS
 from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.ops.models import Cuts
@@ -25,6 +30,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 #: What the name of an output begins with that no layer gives.
 _OUTPUT: Final = "output:"
+_METADATA: Final = "metadata.json"
 
 
 def open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
@@ -44,6 +50,7 @@ class Model:
         ((_, runner),) = artifact.answer.runners
         assert isinstance(runner, Layers)
         self._runner = runner
+        self._path, self._is_keras3 = artifact.path, FORMATS[artifact.form].is_keras3
         self._layers = [(name, layer, _compile(layer)) for name, layer in _list_layers(runner.model)]
         self._nodes = nodes
         noted, answers = _Notes(self._runner, self._layers).note(feed, {})
@@ -67,11 +74,42 @@ class Model:
         del names, cuts
         return _Notes(self._runner, self._layers)
 
-    def read_cuts(self) -> None:
-        """Nothing: names of layers are the source's in every file."""
+    def read_cuts(self) -> Cuts | None:
+        """What the file says of its layers; None where it says nothing."""
+        text = (_read_metadata if self._is_keras3 else _read_dataset)(self._path)
+        return None if text is None else Cuts.parse(text)
 
     def write_cuts(self, cuts: Cuts) -> None:
-        """Write nothing."""
+        """Let the file say which of the source's tensors its layers give."""
+        (_write_metadata if self._is_keras3 else _write_dataset)(self._path, cuts.format())
+
+
+def _read_metadata(path: Path) -> str | None:
+    """A text in the metadata of a `.keras` file, or None."""
+    with zipfile.ZipFile(path) as archive:
+        return cast("str | None", json.loads(archive.read(_METADATA)).get(CUTS_KEY))
+
+
+def _write_metadata(path: Path, text: str) -> None:
+    """Put a text in the metadata of a `.keras` file, of which Keras reads what it knows."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for info, content in members.items():
+            more = {CUTS_KEY: text} if info.filename == _METADATA else None
+            archive.writestr(info, content if more is None else json.dumps(json.loads(content) | more))
+
+
+def _read_dataset(path: Path) -> bytes | None:
+    """A text in a dataset of an HDF5 file, or None."""
+    with h5py.File(path) as file:
+        return bytes(file[CUTS_KEY][()]) if CUTS_KEY in file else None
+
+
+def _write_dataset(path: Path, text: str) -> None:
+    """Put a text in a dataset of an HDF5 file: an attribute holds 64 KiB at most."""
+    with h5py.File(path, "a") as file:
+        file[CUTS_KEY] = np.frombuffer(text.encode(), np.uint8)
 
 
 def _find_last(noted: Mapping[str, Array], value: Array) -> str:

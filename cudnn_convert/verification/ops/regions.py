@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -56,6 +57,8 @@ _AROUND_ONE: Final = frozenset("Sigmoid Tanh Softmax Erf Elu Selu Expm1 Log1p So
 _NEAR_ONE: Final = 2.0**-22
 #: A place between two of a hundred pixels, in float32: the two are mixed by how far it is from each.
 _BETWEEN_PIXELS: Final = 2.0**-16
+#: Functions that runtimes bring large arguments of near zero for, each in its own precision.
+_PERIODIC: Final = frozenset({"Sin", "Cos", "Tan"})
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
 _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
@@ -144,6 +147,7 @@ class Asking:
         self._gates = {gate: owners[gate] for gate in source.list_gates() if gate in owners}
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
         self._runners: dict[tuple[str, ...], Runner] = {}
+        self._base: Mapping[str, Array] = {}
         #: What was found so far.
         self.asked = Asked()
 
@@ -178,7 +182,7 @@ class Asking:
 
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
         """Ask on values that are no run's."""
-        count = 0
+        self._base, count = base, 0
         turns = Counter[str]()
         for style in values.FINITE:
             count += 1
@@ -249,51 +253,84 @@ class Asking:
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
         if self.asked.difference is not None:
             return True
-        moved = list[Mapping[str, Array]]()
+        moved = cache(partial(self._move_source, given, [*expected]))
         for name, root in wanted:
             if name not in actual:
                 continue
-            value = actual[name]
             reference = given[root] if name in self._parts.copies else expected[root]
+            what, is_pole = self._compare(style, root, actual[name], reference, moved)
+            if not what:
+                continue
             region = self._parts.regions[root]
-            slack = self._allow(root, region)
-            noisy: list[Array] = []
-            what = differences.find_difference(value, reference, noisy, slack)
-            if not what:
-                continue
-            if not (style in values.SHARP and self._is_exact(region)):
-                # Of whole numbers, as places of the largest, one draw may leave what another turns.
-                for draw in range(1 if reference.dtype.kind == "f" else _MOST_DRAWS):
-                    if draw == len(moved):
-                        moved.append(self._move_source(given, [*expected], draw))
-                    noisy = [each[root] for each in moved[: draw + 1] if root in each]
-                    if not (what := differences.find_difference(value, reference, noisy, slack)):
-                        break
-            if not what:
-                continue
-            at_poles = differences.take_poles(value, reference)
-            is_pole = style != values.RUN and not differences.find_difference(
-                at_poles, reference, noisy, slack
-            )
             if (style in _NOTED or is_pole) and not self._source.tests_finiteness(region):
                 self.asked.odd.setdefault(root, f"{what} ({style})")
-            elif self._leaves_out(style, root):
+            elif self._leaves_out(style, root) and not self._is_shown_by_one(style, given, name, root):
                 self._left[root] = f"differs on {style}: {what}"
             else:
                 self.asked.difference = OpDifference(root, self._name_ops(region), what, style)
                 return True
         return False
 
+    def _compare(
+        self,
+        style: str,
+        root: str,
+        value: Array,
+        reference: Array,
+        moved: Callable[[int], Mapping[str, Array]],
+    ) -> tuple[str, bool]:
+        """How a sink differs, and whether in a pole alone; `moved` gives a draw of `_move_source`."""
+        region = self._parts.regions[root]
+        slack = self._allow(root, region)
+        noisy: list[Array] = []
+        what = differences.find_difference(value, reference, noisy, slack)
+        if what and not (style in values.SHARP and self._is_exact(region)):
+            # Of whole numbers, as places of the largest, one draw may leave what another turns.
+            for draw in range(1 if reference.dtype.kind == "f" else _MOST_DRAWS):
+                noisy += [moved(draw)[root]] if root in moved(draw) else []
+                if not (what := differences.find_difference(value, reference, noisy, slack)):
+                    break
+        if not what or style == values.RUN:
+            return what, False
+        at_poles = differences.take_poles(value, reference)
+        return what, not differences.find_difference(at_poles, reference, noisy, slack)
+
+    def _is_shown_by_one(self, style: str, given: Mapping[str, Array], name: str, root: str) -> bool:
+        """Whether one leaf of a region shows a difference by itself, all others having the values of a run.
+
+        A value that a threshold is beside, or a boolean, may then well come.
+        """
+        if style not in values.NEARBY:
+            return False
+        for leaf in sorted(self._parts.regions[root].leaves):
+            one = {**self._base, leaf: given[leaf]}
+            expected = self._answer_source(style, one, [(name, root)])
+            cuts = {key: one[cut] for key, cut in self._parts.cuts.items()}
+            feed = {key: one[tensor] for tensor, key in self._keys.items() if tensor in one}
+            try:
+                (value,) = self._model.open((name,), cuts).run((name,), feed, cuts)
+            except Exception:  # noqa: BLE001 - each runtime has exceptions of its own
+                continue
+            if root in expected:
+                moved = cache(partial(self._move_source, one, [root]))
+                what, is_pole = self._compare(style, root, value, expected[root], moved)
+                if what and not is_pole:
+                    return True
+        return False
+
     def _leaves_out(self, style: str, root: str) -> bool:
         """Whether a difference is told of, and refuses nothing.
 
-        Of many ops together, values that no run brings need not be such that the model takes them. The file
-        says which parts these are, so that they are left out from then on.
+        A runtime may reduce a large argument of a periodic function in its own type. Of many ops together,
+        values that no run brings need not be such that the model takes them. The file says which parts these
+        are, so that they are left out from then on.
         """
         if not self._is_fresh or style == values.RUN:
             return False
-        nodes = (self._source.graph.index.nodes[name] for name in self._parts.regions[root].nodes)
-        return sum(node.op not in _PLAIN for node in nodes) > _FEW_OPS
+        nodes = self._source.graph.index.nodes
+        kinds = [nodes[name].op for name in self._parts.regions[root].nodes]
+        is_coarse = style == values.LARGE and not _PERIODIC.isdisjoint(kinds)
+        return is_coarse or sum(kind not in _PLAIN for kind in kinds) > _FEW_OPS
 
     @property
     def left(self) -> Mapping[str, str]:

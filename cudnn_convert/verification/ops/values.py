@@ -38,10 +38,14 @@ FINITE: Final = (
 )
 #: Styles whose values stand exactly at a threshold, where rounding may go either way.
 SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
+#: Styles whose values are about as large as those of a run, or as a constant that they are compared with.
+NEARBY: Final = frozenset({NOISE, NEGATED, ROWS, NEAR, FEW, AT, UNDER, OVER, SIDES})
 EXTREMES: Final = "the largest and the smallest integers"
 ODD: Final = ("infinities", "NaN", EXTREMES)
 #: Ties of rounding, and what is around them.
 _TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
+#: Values as large as this mask others, and are no measure of them.
+_MASKS: Final = 1e30
 #: Of so few values each is put.
 _FEW: Final = 8
 #: Of the constants that are compared, those that are tried alone.
@@ -86,9 +90,8 @@ def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: i
 
 def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[float], turn: int) -> Array:
     kind = value.dtype.type
-    finite = value[np.isfinite(value)]
-    spread = float(np.std(finite)) if finite.size else 1.0
-    spread = spread or 1.0
+    usual = value[np.abs(value) < _MASKS]
+    spread = (float(np.std(usual)) if usual.size else 1.0) or 1.0
 
     def put(choices: Sequence[float], share: float) -> Array:
         share = 1.0 if value.size <= _FEW else share
@@ -104,7 +107,8 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     elif style == TIES:
         wanted = put(_TIES, 0.7)
     elif style in (LARGE, SMALL):
-        wanted = value * kind(100.0 if style == LARGE else 0.01)
+        with np.errstate(over="ignore"):
+            wanted = value * kind(100.0 if style == LARGE else 0.01)
     elif style in (NEAR, FEW) and near:
         choices = [around for constant in near[:_FIRST] for around in _around(constant, kind)]
         wanted = put(choices, 0.5 if style == NEAR else 0.05)
@@ -122,6 +126,9 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
         wanted = put([np.inf, -np.inf], 0.3)
     elif style == ODD[1]:
         wanted = put([np.nan], 0.3)
+    if style not in ODD:  # a product of a finite value is finite
+        limits = np.finfo(kind)
+        wanted = np.where(np.isfinite(value), np.clip(wanted, limits.min, limits.max), wanted)
     return np.asarray(wanted, value.dtype)
 
 

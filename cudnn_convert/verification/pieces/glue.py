@@ -1,11 +1,10 @@
 """The glue: source and artifact run with the outputs of recurrences given.
 
 Source and artifact get the same values in the place of what every recurrence gives. Compared are the
-outputs, what enters each recurrence, and what each product of matrices in the artifact gives: outputs may
-hide products as they hide recurrences, so each must be among the source's tensors, by its values.
+outputs, and what enters each recurrence.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,8 +20,6 @@ from cudnn_convert.verification.judges import steps as steps_of
 
 #: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
 _DRAWS: Final = 2
-#: The bound of float32 for values about 1; half and bfloat16 have coarser ones.
-_FINE: Final = compare.tolerance(np.dtype(np.float32), 0.0).atol
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Given:
     states.
 
     With `projections`, a matrix for each direction, `y` and `h_end` are the values before the projection and
-    `h` those after it; `beside` are the products with these matrices.
+    `h` those after it.
     """
 
     x: Array
@@ -45,7 +42,6 @@ class Given:
     h_end: Array
     c_end: Array
     projections: Sequence[Array] = ()
-    beside: Sequence[Array] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,45 +67,15 @@ class Seen:
     """The results of the artifact's glue on one feed.
 
     `outputs` are by key. `entered` has `(what, found, expected)` for each tensor that enters a recurrence.
-    `products` are the values of matrix products by name; `beside` are other values that these may have, as in
-    `Given`. `hidden` names products whose values cannot be read, `repeated` those computed step by step.
     """
 
     outputs: Mapping[str, Array]
     entered: Sequence[tuple[str, Array, Array]]
-    products: Mapping[str, Array]
-    beside: Sequence[Array] = ()
-    hidden: Sequence[str] = ()
-    repeated: Collection[str] = ()
 
 
 #: What the artifact's glue answers to one feed after another; what it keeps in variables begins as it was
 #: stored. Raises LookupError with the reason where the glue cannot be run by itself.
 Run = Callable[[Sequence[Pass]], Iterable[Seen]]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The source's tensors that a product of the artifact may equal.
-
-    `products` says of each whether a matrix product computes it. `repeats`: the source also has products in
-    loops or branches, whose values cannot be read.
-    """
-
-    products: Mapping[str, bool]
-    repeats: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A tensor of the source to compare products with.
-
-    `floor` is how far rounding moves it, `is_product` whether a matrix product computes it.
-    """
-
-    value: Array
-    floor: float
-    is_product: bool
 
 
 @dataclass(slots=True)
@@ -136,7 +102,7 @@ class _Worst:
             self.message = self.message or f"{name}: expected {[*expected.shape]}, found {[*actual.shape]}"
             return
         if expected.dtype.kind != "f":
-            return  # a choice between scores: the products that made these are compared
+            return  # a choice between scores
         share = _share(actual, expected, floor, self.least)
         if share is None:
             self.unjudged.append(name)
@@ -169,40 +135,25 @@ def judge_glue(
         seen = [*run(passes)]
     except LookupError as reason:
         return GlueReport(asked=False, message=str(reason.args[0]))
-    known = _candidates(plan, feed, seen)
-    names = [*plan.signature.outputs.values(), *known.products]
     worst = _Worst(compare.tolerance(dtype, 0.0).atol)
-    lost: list[str] = []
-    hidden: list[str] = []
-    answers = _answers(judge, passes, names, rough)
+    answers = _answers(judge, passes, [*plan.signature.outputs.values()], rough)
     for number, (call, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
         which = f"call {number + 1}: " if number else ""
-        count = len(plan.signature.outputs)
-        for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=False):
+        for key, value, floor in zip(plan.signature.outputs, exact, floors, strict=True):
             if key in call.outputs:
                 worst.see(f"{which}output {key}", call.outputs[key], value, floor)
         for name, actual, expected in call.entered:
             worst.see(f"{which}{name}", actual, expected, 0.0)
-        values = [*map(_Held, exact[count:], floors[count:], known.products.values())]
-        values += [_Held(value, 0.0, is_product=True) for value in call.beside]
-        missing = [*_missing(call.products, values, worst)]
-        unknown = {name for name in missing if name in call.repeated and known.repeats}
-        lost += [f"{which}{name}" for name in missing if name not in unknown]
-        hidden += [name for name in (*call.hidden, *sorted(unknown)) if name not in hidden]
-    if lost and worst.needed <= 1:
-        worst.needed = np.inf
-        worst.message = f"{', '.join(lost)}: expected values of a tensor of the source, found others"
     idle = sorted(
         {recurrence.node for recurrence in plan.recurrences}.difference(*(call.nodes for call in passes))
     )
-    hidden += [f"what is around {node}, which these inputs do not reach" for node in idle]
-    if hidden and worst.needed <= 1:
-        worst.message = f"not looked at: {', '.join(hidden)}"
+    if idle and worst.needed <= 1:
+        around = [f"what is around {node}, which these inputs do not reach" for node in idle]
+        worst.message = f"not looked at: {', '.join(around)}"
     return GlueReport(
         asked=True,
         passed=worst.needed <= 1,
         compared=worst.compared,
-        products=len(seen[0].products),
         needed=worst.needed,
         unjudged=tuple(dict.fromkeys(worst.unjudged)),
         message=worst.message,
@@ -220,27 +171,6 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
         judge.run(feed, list(plan.signature.outputs.values()))
         passes.append(Pass(feed, [*judge.draw.calls]))  # of later runs there will be others
     return passes
-
-
-def _candidates(plan: Plan, feed: Mapping[str, Array], seen: Sequence[Seen]) -> Candidates:
-    """Collect the source's tensors that products may equal; empty if no products were seen."""
-    if not any(run.products for run in seen):
-        return Candidates({})
-    from cudnn_convert.verification.pieces import graph_glue
-
-    return Candidates(*graph_glue.products(plan, feed))
-
-
-def _missing(products: Mapping[str, Array], known_values: Sequence[_Held], worst: _Worst) -> Iterator[str]:
-    """The products whose values are those of no tensor of the source."""
-    for name, value in products.items():
-        among = _is_among(value, known_values, worst.least)
-        if among is None:
-            worst.unjudged.append(name)
-            continue
-        worst.compared += value.size
-        if not among:
-            yield name
 
 
 def fitting(
@@ -286,7 +216,6 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
         places = slice(number * sizes.directions, (number + 1) * sizes.directions)
         first_h, first_c = floats[1][places], floats[2][places]
         projections: tuple[Array, ...] = ()
-        beside: tuple[Array, ...] = ()
         inner = layer
         if sizes.projection and not projected:
             cells = [step.gates() for step in steps[places]]
@@ -295,12 +224,11 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
             alone = [cell.compose_projection().step() for cell in cells]
             taken = (layer.x, np.stack(starts), first_c)
             (inner,) = reference.layers(alone, *taken, directions=sizes.directions, lengths=call.lengths)
-            beside = (*np.split(layer.y, sizes.directions, axis=2), *layer.h, *starts)
         time, batch, _ = layer.y.shape
         y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
         values = (layer.x, first_h, first_c, y, inner.h, inner.c)
         x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
-        values_by_key[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections, beside)
+        values_by_key[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections)
     return values_by_key
 
 
@@ -342,44 +270,14 @@ def _move_by_rounding(call: Call, draw: int) -> Call:
     return replace(call, gave=[*end_to_end.perturb_feed(named, seed=0, draw=draw).values()])
 
 
-def _share(actual: Array, expected: Array, floor: float, least: float, *, scale: float = 1.0) -> float | None:
-    """Return the largest used share of the tolerance; None if noise makes it too wide.
-
-    `scale` multiplies the absolute part of the tolerance.
-    """
+def _share(actual: Array, expected: Array, floor: float, least: float) -> float | None:
+    """Return the largest used share of the tolerance; None if noise makes it too wide."""
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
-    atol = max(base * scale, compare.MARGIN * floor)
+    atol = max(base, compare.MARGIN * floor)
     wide = expected.astype(np.float64)
-    if atol > base * scale and atol > compare.SHARP * end_to_end.spread(wide):
+    if atol > base and atol > compare.SHARP * end_to_end.spread(wide):
         return None
     both = (np.isnan(actual) & np.isnan(wide)) | (actual == wide)
     with np.errstate(invalid="ignore"):
         share = np.where(both, 0.0, np.abs(actual - wide) / (atol + base * np.abs(wide)))
     return float(np.nan_to_num(share, nan=np.inf).max(initial=0.0))
-
-
-def _is_among(value: Array, known_values: Sequence[_Held], least: float) -> bool | None:
-    """Tell whether a product's values are those of a known tensor, in any order.
-
-    None where it cannot be told: noise hides a product of the source that it may equal, or it has no finite
-    value, or the tolerance is wider than the spread of its values. The absolute tolerance scales with its
-    spread: a converter may fold a small factor into a matrix.
-    """
-    if value.dtype.kind != "f" or not value.size or not np.ptp(value):
-        return True  # one constant value shows nothing
-    flat = value.astype(np.float64).ravel()
-    spread = end_to_end.spread(flat)
-    largest = np.abs(flat[np.isfinite(flat)]).max(initial=0.0)
-    sharp = compare.SHARP if least <= _FINE else compare.COARSELY_SHARP
-    is_blunt = not spread or least * largest > sharp * spread
-    scale = min(1.0, spread) or 1.0
-    floats = [candidate for candidate in known_values if candidate.value.dtype.kind == "f"]
-    same = [candidate for candidate in floats if candidate.value.size == value.size]
-    hidden = False
-    for order in (np.asarray, np.sort):
-        for candidate in same:
-            share = _share(order(flat), order(candidate.value.ravel()), candidate.floor, least, scale=scale)
-            if share is not None and share <= 1:
-                return None if is_blunt else True
-            hidden |= share is None and candidate.is_product
-    return None if hidden else False

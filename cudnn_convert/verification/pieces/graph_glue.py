@@ -1,7 +1,7 @@
 """A TensorFlow graph whose recurrences give what is given, and note their inputs.
 
 The nodes have kept their names, and so has what they read, also in branches and loops; a repaired SavedModel
-of TensorFlow 2 is laid flat for that. Here is too what the glue is compared with in the source's graph.
+of TensorFlow 2 is laid flat for that.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
@@ -43,11 +43,6 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
-        once = control_flow.certain(index)
-        products = [name for name in sorted(needed) if index.nodes[name].op in PRODUCTS]
-        hidden = [f"{index.nodes[name].op} {name}" for name in products if name not in once]
-        products = [name for name in products if name in once]
-        names = [*wanted.values(), *(f"{name}:0" for name in products)]
         with node_defs.open_session(node_defs.import_graph(graph)) as session:
             restore(session, index, needed)
             for call in passes:
@@ -55,10 +50,8 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
                 for node, function in given.items():
                     function.calls, function.entered = call.by_node.get(node, []), entered
                 fed = {name: value for name, value in call.feed.items() if split(name)[0] in index.nodes}
-                values = dict(zip(names, map(np.asarray, session.run(names, fed)), strict=True))
-                outputs = {key: values[name] for key, name in wanted.items()}
-                kinds = {f"{index.nodes[name].op} {name}": values[f"{name}:0"] for name in products}
-                yield glue.Seen(outputs, entered, kinds, hidden=hidden)
+                values = map(np.asarray, session.run([*wanted.values()], fed))
+                yield glue.Seen(dict(zip(wanted, values, strict=True)), entered)
 
     return run
 
@@ -136,13 +129,7 @@ def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[
     return meta.graph_def, reads, restore
 
 
-#: The attributes that have the type of what an op gives.
-_TYPES: Final = ("T", "dtype", "Tparams", "DstT")
 _FLOATS: Final = frozenset(kind.as_datatype_enum for kind in node_defs.FLOATS)
-#: The products of matrices in a graph.
-PRODUCTS: Final = frozenset(
-    "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv3D DepthwiseConv2dNative Einsum".split()
-)
 
 
 def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
@@ -161,35 +148,3 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
             node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
     rounded = {name: InMemory(round_off(variable.read())) for name, variable in plan.model.variables.items()}
     return replace(plan, whole=graph, model=replace(plan.model, variables=rounded))
-
-
-def products(plan: Plan, feed: Mapping[str, Array]) -> tuple[dict[str, bool], bool]:
-    """Return the tensors that an artifact's product may equal, and whether others repeat.
-
-    The dict says of each tensor whether a matrix product computes it. The flag is true if the source has
-    products in loops or branches, where a tensor has more than one value.
-    """
-    index = Index(plan.whole)
-    nodes = {recurrence.node for recurrence in plan.recurrences}
-    needed = index.ancestors(
-        (split(name)[0] for name in plan.signature.outputs.values()), control=False, stop=nodes
-    )
-    seen = set[str]()
-    while more := (nodes & needed) - seen:  # those below other recurrences too
-        node = min(more)
-        seen.add(node)
-        # What their parameters are packed from is left out, as the judge does.
-        read = index.data_inputs(index.nodes[node])
-        ends = [split(read[position])[0] for position in (INPUT, INPUT_H, INPUT_C)]
-        needed |= index.ancestors(ends, control=False, stop=nodes)
-    fed = {split(name)[0] for name in feed}
-    others = (node.name for node in plan.whole.node if node.op == "Placeholder" and node.name not in fed)
-    known = control_flow.certain(index)
-    once = (needed & known & index.descendants(fed | nodes)) - index.descendants(others) - nodes
-    floats = (name for name in sorted(once) if _is_of_floats(index.nodes[name]))
-    is_product = {f"{name}:0": index.nodes[name].op in PRODUCTS for name in floats}
-    return is_product, any(index.nodes[name].op in PRODUCTS for name in needed - known)
-
-
-def _is_of_floats(node: NodeDef) -> bool:
-    return any(node.attr[key].type in _FLOATS for key in _TYPES if key in node.attr)

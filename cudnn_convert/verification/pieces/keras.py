@@ -154,23 +154,13 @@ def runner(artifact: Artifact) -> Run:
             {layers[recurrence.node][0]: recurrence for recurrence in plan.recurrences},
             is_old=not FORMATS[artifact.form].is_keras3,
         )
-        products = _Products()
-        hidden: list[str] = []
         with ExitStack() as stack:
             stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
             for name, layer in dict(layers.values()).items():
                 reset_states(layer)
                 stack.enter_context(calling(layer, given.of(name, layer)))
-            for name, layer in _weighing(model.model):
-                if hasattr(layer, "cell"):
-                    hidden += [] if name in given.recurrences else [f"layer {name}"]
-                elif _is_distributed(layer):
-                    stack.enter_context(calling(layer, products.together(layer)))
-                else:
-                    stack.enter_context(calling(layer, products.of(f"layer {name}", layer)))
             for run in passes:
                 given.begin([(layers[call.node][0], call) for call in run.calls])
-                products.begin()
                 try:
                     feed = {keys[tensor]: value for tensor, value in run.feed.items()}
                     outputs = model.call_eagerly(feed)
@@ -178,8 +168,7 @@ def runner(artifact: Artifact) -> Run:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause
                     raise
-                values, repeated = products.values, products.repeated
-                yield Seen(outputs, given.entered, values, hidden=hidden, repeated=repeated)
+                yield Seen(outputs, given.entered)
 
     return run
 
@@ -304,75 +293,3 @@ def calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
         yield
     finally:
         layer.call = before
-
-
-def _is_distributed(layer: Any) -> bool:
-    """Whether a layer calls another for each step; a `Bidirectional` has that one twice."""
-    return hasattr(layer, "layer") and not hasattr(layer, "forward_layer")
-
-
-def _weighing(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
-    """The layers that have matrices and no layers inside them, and recurrent ones, by name.
-
-    So are those that distribute others, before these.
-    """
-    inner = _inner_layers(layer)
-    if inner and not hasattr(layer, "cell"):
-        if _is_distributed(layer):
-            yield f"{around}{layer.name}", layer
-        for layer_within in inner:
-            yield from _weighing(layer_within, f"{around}{layer.name}/")
-    elif any(len(layer_within.shape) > 1 for layer_within in layer.weights):
-        yield f"{around}{layer.name}", layer
-
-
-class _Products:
-    """The recorded outputs of layers: `values` by layer and call.
-
-    `repeated` are the keys of layers called once per step; their values are those of all steps, concatenated.
-    """
-
-    def __init__(self) -> None:
-        self.values: dict[str, Array] = {}
-        self.repeated: set[str] = set()
-        self._steps: dict[str, list[Array]] | None = None
-
-    def begin(self) -> None:
-        """Forget all values."""
-        self.values, self.repeated = {}, set()
-
-    def of(self, name: str, layer: Any) -> Callable[..., Any]:
-        """What a layer calls, with its values kept."""
-        before = layer.call
-
-        def call(*given: Any, **named: Any) -> Any:
-            answer = before(*given, **named)
-            for position, value in enumerate(tf.nest.flatten(answer)):
-                array = np.asarray(value)
-                if self._steps is None:
-                    self.values[f"{name}, call {len(self.values)}"] = array
-                else:
-                    self._steps.setdefault(f"{name}, output {position}", []).append(array)
-            return answer
-
-        return call
-
-    def together(self, layer: Any) -> Callable[..., Any]:
-        """What a layer calls that calls another for each step."""
-        before = layer.call
-
-        def call(*given: Any, **named: Any) -> Any:
-            if self._steps is not None:  # for each step of another's
-                return before(*given, **named)
-            self._steps = {}
-            try:
-                answer = before(*given, **named)
-            finally:
-                steps, self._steps = self._steps, None
-            for name, values in steps.items():
-                key = f"{name}, call {len(self.values)}"
-                self.values[key] = np.concatenate(values)
-                self.repeated.add(key)
-            return answer
-
-        return call

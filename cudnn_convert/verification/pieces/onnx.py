@@ -135,7 +135,6 @@ def _asking(cut: Any) -> Any:
     return ask
 
 
-_PRODUCTS: Final = frozenset({"MatMul", "Gemm", "Conv"})
 _WHAT: Final = {_X: "input", _LENGTHS: "lengths", _H: "initial h", _C: "initial c"}
 _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 
@@ -156,13 +155,9 @@ def runner(artifact: Artifact) -> Run:
 def _join(seen: Sequence[Seen]) -> Seen:
     """What several files answered, as one."""
     outputs: dict[str, Array] = {}
-    products: dict[str, Array] = {}
     for run in seen:
         outputs |= run.outputs
-        products |= run.products
-    entered = [value for run in seen for value in run.entered]
-    beside = [value for run in seen for value in run.beside]
-    return Seen(outputs, entered, products, beside, [name for run in seen for name in run.hidden])
+    return Seen(outputs, [value for run in seen for value in run.entered])
 
 
 def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
@@ -241,8 +236,7 @@ def _interpret(
             return tuple(answers.get(name, of.y) for name in node.output)
 
     ops = [type(kind, (Fused,), {}) for kind in FUSED]
-    names = [name for node in model.graph.node if node.op_type in _PRODUCTS for name in node.output]
-    wanted = [*dict.fromkeys([*(value.name for value in model.graph.output), *names])]
+    wanted = [value.name for value in model.graph.output]
     answered = ReferenceEvaluator(model, new_ops=ops).run(wanted, dict(fed))
     return dict(zip(wanted, answered, strict=True)), taken
 
@@ -256,7 +250,6 @@ def _session(model: Any, fused: list[Any]) -> Any:
     read = [
         node.input[source] for node in fused for source in (_X, _LENGTHS, _H, _C) if len(node.input) > source
     ]
-    read += [node.output[0] for node in kept if node.op_type in _PRODUCTS]
     del graph.node[:]
     graph.node.extend(kept)
     have = {value.name for value in (*graph.input, *graph.output)} | {
@@ -317,20 +310,4 @@ def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part:
     names = [value_info.name for value_info in model.graph.output]
     keys = runners.pair_outputs(part.signature.outputs, names)
     outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
-    products = {
-        f"{node.op_type} {part.prefix}{node.name}": values[node.output[0]]
-        for node in model.graph.node
-        if node.op_type in _PRODUCTS and node.output[0] in values
-    }
-    inner = (node for node in _inner(model.graph) if node.op_type in _PRODUCTS)
-    hidden = [f"{node.op_type} {part.prefix}{node.name}" for node in inner]
-    return Seen(outputs, entered, products, [value for _, of, _ in taken for value in of.beside], hidden)
-
-
-def _inner(graph: Any, *, depth: int = 0) -> Iterator[Any]:
-    """The nodes of branches and loops."""
-    for node in graph.node:
-        if depth:
-            yield node
-        for nested in subgraphs_of(node):
-            yield from _inner(nested, depth=depth + 1)
+    return Seen(outputs, entered)

@@ -1,13 +1,10 @@
 """A TensorFlow Lite file whose recurrences give what is given.
 
 Operators whose inputs are there run together, as a file of their own; then what waits for them is given.
-Branches and loops of the model with a recurrence inside are followed, pass by pass. The converter makes one
-operator of a product, its bias and the activation behind: a product is read with its bias, before that.
-Source: tensorflow v2.21.0 compiler/mlir/lite/schema/schema.fbs (FullyConnectedOptions, Conv2DOptions),
-lite/kernels/while.cc, lite/kernels/if.cc.
+Branches and loops of the model with a recurrence inside are followed, pass by pass.
+Source: tensorflow v2.21.0 lite/kernels/while.cc, lite/kernels/if.cc.
 """
 
-import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -26,17 +23,8 @@ from cudnn_convert.verification.pieces.tflite import LENGTHS, OPS, ROWS, C, Cut,
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
-_PRODUCTS: Final = {
-    getattr(OPS, name): name
-    for name in (
-        *("FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
-        *("CONV_3D", "CONV_3D_TRANSPOSE"),
-    )
-}
 #: The share of the largest value by which the passes of a loop that comes to rest may differ.
 _ALIKE: Final = 2e-2
-_ACTIVATION: Final = "fusedActivationFunction"
-_NONE: Final = schema.ActivationFunctionType.NONE
 
 
 def runner(artifact: piece_inputs.Artifact) -> Run:
@@ -62,8 +50,6 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
             yield Seen(
                 {outputs_by_key[name]: values[output] for name, output in outputs.items()},
                 [*running.entered, *running.list_missed()],
-                running.products,
-                hidden=running.list_hidden(),
             )
 
     return run
@@ -127,7 +113,7 @@ class _Step:
 class _Running:
     """A run of a file whose `layers` give what is `fitting`; `others` are run.
 
-    `entered` and `products` are what was seen, as `Seen` has them.
+    `entered` is what was seen, as `Seen` has it.
     """
 
     model: Model
@@ -135,7 +121,6 @@ class _Running:
     others: Sequence[Cut]
     fitting: Mapping[str, Sequence[Given]]
     entered: list[tuple[str, Array, Array]] = field(default_factory=list)
-    products: dict[str, Array] = field(default_factory=dict)
     _given: dict[str, set[int]] = field(default_factory=dict)
     _steps: dict[int, list[_Step]] = field(default_factory=dict)
 
@@ -157,27 +142,6 @@ class _Running:
             if position not in given[key]
             and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
         ]
-
-    def list_hidden(self) -> list[str]:
-        """The products in branches and loops, which have other values in each pass."""
-        own, inside = self._own(), {number for op in self._loops() for number in self.model.find_reached(op)}
-        return [
-            self._product(graph, op)
-            for number, graph in enumerate(self.model.content.subgraphs)
-            for op in graph.operators
-            if number and number not in inside and id(op) not in own and self.model.code(op) in _PRODUCTS
-        ]
-
-    def _loops(self) -> list[Any]:
-        return [part.operators[0] for part in (*(layer.cut for layer in self.layers), *self.others)]
-
-    def _own(self) -> set[int]:
-        """The identities of the operators that recurrences consist of."""
-        parts = (*(layer.cut for layer in self.layers), *self.others)
-        return {id(op) for part in parts for op in part.operators}
-
-    def _product(self, graph: Any, op: Any) -> str:
-        return f"{_PRODUCTS[self.model.code(op)]} {graph.tensors[op.outputs[0]].name.decode()}"
 
     def _values(self, number: int, values: _Values) -> _Values:
         """Add to the values of a subgraph's inputs those of its outputs."""
@@ -255,25 +219,19 @@ class _Running:
         return _Step(self._reads(graph, reads), frozenset(map(int, makes)), run)
 
     def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
-        """Operators as a file that gives what is read later, and the model's products."""
+        """Operators as a file that gives what is read later."""
         alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*graph.tensors]
         alone.operators = [*operators]
-        products: dict[str, int] = {}
-        own = self._own()
-        for op in operators if graph is self.model.content.subgraphs[0] else ():
-            if self.model.code(op) in _PRODUCTS and id(op) not in own:
-                products[self._product(graph, op)] = _without_activation(alone, op)
         makes = {int(index) for op in operators for index in op.outputs}
         reads = self._reads(graph, (index for op in operators for index in op.inputs)) - makes
         alone.inputs = sorted(reads)
-        alone.outputs = sorted((makes & read_later) | {*products.values()})
+        alone.outputs = sorted(makes & read_later)
         interpreter = cache(partial(tflite.open_subgraph, self.model, alone))
 
         def run(values: _Values) -> None:
             given = [values[index] for index in alone.inputs]
             values.update(zip(alone.outputs, tflite.run_subgraph(interpreter(), given), strict=True))
-            self.products.update({name: values[index] for name, index in products.items()})
 
         return _Step(reads, frozenset(makes), run)
 
@@ -333,16 +291,3 @@ def _of_direction(given: Given, direction: int) -> Given:
     only = slice(direction, direction + 1)
     values = {name: getattr(given, name)[only] for name in ("h", "c", "h_end", "c_end")}
     return replace(given, y=given.y[:, only], **values)
-
-
-def _without_activation(alone: Any, op: Any) -> int:
-    """The tensor that a product gives before its activation; `alone` gets an operator for it."""
-    if not getattr(op.builtinOptions, _ACTIVATION, _NONE):
-        return int(op.outputs[0])
-    bare = copy.copy(op)
-    bare.builtinOptions = copy.copy(op.builtinOptions)
-    setattr(bare.builtinOptions, _ACTIVATION, _NONE)
-    bare.outputs = [len(alone.tensors)]
-    alone.tensors.append(copy.copy(alone.tensors[op.outputs[0]]))
-    alone.operators.append(bare)
-    return int(bare.outputs[0])

@@ -182,13 +182,13 @@ def of_a_dense_layer(x: Any) -> Any:
     return tf.tensordot(tf.tensordot(y, tf.constant(kernel), 1), tf.constant(kernel.T[:, ::-1].copy()), 1)
 
 
-def test_products_of_matrices_in_half_are_looked_for(tmp_path: Path) -> None:
+def test_a_matrix_in_half_is_looked_at(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_a_dense_layer), tmp_path / "out.onnx"
     flags = {"format": "onnx", "outputs": "answer", "weights_dtype": "float16"}
     proof = cudnn_convert.convert(path, out, **flags).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 2)
+    assert (proof.glue.asked, proof.glue.passed) == (True, True)
 
     def change(graph: Any, _: list[Any]) -> None:
         tensor = next(one for one in graph.initializer if [*one.dims] == [5, 64])
@@ -203,7 +203,7 @@ def test_products_of_matrices_in_half_are_looked_for(tmp_path: Path) -> None:
     onnx.save(model, str(out))
     with pytest.raises(VerificationError) as caught:
         cudnn_convert.verify(path, out)
-    assert "around the recurrences: MatMul " in str(caught.value)
+    assert "differs at " in str(caught.value)
 
 
 def in_a_loop(folder: Path) -> Path:
@@ -299,7 +299,7 @@ def test_the_glue_of_a_graph_is_run_by_itself(form: str, tmp_path: Path) -> None
     ).verification
     assert proof is not None
     assert proof.glue is not None
-    assert (proof.glue.asked, proof.glue.passed, proof.glue.products) == (True, True, 1), proof.glue
+    assert (proof.glue.asked, proof.glue.passed) == (True, True), proof.glue
     assert proof.glue.needed < 0.5
 
 
@@ -334,7 +334,7 @@ def test_an_einsum_of_tiny_weights_in_a_graph_is_looked_at(tmp_path: Path) -> No
     path, out = gated(tmp_path, answer), tmp_path / "out.pb"
     cudnn_convert.convert(path, out, format="frozen", outputs="answer")
     hidden_recurrences.change_constants(out, lambda value: value[::-1] * 1.5, "dense/kernel")
-    with pytest.raises(VerificationError, match="around the recurrences: Einsum einsum/Einsum: expected"):
+    with pytest.raises(VerificationError, match="differs at einsum/Einsum:0"):
         cudnn_convert.verify(path, out, inputs="x", outputs="answer")
 
 
@@ -398,8 +398,7 @@ def require_refused(path: Path, out: Path, what: str) -> None:
 @pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_wrong_wiring_of_loops_is_seen(tmp_path: Path) -> None:
     path, out = source(tmp_path), tmp_path / "out.tflite"
-    report = converted(path, out)
-    assert (report.products, report.unjudged) == (1, ())
+    assert converted(path, out).unjudged == ()
     right = out.read_bytes()
     states_in_tflite(out)
     require_refused(path, out, "initial c of rnn/layer_1_forward: off by ")
@@ -421,9 +420,7 @@ def of_joined_layers(x: Any) -> Any:
 @pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_joined_layers), tmp_path / "out.tflite"
-    report = converted(path, out)
-    # Of what is about 1e6 float32 shows nothing that is about 1.
-    assert (report.products, report.unjudged) == (3, ("FULLY_CONNECTED matmul_2;add_1",))
+    converted(path, out)
     right = out.read_bytes()
 
     def change(value: np.ndarray) -> np.ndarray:
@@ -433,7 +430,8 @@ def test_what_the_converter_joins_with_a_product_hides_nothing(tmp_path: Path) -
 
     for width in (7, 8):  # behind an activation that is shut, and with a factor
         assert hidden_recurrences.change_tflite(out, change, lambda _, shape, n=width: shape == (n, 5)) == 1
-        require_refused(path, out, "FULLY_CONNECTED ")
+        with pytest.raises(VerificationError, match="differs at "):
+            cudnn_convert.verify(path, out)
         out.write_bytes(right)
 
 
@@ -515,7 +513,7 @@ def of_a_block(x: Any) -> Any:
 @pytest.mark.slow("cudnn_convert/verification/pieces/")
 def test_a_block_lstm_runs_where_a_recurrence_is_given(tmp_path: Path) -> None:
     path, out = gated(tmp_path, of_a_block), tmp_path / "out.tflite"
-    assert converted(path, out).products == 0
+    converted(path, out)
     other_constant_in_tflite(out, 0.7, 0.8)
     require_refused(path, out, "input of rnn/layer_0_forward: off by ")
 
