@@ -184,7 +184,8 @@ def _ask_part(
             names, parts, asking = _give_up_names(ask, names, kept, (parts, asking), with_leaves=with_leaves)
     if is_fresh and asking.asked.difference is None:
         model.write_cuts(Cuts(names, asking.left))
-    return _of_regions(running, parts, asking.asked, asking.list_run_alone())
+    unknown = [f"{name}: {what}" for name, what in shared.others.items() if model.names_are_kept]
+    return _of_regions(running, parts, asking.asked, [*asking.list_run_alone(), *unknown])
 
 
 def _give_up_names(
@@ -232,40 +233,47 @@ def _read_starts(plan: Plan) -> dict[str, Array]:
 def _choose_feeds(
     running: Source, judging: Judging, feeds: Sequence[Mapping[str, Array]]
 ) -> list[Mapping[str, Array]]:
-    """The smallest feeds, and those of others in which a comparison has another result."""
+    """The smallest feeds, those of others in which a comparison has another result, and those of sizes.
+
+    A size that is compared is tried exactly, and one beside it.
+    """
     gates, chosen = running.list_gates(), list[Mapping[str, Array]]()
     seen: dict[str, set[bool]] = {gate: set() for gate in gates}
 
-    def take(more: Sequence[Mapping[str, Array]]) -> None:
-        for feed in more:
-            answers = running.run(gates, feed, {})
-            pairs = zip(gates, answers, strict=True)
-            results = {gate: {bool(each) for each in np.unique(value)} for gate, value in pairs}
-            is_new = any(values - seen[gate] for gate, values in results.items())
-            if len(chosen) < _FEEDS or (is_new and len(chosen) < _MOST_FEEDS):
-                chosen.append(feed)
-                for gate, values in results.items():
-                    seen[gate] |= values
+    def find_new(feed: Mapping[str, Array]) -> bool:
+        answers = running.run(gates, feed, {})
+        results = {gate: {*np.unique(value).tolist()} for gate, value in zip(gates, answers, strict=True)}
+        is_new = any(results[gate] - seen[gate] for gate in gates)
+        for gate in gates:
+            seen[gate] |= results[gate]
+        return is_new
 
-    take(sorted(feeds, key=lambda feed: sum(value.size for value in feed.values())))
-    open_gates = [gate for gate in gates if len(seen[gate]) < 2]
-    sizes = {gate: [size for size in running.list_sizes(gate) if size <= _LONGEST] for gate in open_gates}
-    tried = [*dict.fromkeys(size for gate in open_gates for size in sizes[gate])][:_MOST_SIZES]
+    for feed in sorted(feeds, key=lambda feed: sum(value.size for value in feed.values())):
+        if find_new(feed) or len(chosen) < _FEEDS:
+            chosen.append(feed)
+    chosen = chosen[:_MOST_FEEDS]
+    sizes = {gate: [size for size in running.list_sizes(gate) if size <= _LONGEST] for gate in gates}
+    tried = [*dict.fromkeys(size for gate in gates for size in sizes[gate])][:_MOST_SIZES]
     if tried and judging.calls is None and judging.golden is None:
-        for feed in _draw_sizes(judging, tried):
-            take([feed])
-            if all(len(seen[gate]) == 2 for gate in open_gates if sizes[gate]):
+        for of_rows in (False, True):
+            for feed in _draw_sizes(judging, tried, of_rows=of_rows):
+                find_new(feed)
+                chosen.append(feed)
+            if all(len(seen[gate]) == 2 for gate in gates if sizes[gate]):
                 break
     return chosen
 
 
-def _draw_sizes(judging: Judging, sizes: Sequence[int]) -> Iterator[Mapping[str, Array]]:
-    """Yield feeds of about these numbers of steps, as far as the source takes them."""
+def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:
+    """Yield feeds of as many steps, of one more and one less, as far as the source takes them.
+
+    They have one row, so that steps times rows are as many too. `of_rows`: as many rows, of two steps.
+    """
     with judging.judge.open(trust=judging.trust) as source:
-        for size in sizes:
-            for many in (size + beside for beside in _BESIDE if size + beside > 0):
-                with suppress(UnsupportedModelError):
-                    yield from judging.judge.make_feeds(source, seed=judging.seed, usual=((many, 2),))
+        for many in (size + beside for size in sizes for beside in _BESIDE if size + beside > 0):
+            usual = (2, many) if of_rows else (many, 1)
+            with suppress(UnsupportedModelError):
+                yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(usual,))
 
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import h5py
 import numpy as np
@@ -44,6 +44,8 @@ class Model:
 
     `nodes` are the names of the source's nodes, each behind those that it reads; `feed` is any by key.
     """
+
+    names_are_kept: ClassVar = True
 
     def __init__(self, artifact: Artifact, nodes: Sequence[str], feed: Mapping[str, Array]) -> None:
         assert isinstance(artifact.answer, Opened)

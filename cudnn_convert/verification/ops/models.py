@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cudnn_convert.model import Array
 
@@ -43,7 +43,12 @@ class Runner(Protocol):
 
 
 class Model(Protocol):
-    """A file of an artifact as tensors by name."""
+    """A file of an artifact as tensors by name.
+
+    `names_are_kept`: each name is the source's, whatever the value. A converter may call another tensor so.
+    """
+
+    names_are_kept: ClassVar[bool]
 
     @property
     def outputs(self) -> Mapping[str, str]:

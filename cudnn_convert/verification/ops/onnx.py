@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import onnx
@@ -33,6 +33,8 @@ def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
 
 class Model:
     """The main graph of a file: its tensors, and what reads them."""
+
+    names_are_kept: ClassVar = False
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -37,6 +37,8 @@ _FEW_OPS: Final = 3
 _MOST_DRAWS: Final = 16
 #: Constants on whose sides gates are tried.
 _MOST_LIMITS: Final = 6
+#: Combinations of values that decide which are given to a region.
+_MOST_COMBINATIONS: Final = 16
 #: Regions that are left out of a round because they refuse its values.
 _MOST_REFUSALS: Final = 8
 _NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
@@ -193,7 +195,7 @@ class Asking:
         for number in range(self._count_rows(base)):
             if self._round(values.ROWS, self._list_rows(base, number), varied):
                 return
-        if self._open_gates(base, varied):
+        if self._open_gates(base, varied) or self._combine_choices(base, varied):
             return
         for style in values.ODD:
             count += 1
@@ -219,6 +221,30 @@ class Asking:
                 given = {name: values.step_over(base[name], constant, step) for name in leaves}
                 sinks = [(name, each) for name, each in varied if each == root]
                 if len(self._seen[gate]) < 2 and self._round(values.SIDES, {**base, **given}, sinks):
+                    return True
+        return False
+
+    def _combine_choices(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> bool:
+        """Give each combination of the small values that decide together what a part gives.
+
+        A branch within a branch is taken where two of them are as they should be. Returns whether a
+        difference was found.
+        """
+        rng = np.random.default_rng([self._seed])
+        for sink in varied:
+            region = self._parts.regions[sink[1]]
+            choices = {
+                leaf: values.list_choices(base[leaf], self._leaves.get(leaf, Leaf(fixed=True)))
+                for leaf in sorted(region.leaves)
+            }
+            choices = {leaf: options for leaf, options in choices.items() if options}
+            every = [*itertools.product(*choices.values())]
+            if len(every) <= 2 or not self._source.chooses(region):
+                continue
+            drawn = rng.permutation(len(every))[:_MOST_COMBINATIONS]
+            for number in drawn:
+                given = dict(zip(choices, every[number], strict=True))
+                if self._round(values.CHOSEN, {**base, **given}, [sink]):
                     return True
         return False
 

@@ -180,6 +180,10 @@ class Source:
         nodes = [self.graph.index.nodes[name] for name in region.nodes]
         return any(each.op in _HIDDEN for node in nodes for each in (node, *self.graph.list_inner(node)))
 
+    def chooses(self, region: Region) -> bool:
+        """Whether a region has a branch, or picks between values."""
+        return any(self.graph.index.nodes[name].op in CHOICES for name in region.nodes)
+
     def list_gates(self) -> list[str]:
         """The comparisons that are made once: each is to be seen both ways."""
         nodes = self.graph.index.nodes

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
 
 class Model:
     """The first subgraph of a file: its tensors by name, and what reads them."""
+
+    names_are_kept: ClassVar = False
 
     def __init__(self, file: Path, part: Part) -> None:
         self._file = file

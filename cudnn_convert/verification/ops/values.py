@@ -29,6 +29,7 @@ OVER: Final = "the number above a constant that is compared"
 GRID: Final = "multiples of constants"
 WIDE: Final = "whole numbers beyond 2^24"
 SIDES: Final = "one side of a constant that is compared"
+CHOSEN: Final = "each choice between values that decide"
 CLOSE: Final = "numbers that float32 has not"
 EMPTY: Final = "an axis of size 0"
 ROWS: Final = "every row of a table"
@@ -39,7 +40,7 @@ FINITE: Final = (
 #: Styles whose values stand exactly at a threshold, where rounding may go either way.
 SHARP: Final = frozenset({TIES, NEAR, FEW, GRID, AT, UNDER, OVER})
 #: Styles whose values are about as large as those of a run, or as a constant that they are compared with.
-NEARBY: Final = frozenset({NOISE, NEGATED, ROWS, NEAR, FEW, AT, UNDER, OVER, SIDES})
+NEARBY: Final = frozenset({NOISE, NEGATED, ROWS, NEAR, FEW, AT, UNDER, OVER, SIDES, CHOSEN})
 EXTREMES: Final = "the largest and the smallest integers"
 ODD: Final = ("infinities", "NaN", EXTREMES)
 #: Ties of rounding, and what is around them.
@@ -176,6 +177,25 @@ def step_over(value: Array, constant: float, step: int) -> Array:
     if value.dtype.kind in "iu" and constant == int(constant):
         return np.full_like(value, int(constant) + step)
     return value
+
+
+def list_choices(value: Array, leaf: Leaf) -> list[Array]:
+    """Values of a small leaf on each side of what it is compared with: both of a boolean; none of others."""
+    if not 0 < value.size <= _FEW or leaf.fixed or leaf.rows:
+        return []
+    near = sorted({*leaf.near[:_FIRST]})
+    if value.dtype.kind == "b":
+        return [np.full_like(value, choice) for choice in (False, True)]
+    if value.dtype.kind in "iu" and not leaf.counts:
+        whole = [int(constant) for constant in near if constant == int(constant)]
+        return [np.full_like(value, choice) for choice in (*whole, max(whole) + 1)] if whole else []
+    if value.dtype.kind == "f" and near:
+        far = [abs(constant) * 0.05 + 0.05 for constant in near]
+        return [
+            step_over(value, near[0], -1),
+            *(np.full_like(value, c + d) for c, d in zip(near, far, strict=True)),
+        ]
+    return []
 
 
 def empty(value: Array, axis: int) -> Array:

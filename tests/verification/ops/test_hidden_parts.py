@@ -36,7 +36,7 @@ def test_the_same_artifact_without_a_fault_is_equal(name: str) -> None:
 
 
 def test_a_size_that_is_compared_is_reached(tmp_path: Path) -> None:
-    """`where(steps > 40, hidden(y), seen(y))`: ordinary inputs have fewer steps."""
+    """`where(steps * rows > 40, hidden(y), seen(y))`: ordinary inputs have fewer, or many more."""
     import numpy as np
     import onnx
     import tensorflow as tf
@@ -52,7 +52,7 @@ def test_a_size_that_is_compared_is_reached(tmp_path: Path) -> None:
         ).output
         kernels = [tf.constant(rng.uniform(-0.5, 0.5, (5, 3)).astype(np.float32)) for _ in range(2)]
         seen, hidden = (tf.tensordot(y, kernel, 1) for kernel in kernels)
-        is_long = tf.greater(tf.shape(x)[0], 40, name="is_long")
+        is_long = tf.greater(tf.shape(x)[0] * tf.shape(x)[1], 40, name="is_long")
         tf.where(is_long, hidden, seen, name="answer")
     source, out = tmp_path / "source.pb", tmp_path / "out.onnx"
     source.write_bytes(graph.as_graph_def().SerializeToString())
@@ -66,8 +66,9 @@ def test_a_size_that_is_compared_is_reached(tmp_path: Path) -> None:
         for tensor in model.graph.initializer
         if tensor.data_type in (6, 7) and numpy_helper.to_array(tensor).ravel().tolist() == [40]
     )
-    kind = numpy_helper.to_array(limit)
-    limit.CopyFrom(numpy_helper.from_array(kind + kind.dtype.type(1), limit.name))
-    onnx.save(model, str(out))
-    with pytest.raises(VerificationError, match="op by op: differs at "):
-        cudnn_convert.verify(source, out)
+    right = numpy_helper.to_array(limit)
+    for step in (1, -1):
+        limit.CopyFrom(numpy_helper.from_array(right + right.dtype.type(step), limit.name))
+        onnx.save(model, str(out))
+        with pytest.raises(VerificationError, match="op by op: differs at "):
+            cudnn_convert.verify(source, out)

@@ -180,6 +180,24 @@ def test_values_stand_at_constants() -> None:
     assert values.vary(rng, values.NEGATED, np.float32([0.5]), Leaf()).tolist() == [-0.5]
 
 
+def test_what_decides_is_given_in_each_way() -> None:
+    switch, whole = np.array(True), np.array(0, np.int32)
+    assert values.list_choices(switch, Leaf(counts=True)) == [False, True]
+    assert values.list_choices(whole, Leaf(near=(0.0, 1.0, 0.5))) == [0, 1, 2]
+    assert values.list_choices(np.float32([3.0]), Leaf(near=(8.0, 40.0))) == pytest.approx([7.55, 8.45, 42.05])
+    assert values.list_choices(whole, Leaf(near=(1.0,), counts=True)) == []
+    assert values.list_choices(np.zeros((3, 4), np.float32), Leaf(near=(1.0,))) == []
+
+
+def test_what_is_finite_stays_so() -> None:
+    """Scores are masked by the smallest number, which is no measure of the others."""
+    masked = np.float32([1.0, -2.0, 3.0, np.finfo(np.float32).min])
+    rng = np.random.default_rng(1)
+    for style in values.FINITE:
+        assert np.isfinite(values.vary(rng, style, masked, Leaf(near=(1.0,)))).all(), style
+    assert np.abs(values.vary(rng, values.NOISE, masked, Leaf())[:3]).max() < 50
+
+
 def test_what_rounding_allows() -> None:
     value = np.float32([1.0, 2.0, 3.0])
     assert find_difference(value, value, []) == ""
