@@ -126,7 +126,7 @@ def attack(model: Model, source: Path, form: str, how: Attack) -> Iterator[Trial
 def _changes(runtime: Worker, artifact: Artifact, other: Artifact, calls: answers.Calls) -> bool:
     """Whether a corruption changes an answer in a new process.
 
-    A runtime may write where it must not on what is corrupted, so that later answers of its process are wrong.
+    On what is corrupted a runtime may write where it must not, and later answers of its process are wrong.
     """
     runtime.close()
     expected = runtime.call(answers.list_answers, artifact, calls)

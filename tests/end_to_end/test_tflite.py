@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support import artifacts, user_processes
+from support import artifacts, cases, user_processes
 from support.graphs import drawing, placeholder, saved, variable
 from support.keras_samples import KerasFixture, keras_fixture
 from support.recorded import assert_close
@@ -280,3 +280,26 @@ def test_no_interpreter_answers_with_an_earlier_call(tmp_path: Path, seed: int) 
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert float(done.stdout) <= 1e-5
+
+
+def test_a_branch_keeps_the_activation_behind_its_product(tmp_path: Path) -> None:
+    """The converter makes a fully connected layer of both, and a product without an activation of that."""
+    case = cases.Case(Mode.GRU)
+    kernel = np.random.default_rng(2).uniform(-1, 1, (case.units, 7)).astype(np.float32)
+    with drawing() as graph:
+        x = placeholder("x", [None, None, 4])
+        y = case.op_call(x, tf.zeros([1, tf.shape(x)[1], case.units]), tf.constant(0.0)).output[-1]
+        rare = lambda: tf.nn.relu(tf.matmul(y, tf.constant(kernel)))  # noqa: E731
+        usual = lambda: tf.tile(y[:, :1], [1, 7])  # noqa: E731
+        tf.identity(tf.compat.v1.cond(tf.reduce_max(x) > 20.0, rare, usual), "answer")
+    source, out = tmp_path / "source.pb", tmp_path / "out.tflite"
+    source.write_bytes(graph.as_graph_def().SerializeToString())
+    proof = cudnn_convert.convert(source, out, format="tflite", outputs="answer").verification
+    assert proof is not None
+    assert proof.ops is not None
+    assert (proof.ops.verdict, proof.ops.not_looked_at) == ("equal op by op", ())
+    given = np.random.default_rng(3).normal(size=(3, 2, 4)).astype(np.float32)
+    given[1, 1, 2] = 30.0
+    (answer,) = interpreter(out)(x=given).values()
+    assert answer.min() == 0
+    assert answer.max() > 0

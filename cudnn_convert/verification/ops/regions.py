@@ -329,16 +329,18 @@ class Asking:
         if style not in values.NEARBY:
             return False
         for leaf in sorted(self._parts.regions[root].leaves):
-            one = {**self._base, leaf: given[leaf]}
-            expected = self._answer_source(style, one, [(name, root)])
-            cuts = {key: one[cut] for key, cut in self._parts.cuts.items()}
-            feed = {key: one[tensor] for tensor, key in self._keys.items() if tensor in one}
+            values_by_root = {**self._base, leaf: given[leaf]}
+            expected = self._answer_source(style, values_by_root, [(name, root)])
+            cuts = {key: values_by_root[cut] for key, cut in self._parts.cuts.items()}
+            feed = {
+                key: values_by_root[tensor] for tensor, key in self._keys.items() if tensor in values_by_root
+            }
             try:
                 (value,) = self._model.open((name,), cuts).run((name,), feed, cuts)
             except Exception:  # noqa: BLE001 - each runtime has exceptions of its own
                 continue
             if root in expected:
-                moved = cache(partial(self._move_source, one, [root]))
+                moved = cache(partial(self._move_source, values_by_root, [root]))
                 what, is_pole = self._compare(style, root, value, expected[root], moved)
                 if what and not is_pole:
                     return True

@@ -184,7 +184,9 @@ def test_what_decides_is_given_in_each_way() -> None:
     switch, whole = np.array(True), np.array(0, np.int32)
     assert values.list_choices(switch, Leaf(counts=True)) == [False, True]
     assert values.list_choices(whole, Leaf(near=(0.0, 1.0, 0.5))) == [0, 1, 2]
-    assert values.list_choices(np.float32([3.0]), Leaf(near=(8.0, 40.0))) == pytest.approx([7.55, 8.45, 42.05])
+    assert values.list_choices(np.float32([3.0]), Leaf(near=(8.0, 40.0))) == pytest.approx(
+        [7.55, 8.45, 42.05]
+    )
     assert values.list_choices(whole, Leaf(near=(1.0,), counts=True)) == []
     assert values.list_choices(np.zeros((3, 4), np.float32), Leaf(near=(1.0,))) == []
 
