@@ -418,6 +418,11 @@ class Architecture:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_keras3(self) -> bool:
+        """Whether Keras 3 wrote the file."""
+        return self.keras_version.partition(".")[0] == "3"
+
 
 @dataclass(frozen=True, slots=True)
 class Plain:

@@ -94,7 +94,6 @@ class Options:
         metavar="MODULE:NAME",
         vouched=True,
     )
-    allow_plain: bool = _reading(False, "convert even where no layer is cuDNN's", section=_KERAS)
     cell: str = _flag(
         "compatible",
         "whose LSTM variables to write",

@@ -465,6 +465,8 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
     model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
+    if recorded and is_whole:
+        model, _ = prepare.cut_at_layers(model, replace(options, outputs=again.get("outputs", ())))
     if recorded:
         options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
     if recorded and is_whole:

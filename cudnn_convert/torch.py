@@ -53,7 +53,6 @@ def load_rnn(
     directions: int | None = None,
     architecture: str | PathLike[str] | None = None,
     custom_objects: str | Sequence[str] = (),
-    allow_plain: bool = False,
     limit: str | Sequence[str] = (),
     trust: bool = False,
     verify: bool = True,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, Offered, WeightTensor, alternatives
-from cudnn_convert.keras import cpu_layers, translate
+from cudnn_convert.keras import cpu_layers, cut_layers, translate
 from cudnn_convert.keras.config import (
     channels_first,
     channels_last,
@@ -145,10 +145,18 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     architecture = model.architecture
     assert architecture is not None
     names = dict.fromkeys(options.custom_class_names)
-    brought = classes.Vouched(names, names)
-    cut = options.inputs or options.outputs or options.set
+    brought = classes.Vouched(names, names, options.trust)
+    notes: list[str] = []
+    if not (options.outputs or options.inputs or options.set):
+        options, notes = _cut_before_losses(model, options, brought)
+    model, whole = prepare.cut_at_layers(model, options)
+    architecture = model.architecture
+    assert architecture is not None
+    cut = whole.inputs or whole.outputs or whole.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
+    if form is None and options.format == "h5" and prepare.is_portable(model, options):
+        options = replace(options, format="savedmodel")  # no format of layers but its own fits
     kept: Options | None = options
     if reasons := _needs_no_conversion(model, options):
         kept = None
@@ -173,7 +181,20 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
         options=kept,
         gpu_ops=[*needing, *images],
     )
+    inspection = alternatives.with_notes(inspection, notes)
     return alternatives.with_streams_of_layers(inspection, source, architecture, kept or options)
+
+
+def _cut_before_losses(model: Model, options: Options, brought: classes.Vouched) -> tuple[Options, list[str]]:
+    """The options with a cut before layers of other code at a model's end, such as a loss, and a note."""
+    assert model.architecture is not None
+    ends, are_last = cut_layers.find_ends(model.architecture, brought)
+    if not (ends and are_last):
+        return options, []
+    others = validate.refusals(model.architecture, brought)
+    listed = ", ".join(f"{layer.layer} ({layer.class_name})" for layer in others)
+    outputs = ",".join(ends)
+    return replace(options, outputs=(outputs,)), [f"cut before what is not Keras' own: {listed}"]
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
@@ -186,11 +207,6 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
         return (reason,)
     if prepare.is_portable(model, options):
         return (alternatives.PORTABLE,)
-    try:
-        if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
-            cpu_layers.require_cudnn(model.path, model.architecture)
-    except UnsupportedModelError as error:
-        return error.reasons
     return ()
 
 
@@ -235,6 +251,8 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
     newer Keras computes otherwise, which both would read wrongly, and for images that not every CPU takes
     channels first.
     """
+    if model.is_keras3:
+        return "keras"
     left = {keras3: _list_channels_first(model, keras3=keras3) for keras3 in (True, False)}
     if all(left.values()):
         return "savedmodel"

@@ -226,10 +226,10 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
     with zipfile.ZipFile(path) as archive:
         config, weights = json.loads(archive.read("config.json")), archive.read("model.weights.h5")
-    part = layer_tree.model_until(_outputs_counted(config, -1), layers)
+    part = layer_tree.model_until(layer_tree.count_outputs(config, -1), layers)
     if part is None:
         raise ValueError("nothing stands before the first layer of a class that is not here")
-    counts = _outputs_counted(part, 1)
+    counts = layer_tree.count_outputs(part, 1)
     model = keras.saving.deserialize_keras_object(counts, custom_objects=dict(custom_objects), safe_mode=True)
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "part.weights.h5"
@@ -237,28 +237,6 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
         _copy(weights, saved)
         model.load_weights(saved)
     return model
-
-
-def _outputs_counted(model: Entry, more: int) -> Entry:
-    """Add `more` to the call numbers of a functional model's outputs.
-
-    For inner models Keras 3 counts calls among outputs from one more than among arguments: -1 makes both
-    alike, 1 restores Keras 3's form.
-    """
-    config = model["config"]
-    if "output_layers" not in config:
-        return model
-    entries = layer_tree.layer_entries(model)
-    inner = {layer_tree.layer_name(entry) for entry in entries if entry["class_name"] == "Functional"}
-
-    def count_names(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: count_names(item) for key, item in value.items()}
-        if isinstance(value, list) and value and isinstance(value[0], str):
-            return [value[0], value[1] + (more if value[0] in inner else 0), value[2]]
-        return [count_names(item) for item in value]
-
-    return {**model, "config": {**config, "output_layers": count_names(config["output_layers"])}}
 
 
 def _copy(weights: bytes, path: Path) -> None:

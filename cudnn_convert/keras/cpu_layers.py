@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError
-from cudnn_convert.keras.config import channels_first, classes, layer_tree
+from cudnn_convert.errors import ReadError
+from cudnn_convert.keras.config import classes, layer_tree
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor, is_float
 from cudnn_convert.weights import layouts
@@ -66,13 +66,6 @@ class CpuTensor:
 def has_cudnn(model: Architecture) -> bool:
     """Whether a layer is cuDNN's, or has the weights of one."""
     return bool(classes.cudnn_layers(model)) or any(_triples(listed) for listed in model.weights.values())
-
-
-def require_cudnn(path: Path, model: Architecture) -> None:
-    """Raise UnsupportedModelError where a model has no cuDNN layer, and every CPU runs it."""
-    if not has_cudnn(model) and not channels_first.find_layers(model, keras3=False):
-        message = "model: expected a cuDNN layer, found no cuDNN layer; it runs on a CPU as it is, "
-        raise UnsupportedModelError(path, [f"{message}convert it all the same with --allow-plain"])
 
 
 def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewritten:

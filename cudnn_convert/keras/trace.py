@@ -9,7 +9,6 @@ beside a GPU: each recurrence then is one op, which every target supports, inste
 TensorFlow runs well (keras v3.15 src/backend/tensorflow/rnn.py cudnn_ok).
 """
 
-import inspect
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,9 +19,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError, first_line
 from cudnn_convert.graph import index, node_defs, session
-from cudnn_convert.keras import build_keras3, called_layers, cpu_layers
+from cudnn_convert.keras import build_keras3, called_layers, cpu_layers, cut_layers, restore_keras3
 from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private, layer_calls, older_layers
@@ -30,14 +29,10 @@ from cudnn_convert.recurrences import saved_functions
 
 #: What to do with a model that cannot be built here.
 _EXPORT: Final = "save it as a SavedModel where it loads, and convert that"
-_EXPORT_3: Final = "export it where it loads, and convert that"
 #: The node that calls the function of a Keras 3 model.
 _CALL: Final = "model"
 #: What the state variables of a layer hold, in its order: one of a GRU or simple RNN, two of an LSTM.
 _STATES: Final = ("state_h", "state_c")
-#: Where Keras 3 has the classes of its models.
-#: Source: keras v3.15.0 src/saving/serialization_lib.py _retrieve_class_or_fn.
-_MODULES: Final = {"Functional": "keras.src.models.functional", "Sequential": "keras"}
 Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
@@ -49,7 +44,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
     UnsupportedModelError for a layer that may not or cannot be built, or whose weights do not fit.
     """
     assert model.architecture is not None
-    if model.architecture.keras_version.partition(".")[0] == "3":
+    if model.architecture.is_keras3:
         return _trace_keras3(model, vouched)
     refused = validate.refusals(model.architecture, vouched)
     part = validate.own_part(model.architecture, vouched) if refused else model.architecture
@@ -57,22 +52,8 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
         writer = _find_writer(model)
         traced, _ = _trace(model, part, vouched, writer)
         return replace(traced, notes=(*model.notes, *_note_doubts(model, part, vouched, writer)))
-    first, *others = map(str, refused)
-    remedy = _cut_before(model, part, vouched) if part is not None and cpu_layers.has_cudnn(part) else None
     raise UnsupportedModelError(
-        model.path, [Reason(f"{first}, {remedy}", remedy) if remedy else first, *others]
-    )
-
-
-def _cut_before(model: Model, part: Architecture, vouched: classes.Vouched) -> Remedy | None:
-    """The outputs before the layers that may not be built; None where that part cannot be built either."""
-    try:
-        signature = _trace(model, part, vouched, _find_writer(model))[0].signatures[SERVING]
-    except UnsupportedModelError:
-        return None
-    before = [name for name in signature.outputs.values() if name not in signature.inputs.values()]
-    return (
-        Remedy({"outputs": (",".join(before),)}, "or convert what comes before it with") if before else None
+        model.path, cut_layers.offer_cut(model.architecture, vouched, [str(layer) for layer in refused])
     )
 
 
@@ -84,10 +65,8 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     `trace_model` does.
     """
     assert model.architecture is not None
-    if model.architecture.keras_version.partition(".")[0] == "3":
-        actual = f"found Keras {model.architecture.keras_version}"
-        message = f"model: expected one of Keras 2, {actual}; it loads as it is"
-        raise UnsupportedModelError(model.path, [message])
+    if model.architecture.is_keras3:
+        return _trace_keras3(model, vouched)
     refused = validate.refusals(model.architecture, vouched)
     part = validate.own_part(model.architecture, vouched) if refused else model.architecture
     if part is None and verify:
@@ -327,8 +306,8 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     """
     assert model.architecture is not None
     build_keras3.require_tensorflow(model.path)
-    built = _build_keras3(model.path, model.architecture, vouched)
-    _assign_weights(model.path, model.architecture, built)
+    restored = restore_keras3.restore_model(model.path, model.architecture, vouched)
+    built = keras_private.functional_model(restored)  # a Sequential model wraps it
     with keras_private.trace_as_on_gpu():
         concrete = _trace_function(built)
     variable_by_handle = {id(variable.handle): variable for variable in concrete.graph.variables}
@@ -348,78 +327,6 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     outputs = {key: f"{_CALL}:{position}" for position, key in enumerate(built.output_names)}
     signature = Signature(inputs, outputs)
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
-
-
-def _build_keras3(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
-    import keras
-
-    refused = validate.refusals(described, vouched.for_keras_3())
-    reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
-    config = classes.by_name(vouched.keras, described.config)
-    if not reasons and (names := validate.modules(config)):
-        message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
-        reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
-    if reasons:
-        raise UnsupportedModelError(path, reasons)
-    known = layer_tree.map_objects(_with_module(config), _without_new_arguments)
-    try:
-        built = keras.saving.deserialize_keras_object(
-            known, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
-        )
-    except Exception as cause:
-        reason = f"config: expected a model that Keras {keras.__version__} can build, found one it refuses"
-        raise UnsupportedModelError(
-            path, [f"{reason}: {keras_private.innermost_line(cause)}; {_EXPORT_3}"]
-        ) from cause
-    if not built.built or not built.inputs:
-        reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
-        raise UnsupportedModelError(path, [reason])
-    return keras_private.functional_model(built)  # a Sequential model wraps it
-
-
-def _with_module(config: dict[str, Any]) -> dict[str, Any]:
-    """A model's config with the module of its class, which Keras 3 leaves out in HDF5 files."""
-    return {"module": _MODULES.get(config["class_name"]), "registered_name": None, **config}
-
-
-def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Leave out an initializer's arguments that are None and unknown to the installed Keras.
-
-    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. What an initializer
-    draws is not kept: the weights of the file are assigned. Other objects are returned unchanged.
-    Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
-    """
-    import keras
-
-    if value.get("module") != "keras.initializers" or not isinstance(value.get("config"), Mapping):
-        return value
-    initializer = getattr(keras.initializers, str(value.get("class_name")), None)
-    if not isinstance(initializer, type):
-        return value
-    taken = inspect.signature(initializer).parameters
-    config = {name: item for name, item in value["config"].items() if item is not None or name in taken}
-    return {**value, "config": config}
-
-
-def _assign_weights(path: Path, described: Architecture, built: Any) -> None:
-    """Assign the values of the file to the layers' weights, paired by order."""
-    reasons = []
-    for layer in built.layers:
-        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
-        given = described.weights.get(layer.name, ())
-        if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
-            shapes = [list(value.shape) for _, value in given]
-            expected = [list(weight.shape) for weight in wanted]
-            actual = f"{shapes}; are config and weights of one model?"
-            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {actual}")
-            continue
-        for weight, (_, value) in zip(wanted, given, strict=True):
-            weight.assign(value.read())
-    if reasons:
-        raise UnsupportedModelError(path, reasons)
-    for layer in keras_private.flatten_layers(built):
-        if hasattr(layer, "finalize_state"):  # of preprocessing: it computes with a copy of its weights
-            layer.finalize_state()
 
 
 def _trace_function(built: Any) -> Any:

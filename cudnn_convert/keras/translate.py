@@ -275,14 +275,13 @@ class Modern:
 
 
 def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE) -> Modern:
-    """Translate the config of a rewritten model to Keras 3.
+    """Translate the config of a rewritten model to Keras 3; one of Keras 3 stays as it is.
 
     `vouched` are the classes that the user brings, by name. Their configs, and those of unknown classes,
     change only in an input's shape and the form of a dtype. Raises UnsupportedModelError with every reason.
     """
-    if model.keras_version.partition(".")[0] == "3":
-        reason = f"model: expected one of Keras 2, found Keras {model.keras_version}; it loads as it is"
-        raise UnsupportedModelError(path, [reason])
+    if model.is_keras3:
+        return Modern(model.config, (), (), model, vouched)
     writer = versions.find_writer(model.keras_version, model.config)
     log = Log(vouched, versions.newer_names(model.keras_version), writer)
     config = translate_entry(model.config, "", log)

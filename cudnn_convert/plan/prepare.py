@@ -16,6 +16,7 @@ from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import unique
+from cudnn_convert.keras import cut_layers
 from cudnn_convert.keras.config import channels_first, classes, layer_tree
 from cudnn_convert.model import (
     Architecture,
@@ -44,13 +45,32 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
     context.report_progress("reading")
     model = read(source, tag=tag, trust=options.trust)
     if options.architecture is None:
-        return model
+        return _translate_older(model)
     if model.keras is KerasFile.HDF5:
-        return keras_hdf5.with_architecture(model, options.architecture)
+        return _translate_older(keras_hdf5.with_architecture(model, options.architecture))
     if model.keras is not None or model.graph is not None:
         expected = "weights of Keras, or a checkpoint without .meta"
         raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
     return checkpoint.with_graph(model, options.architecture)
+
+
+def _translate_older(model: Model) -> Model:
+    """A model of Keras 1 as one of Keras 2; others unchanged."""
+    if model.architecture is None:
+        return model
+    from cudnn_convert.keras import keras1
+
+    return keras1.translate_model(model)
+
+
+def cut_at_layers(model: Model, options: Options) -> tuple[Model, Options]:
+    """Cut a Keras model at the layers that `--outputs` names, and leave these out of the options.
+
+    Both are unchanged where outputs are tensors of a graph. Raises UsageError for a layer that is not there.
+    """
+    if not cut_layers.names_layers(model, options.outputs):
+        return model, options
+    return cut_layers.cut_at_layers(model, options.outputs), replace(options, outputs=())
 
 
 def is_portable(model: Model, options: Options) -> bool:
@@ -60,17 +80,27 @@ def is_portable(model: Model, options: Options) -> bool:
 
         assert model.saved is not None
         return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    form = options.form
-    if model.architecture is None or _asks_for_another(options):
+    if model.architecture is None or _asks_for_another(options) or options.architecture is not None:
         return False
-    if not (form.layers or form.keeps_functions):
+    if options.format != _own_format(model.keras, model.architecture):
         return False
     from cudnn_convert.keras import cpu_layers
 
     is_known = layer_tree.is_model(model.architecture.config)
-    is_plain = not cpu_layers.has_cudnn(model.architecture)
-    is_plain = is_plain and not channels_first.find_layers(model.architecture, keras3=True)
-    return model.keras is KerasFile.ARCHIVE and is_known and is_plain
+    keras3 = options.form.is_keras3
+    is_plain = not (
+        cpu_layers.has_cudnn(model.architecture)
+        or channels_first.find_layers(model.architecture, keras3=keras3)
+    )
+    return is_known and is_plain
+
+
+def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | None:
+    """The format that a Keras file has already; None where today's libraries do not open it as it is."""
+    if architecture.is_keras3:  # Keras 3 finds no operations in HDF5 files
+        return "keras" if kind is KerasFile.ARCHIVE else None
+    is_keras2 = architecture.keras_version.partition(".")[0] == "2"
+    return "h5" if kind is KerasFile.HDF5 and is_keras2 else None
 
 
 def needs_gpu(model: Model) -> bool:
@@ -95,6 +125,7 @@ def make_plan(model: Model, options: Options) -> Plan:
     Raises as `from_graph` and `from_weights` do, UsageError.
     """
     context.report_progress("planning")
+    model, options = cut_at_layers(model, options)
     convention = Convention(options.gate_order, options.forget_bias)
     _refuse_keras_flags(model, options)
     _require_layers(model, options)
@@ -299,7 +330,6 @@ def list_other_ops(model: Model) -> tuple[str, ...]:
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:
-    # --allow-plain of another model allows nothing more: a batch has models of several kinds.
     if model.architecture is None and options.custom_objects:
         raise UsageError(f"--custom-objects: expected a Keras model, found {model.kind} {model.path}")
 
@@ -384,11 +414,9 @@ def _whole(model: Model) -> Model:
 
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
-    """Trace a Keras model to a graph. Raises UnsupportedModelError where it has no CuDNN layer."""
+    """Trace a Keras model to a graph. Raises UnsupportedModelError where it cannot be built."""
     from cudnn_convert.keras import cpu_layers, trace
 
-    if model.keras is not KerasFile.ARCHIVE and not options.allow_plain:
-        cpu_layers.require_cudnn(model.path, architecture)
     if options.form.layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
     stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch

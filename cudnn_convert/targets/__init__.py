@@ -20,7 +20,7 @@ Entry: `write_artifact`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +28,9 @@ from typing import Any, Protocol, cast
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
+from cudnn_convert.keras import cut_layers
 from cudnn_convert.keras.config import channels_first, channels_last, classes
-from cudnn_convert.model import Model
+from cudnn_convert.model import Architecture, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, prepare
 from cudnn_convert.report import OutputReport, Verification
@@ -154,6 +155,8 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
 
     path, architecture = plan.model.path, plan.model.architecture
     assert architecture is not None
+    if architecture.is_keras3:
+        return replace(plan, target_model=_keep_layers(path, architecture, options))
     architecture, images = channels_last.rewrite(architecture, keras3=form.is_keras3)
     if layers := channels_first.find_layers(architecture, keras3=form.is_keras3):
         expected = "expected layers that every CPU runs, found images whose channels come first"
@@ -169,6 +172,18 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
     return replace(plan, target_model=replace(modern, notes=(*rewritten.notes, *modern.notes)))
 
 
+def _keep_layers(path: Path, architecture: Architecture, options: Options) -> Any:
+    """A model of Keras 3 for its own format. Raises UnsupportedModelError for that of tf_keras."""
+    if not options.form.is_keras3:
+        version = architecture.keras_version
+        reason = f"model: expected one of Keras 2 for tf_keras, found Keras {version}; choose --format keras"
+        raise UnsupportedModelError(path, [reason])
+    from cudnn_convert.keras import translate
+
+    brought = classes.import_user_objects(options.custom_objects).keras
+    return translate.modern(path, architecture, vouched=brought)
+
+
 def check_options(options: Options) -> None:
     """Check the flags against the format. Raises UsageError for one of another format."""
     check_gate_options(options)
@@ -181,10 +196,16 @@ def check_options(options: Options) -> None:
         raise _other_format(flags, formats, options)
     if options.jit and options.lowering != "fast":
         raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")
-    chosen = {"--inputs": options.inputs, "--outputs": options.outputs, "--set": options.set}
-    flags = [flag for flag, value in chosen.items() if value]
     form = options.form
-    if flags and (form.layers or form.alone):
+    if form.layers or form.alone:
+        # A format of layers may be cut at some, as only the source tells.
+        outputs = () if form.layers else options.outputs
+        _refuse_cuts(options, {"--inputs": options.inputs, "--outputs": outputs, "--set": options.set})
+
+
+def _refuse_cuts(options: Options, cuts: Mapping[str, Sequence[str]]) -> None:
+    flags = [flag for flag, value in cuts.items() if value]
+    if flags:
         raise UsageError(f"{', '.join(flags)}: expected a format of graphs, found {options.format}")
 
 
@@ -194,6 +215,8 @@ def settle_layers(model: Model, options: Options) -> Options:
     Raises UsageError where the user must say so, or where it has layers or the format needs them.
     """
     form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
+    if form.layers and not cut_layers.names_layers(model, options.outputs):
+        _refuse_cuts(options, {"--outputs": options.outputs})
     if model.architecture is not None:
         if options.recurrences_only:
             raise UsageError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.formats import KERAS_PROVENANCE, part_file
-from cudnn_convert.keras import build_keras3, translate
+from cudnn_convert.keras import build_keras3, restore_keras3, translate
 from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -75,6 +75,11 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
     Layers of unknown classes keep their config. Raises UnsupportedModelError for what Keras 3 cannot build.
     """
     model, brought = modern.model, modern.vouched
+    if model.is_keras3:
+        _save_model(
+            restore_keras3.restore_model(source, model, classes.Vouched(keras=brought)), path, provenance
+        )
+        return ()
     is_whole = not modern.functions and not classes.has_foreign(
         model.config, brought, versions.newer_names(model.keras_version)
     )

@@ -49,6 +49,13 @@ KERAS: Final = Layout(
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O), Mode.GRU: (_Z, _R, _N), **_PLAIN}),
     "tensorflow v1.15.0 python/keras/layers/cudnn_recurrent.py, CuDNNLSTM and CuDNNGRU _process_batch",
 )
+#: Keras 1 lists a kernel, a recurrent kernel and a bias for each gate.
+KERAS_1: Final = Layout(
+    "keras_1",
+    MappingProxyType({Mode.LSTM: (_I, _C, _F, _O), Mode.GRU: (_Z, _R, _N)}),
+    "keras 1.2.2 layers/recurrent.py LSTM and GRU build; keras 2.2.4 engine/saving.py "
+    "preprocess_weights_for_loading",
+)
 BLOCK_LSTM: Final = Layout(
     "block_lstm",
     MappingProxyType({Mode.LSTM: (_I, _F, _C, _O)}),

@@ -469,8 +469,8 @@ def test_data_of_nan_alone_is_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_permission_that_a_source_does_not_need_is_no_mistake(source: Path, tmp_path: Path) -> None:
-    """A batch of several kinds of models is given `--allow-plain` for some of them."""
-    assert command(source, tmp_path / "out.pb", "--allow-plain", "--no-verify").code == 0
+    """A batch of several kinds of models is given `--trust` for some of them."""
+    assert command(source, tmp_path / "out.pb", "--trust", "--no-verify").code == 0
 
 
 def test_data_of_other_keys_is_refused(source: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_layer_that_needs_the_fixed_steps_is_named(tmp_path: Path) -> None:
     tf_keras.Model(inputs, tf_keras.layers.Dense(3)(y)).save(tmp_path / "model.h5")
     expected = "expected layers that take any number of steps, found one that does not: .*Dense"
     with pytest.raises(UnsupportedModelError, match=expected) as refused:
-        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", states=True, allow_plain=True)
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", states=True)
     assert str(refused.value).count("; ") == 1
 
 

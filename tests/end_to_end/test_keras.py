@@ -211,13 +211,16 @@ def test_layers_have_no_tensors(out: Path, flag: str) -> None:
         cudnn_convert.convert(sample.path, out, format="keras", **{flag: ["a:0"]})
 
 
-def test_a_model_without_cudnn_layers_is_asked_about(tmp_path: Path) -> None:
+def test_a_model_without_cudnn_layers_goes_to_every_format_but_its_own(tmp_path: Path) -> None:
     sample = keras_fixture("keras-2.2.4-siamese")
-    cudnn_convert.convert(sample.path, tmp_path / "cpu.h5", format="h5", verify=False)
-    with pytest.raises(UnsupportedModelError, match=r"found no cuDNN layer; .*allow_plain=True"):
-        cudnn_convert.convert(tmp_path / "cpu.h5", tmp_path / "out")
-    report = cudnn_convert.convert(tmp_path / "cpu.h5", tmp_path / "out", format="onnx", allow_plain=True)
-    assert report.recurrences == ()
+    plain = tmp_path / "cpu.h5"
+    cudnn_convert.convert(sample.path, plain, format="h5", verify=False)
+    assert cudnn_convert.convert(plain, tmp_path / "out.h5", format="h5").out is None
+    for form in ("onnx", "keras"):
+        report = cudnn_convert.convert(plain, tmp_path / f"out.{form}", format=form)
+        assert report.recurrences == ()
+        assert report.verification is not None
+        assert report.verification.passed
 
 
 def test_custom_objects_need_keras(out: Path) -> None:

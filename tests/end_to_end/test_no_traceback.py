@@ -101,7 +101,7 @@ UNLISTED = (
 def test_a_model_of_a_foreign_class_without_layers(tmp_path: Path, form: str) -> None:
     config = {"class_name": "Tagger", "config": {"name": "tagger", "units": 7}}
     source = keras_files.whole(tmp_path / "model.h5", config, {})
-    ended = command(source, tmp_path / "out", "--format", form, "--no-verify", "--allow-plain", "--quiet")
+    ended = command(source, tmp_path / "out", "--format", form, "--no-verify", "--quiet")
     (line,) = ended.stderr.splitlines()
     assert ended.code == 1
     assert UNLISTED.format(source, "Tagger") in line

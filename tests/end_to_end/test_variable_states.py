@@ -150,7 +150,7 @@ def test_calls_in_a_row_answer_as_the_source_does(
 ) -> None:
     source, model = saved(tmp_path, layers, whole=whole)
     out = tmp_path / "out"
-    report = cudnn_convert.convert(source, out, format=form, states=True, allow_plain=not whole)
+    report = cudnn_convert.convert(source, out, format=form, states=True)
     assert {state.key for state in report.states} == MODELS[layers]
     assert {state.begin_key for state in report.states} == (
         {f"{key}_begin" for key in MODELS[layers]} if whole else {None}
@@ -188,7 +188,7 @@ def test_a_state_that_is_not_carried_is_refused(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(
         VerificationError, match=r"streaming: output \S+ of a sequence of calls in a row, in chunks"
     ):
-        cudnn_convert.convert(source, tmp_path / "out", format="savedmodel", states=True, allow_plain=True)
+        cudnn_convert.convert(source, tmp_path / "out", format="savedmodel", states=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -204,6 +204,6 @@ def test_states_that_a_user_passes_stay_inputs(tmp_path: Path, form: str) -> Non
         x, initial_state=[h, c]
     )
     tf_keras.Model([x, h, c], [y, h_next, c_next]).save(tmp_path / "model.h5")
-    report = cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", format=form, allow_plain=True)
+    report = cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", format=form)
     assert {*report.inputs} == {"x", "h", "c"}
     assert not report.states

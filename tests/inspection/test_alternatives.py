@@ -113,7 +113,6 @@ def test_flags_repeat_every_option() -> None:
         layout="batch",
         states=True,
         lengths=True,
-        allow_plain=True,
         architecture=Path("a b.json"),
         custom_objects=["mine:Scale"],
         limit=["nodes=8"],
@@ -135,7 +134,7 @@ def test_flags_repeat_every_option() -> None:
         "--inputs=x=x:0[?,?,3]", "--inputs=h:0", "--outputs=y:0", "--set=rate=0", "--signature=score",
         "--tag=serve,gpu", "--weights=raw", "--forget-bias=1", "--gate-order=miopen", "--mode=gru",
         "--layers=2", "--units=5", "--directions=1", "--layout=batch", "--states", "--lengths",
-        "--architecture=a b.json", "--custom-objects=mine:Scale", "--allow-plain", "--limit=nodes=8",
+        "--architecture=a b.json", "--custom-objects=mine:Scale", "--limit=nodes=8",
         "--trust", "--no-verify",
     )  # fmt: skip
     assert alternatives.flags(beam) == (
@@ -220,19 +219,21 @@ def test_tags_are_a_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not [note for note in cudnn_convert.inspect("model").notes if "other graphs" in note]
 
 
-def test_a_keras_model_without_cudnn_needs_no_command(
+def test_a_keras_model_without_cudnn_goes_to_another_format(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = keras_fixture("keras-2.2.4-sequential_lstm").path
     for form in ("h5", "keras"):
-        out = tmp_path / f"made.{form}"
-        cudnn_convert.convert(source, out, format=form, verify=False)
-        found = cudnn_convert.inspect(out)
+        cudnn_convert.convert(source, tmp_path / f"made.{form}", format=form, verify=False)
+        found = cudnn_convert.inspect(tmp_path / f"made.{form}", format=form)
         assert (found.runs_on_cpu, found.command, found.candidates) == (True, None, ())
         assert len(found.reasons) == 1
-    found = cudnn_convert.inspect(tmp_path / "made.h5", allow_plain=True)
+    assert cudnn_convert.inspect(tmp_path / "made.keras").command is None
+    found = cudnn_convert.inspect(tmp_path / "made.h5")
+    assert found.runs_on_cpu
     assert found.command is not None
+    assert found.command[-1] == "keras"
     assert ran(found.command) == 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.keras_files import cudnn, entry, model, sequential
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError
+from cudnn_convert.errors import ReadError
 from cudnn_convert.keras import cpu_layers
 from cudnn_convert.keras.config import classes
 
@@ -196,13 +196,6 @@ def test_slots_that_stand_side_by_side() -> None:
 
 def _tensors(listed: Any) -> Any:
     return model(sequential(), {"one": listed}).weights["one"]
-
-
-def test_a_model_without_cudnn_layers_is_refused() -> None:
-    source = model(sequential(entry("Dense", "dense", units=12)), {"dense": DENSE})
-    with pytest.raises(UnsupportedModelError, match=r"found no cuDNN layer; .* --allow-plain$"):
-        cpu_layers.require_cudnn(HERE, source)
-    cpu_layers.require_cudnn(HERE, model(sequential(entry("CuDNNGRU", "fast", units=3)), {}))
 
 
 def test_a_class_of_the_users_with_a_cudnn_name_is_left_alone() -> None:

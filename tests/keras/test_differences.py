@@ -102,7 +102,7 @@ def test_formats_of_layers_get_no_layer_that_later_versions_compute_otherwise(
 def test_masks_go_into_formats(writer: str, case: str, form: str, tmp_path: Path) -> None:
     (tmp_path / "model.h5").write_bytes(keras_census.case(writer, case)["model.h5"])
     report = cudnn_convert.convert(
-        tmp_path / "model.h5", tmp_path / f"out.{form}", format=form, allow_plain=True
+        tmp_path / "model.h5", tmp_path / f"out.{form}", format=form, force_convert=form == "h5"
     )
     assert report.verification is not None
     assert report.verification.passed
@@ -117,14 +117,14 @@ def test_masks_that_keras_3_takes_otherwise_are_refused(
 ) -> None:
     (tmp_path / "model.h5").write_bytes(keras_census.case(writer, case)["model.h5"])
     with pytest.raises(UnsupportedModelError, match=rf"layer {layer}: expected inputs without masks"):
-        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras")
 
 
 def test_a_layer_that_keras_3_cannot_run_on_a_cpu_is_refused(tmp_path: Path) -> None:
     members = keras_census.case("tf.keras-1.15.5", "Conv2DTranspose_dilation_valid")
     (tmp_path / "model.h5").write_bytes(members["model.h5"])
     with pytest.raises(UnsupportedModelError, match="found a Conv2DTranspose with dilations; write"):
-        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras", allow_plain=True)
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out.keras", format="keras")
     assert not (tmp_path / "out.keras").exists()
 
 

@@ -87,7 +87,7 @@ def test_an_optimizer_goes_on(tmp_path: Path, name: str) -> None:
     source.compile(OPTIMIZERS[name](), "mse", metrics=["mae"])
     answers_after(source, 3)
     source.save(tmp_path / "m.h5")
-    options: dict[str, Any] = {"slots": True, "allow_plain": True}
+    options: dict[str, Any] = {"slots": True}
     report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "m.keras", **options)
     assert not [note for note in report.notes if "dropped" in note], report.notes
     model = keras.models.load_model(tmp_path / "m.keras")

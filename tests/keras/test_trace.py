@@ -464,7 +464,7 @@ def test_layers_with_several_lists_of_weights(tmp_path: Path, name: str) -> None
     model = keras.Model(x, [layers.MultiHeadAttention(2, 3)(steps, x), cells])
     model.set_weights([rng.normal(0, 0.6, weight.shape) for weight in model.weights])
     model.save(tmp_path / name)
-    report = cudnn_convert.convert(tmp_path / name, tmp_path / "out", format="onnx", allow_plain=True)
+    report = cudnn_convert.convert(tmp_path / name, tmp_path / "out", format="onnx")
     fed = rng.normal(size=(2, 6, 4)).astype(np.float32)
     for value, expected in zip(answered(report, {"x": fed}).values(), model(fed), strict=True):
         np.testing.assert_allclose(value, expected.numpy(), rtol=1e-5, atol=1e-5)
@@ -477,7 +477,7 @@ def test_the_mask_of_an_embedding_in_hdf5_of_keras_3(tmp_path: Path) -> None:
     model = keras.Model(ids, keras.layers.LSTM(3)(keras.layers.Embedding(9, 4, mask_zero=True)(ids)))
     model.set_weights([rng.normal(0, 0.6, weight.shape) for weight in model.weights])
     model.save(tmp_path / "m.h5")
-    report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "out", format="onnx", allow_plain=True)
+    report = cudnn_convert.convert(tmp_path / "m.h5", tmp_path / "out", format="onnx")
     (note,) = (note for note in report.notes if "padding" in note)
     assert note.endswith(
         "takes rows that are padded behind alone (padding='post'), as on a GPU; others get other "

@@ -11,7 +11,7 @@ from support.keras_files import entry
 _H5: Final = r"write (--format h5)"
 _KERAS: Final = ["--format", "keras"]
 _ONNX: Final = ["--format", "onnx"]
-_ALONE: Final = [*_KERAS, "--no-verify", "--allow-plain"]
+_ALONE: Final = [*_KERAS, "--no-verify"]
 _LSTM: Final = entry("LSTM", "lstm", units=3, activation="tanh", recurrent_activation="sigmoid")
 _INNER: Final[dict[str, Any]] = {
     "class_name": "Sequential",
@@ -61,7 +61,7 @@ WRITTEN: Final = (
         r"write (--format savedmodel)",
     ),
     Advice(
-        ["keras/trace.py: or convert what comes before it with"],
+        ["keras/cut_layers.py: or convert what comes before it with"],
         asking.behind(entry("Lambda", "code")),
         _ONNX,
         r"or convert what comes before it with (--outputs \S+)$",
@@ -148,7 +148,7 @@ BROUGHT: Final = (
         ["keras/config/validate.py: with --custom-objects"],
         asking.archive_of_a_class,
         _ONNX,
-        r"bring it for Keras 3 with (--custom-objects \S+)$",
+        r"bring it for Keras 3 with (--custom-objects [^\s,]+)",
         {"MODULE": "scale_for_keras"},
     ),
     Advice(
@@ -159,7 +159,7 @@ BROUGHT: Final = (
         {"MODULE": "scale_for_tf_keras"},
     ),
     Advice(
-        ["keras/trace.py: bring it with"],
+        ["keras/restore_keras3.py: bring it with"],
         asking.of_another_module,
         _ONNX,
         r"bring it with (--custom-objects \S+)",
@@ -168,7 +168,9 @@ BROUGHT: Final = (
             "import keras\n\n\nclass Start(keras.initializers.Zeros):\n    pass\n"
         ),
     ),
-    Advice(["keras/cpu_layers.py: --allow-plain"], asking.plain, [], r"with (--allow-plain)"),
+    Advice(
+        ["targets/__init__.py: for tf_keras"], asking.keras_3, ["--format", "h5"], r"choose (--format keras)"
+    ),
     Advice(
         ["keras/cpu_layers.py: --slots"],
         "keras-2.2.4-adam",

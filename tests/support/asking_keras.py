@@ -169,13 +169,15 @@ def masked_decoder(folder: Path) -> Path:
     return whole(folder / "model.h5", config, weights)
 
 
-def plain(folder: Path) -> Path:
-    """No layer of it is cuDNN's."""
-    first = entry(
-        "LSTM", "rnn", units=UNITS, recurrent_activation="sigmoid", batch_input_shape=[None, STEPS, INPUTS]
-    )
-    shapes = ((INPUTS, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,))
-    return whole(folder / "model.h5", sequential(first), {"rnn": values(*shapes)})
+def keras_3(folder: Path) -> Path:
+    """An HDF5 file of Keras 3, with the operation that makes a mask."""
+    import keras
+
+    words = keras.Input((STEPS,), name="words")
+    layers = (keras.layers.Embedding(9, INPUTS, mask_zero=True), keras.layers.LSTM(UNITS))
+    path = folder / "model.h5"
+    keras.Model(words, layers[1](layers[0](words))).save(path)
+    return path
 
 
 def without_shape(folder: Path) -> Path:

@@ -41,7 +41,6 @@ KNOWN: Final = {
     ("BatchNormalization_renorm", "tf.keras-1.4"): "expected 7 weights, found 8",
     ("BatchNormalization_renorm", "tf.keras-1.8"): "expected 7 weights, found 8",
     ("BatchNormalization_virtual", "tf.keras"): "Invalid value for `axis` argument",
-    ("nested_sequential_makes_mask", "keras-2.0.9"): "expected 3 weights, found 0",
     **{
         (name, "keras-2.0.9"): _BUILD
         for name in "GRUCell LSTMCell SimpleRNNCell stacked_ stateful_stacked masked_stacked_".split()

@@ -41,7 +41,9 @@ def check_case(writer: str, name: str, form: str, folder: Path) -> str:
     source = folder / "model.h5"
     source.write_bytes(members["model.h5"])
     try:
-        report = cudnn_convert.convert(source, folder / f"out.{form}", format=form, allow_plain=True)
+        report = cudnn_convert.convert(
+            source, folder / f"out.{form}", format=form, force_convert=form == "h5"
+        )
     except CudnnConvertError as refusal:
         text = f"refused, exit {refusal.exit_code}: {refusal}".replace(str(folder), "")
         return f"wrong: {text}" if refusal.exit_code > 4 else text

@@ -54,7 +54,7 @@ def test_a_layer_that_was_traced_wrong_fails_the_proof(
     members = keras_census.case(*WITNESSES["bilinear_from_corners"])
     (tmp_path / "model.h5").write_bytes(members["model.h5"])
     with pytest.raises(VerificationError, match=r"differs at layer up_sampling2d_1 \(UpSampling2D\)"):
-        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", format="savedmodel", allow_plain=True)
+        cudnn_convert.convert(tmp_path / "model.h5", tmp_path / "out", format="savedmodel")
     assert not (tmp_path / "out").exists()
 
 

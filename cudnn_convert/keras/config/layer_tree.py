@@ -205,9 +205,24 @@ def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
     ends_ = ends(model, layers)
     if not ends_ or not _is_row(model):
         return _down_to(model, ends_) if ends_ else None
+    return model_of(model, ends_)
+
+
+def model_of(model: Entry, outputs: list[Reference]) -> Entry:
+    """The model with results of its layers as outputs, and with the layers that these need.
+
+    Of a Sequential model it ends with the first of them.
+    """
+    if not _is_row(model):
+        return _down_to(model, outputs)
     entries, config = layer_entries(model), model["config"]
-    kept = entries[: [layer_name(entry) for entry in entries].index(ends_[0][0]) + 1]
+    kept = entries[: [layer_name(entry) for entry in entries].index(outputs[0][0]) + 1]
     return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
+
+
+def list_calls(model: Entry, layer: str) -> list[int]:
+    """The numbers of the calls of a top-level layer, in order; none in a row of layers."""
+    return [] if _is_row(model) else sorted(number for name, number in _calls(model) if name == layer)
 
 
 def _compute(entries: list[Entry]) -> bool:
@@ -286,6 +301,27 @@ def _down_to(model: Entry, ends: list[Reference]) -> Entry:
         "output_layers": [list(count(call_reference)) for call_reference in ends],
     }
     return {**model, "config": config}
+
+
+def count_outputs(model: Entry, more: int) -> Entry:
+    """Add `more` to the call numbers of a functional model's outputs.
+
+    For inner models Keras 3 counts calls among outputs from one more than among arguments: -1 makes both
+    alike, 1 restores Keras 3's form.
+    """
+    config = model["config"]
+    if "output_layers" not in config:
+        return model
+    inner = {layer_name(entry) for entry in layer_entries(model) if entry["class_name"] == "Functional"}
+
+    def count(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: count(item) for key, item in value.items()}
+        if isinstance(value, list) and value and isinstance(value[0], str):
+            return [value[0], value[1] + (more if value[0] in inner else 0), value[2]]
+        return [count(item) for item in value]
+
+    return {**model, "config": {**config, "output_layers": count(config["output_layers"])}}
 
 
 def references(value: Any) -> Iterator[Reference]:

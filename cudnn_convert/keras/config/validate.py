@@ -157,8 +157,9 @@ def _layer(kind: str, config: Mapping[str, Any], where: str) -> Iterator[Fault]:
         yield from _model(config["cell"], "layer")
     for cell in cells if isinstance(cells, list) else ():
         yield from _model(cell, "layer")
-    if kind in classes.MODES and not _is_size(config.get("units")):
-        yield f"{where}: units", "a number of at least 1", _show(config.get("units"))
+    units = config.get("units", config.get("output_dim"))  # the name of Keras 1
+    if kind in classes.MODES and not _is_size(units):
+        yield f"{where}: units", "a number of at least 1", _show(units)
     for key in _FLAGS if kind in classes.MODES else ():
         if config.get(key) not in (None, False, True):
             yield f"{where}: {key}", "true or false", _show(config[key])

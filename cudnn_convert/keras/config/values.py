@@ -164,13 +164,18 @@ def name_of(value: Any) -> Any:
 
 
 def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any]:
-    """A layer or model in the older form; configs of `kept` classes are unchanged."""
+    """A layer or model in the older form; configs of `kept` classes are unchanged.
+
+    A Sequential in a model has its name beside it before Keras 2.2.3, where its config is a list of layers.
+    """
     class_name = layer["class_name"].rpartition(">")[2]  # a registered class has its package in front
     changed = {key: layer[key] for key in ("config", "name") if key in layer} | {"class_name": class_name}
     if "inbound_nodes" in layer:
         changed["inbound_nodes"] = _value(layer["inbound_nodes"], kept)
     if class_name not in kept:
         changed["config"] = _value(layer["config"], kept)
+        if isinstance(changed["config"], list) and "name" in layer:
+            changed["config"] = {"name": layer["name"], "layers": changed["config"]}
     return changed
 
 

@@ -22,9 +22,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "frozen_text": ("frozen.pbtxt", "checkpoint"),
     "saved_model": ("model", "savedmodel"),
     "keras_export": ("saved_model", "savedmodel"),
-    "hdf5": ("model.h5", "h5", "--allow-plain"),
-    "hdf5_archive": ("model.h5", "keras", "--allow-plain"),
-    "archive": ("model.keras", "tflite", "--allow-plain"),
+    "hdf5": ("model.h5", "h5"),
+    "hdf5_archive": ("model.h5", "keras"),
+    "archive": ("model.keras", "tflite"),
 }
 #: What starts another program, or reaches another machine.
 STARTS = ("os.system", "os.exec", "os.posix_spawn", "socket.connect", "pty.spawn")

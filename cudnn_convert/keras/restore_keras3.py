@@ -1,0 +1,108 @@
+"""Restores a model of Keras 3 from its own config and weights.
+
+The config is vetted first, and built in safe mode. HDF5 files leave out the modules of classes, which Keras 3
+itself then fails to find for the operations of a functional model, such as the mask of an Embedding.
+Source: keras v3.15.0 src/saving/serialization_lib.py, src/legacy/saving/legacy_h5_format.py.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.keras import cut_layers
+from cudnn_convert.keras.config import classes, layer_tree, validate
+from cudnn_convert.model import Architecture
+from cudnn_convert.private import keras_private
+
+#: What to do with a model that cannot be built here.
+_EXPORT: Final = "export it where it loads, and convert that"
+#: Where Keras 3 has the classes of its models.
+#: Source: keras v3.15.0 src/saving/serialization_lib.py _retrieve_class_or_fn.
+_MODULES: Final = {"Functional": "keras.src.models.functional", "Sequential": "keras"}
+
+
+def restore_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
+    """Build the `keras.Model` of a config of Keras 3, with the weights of the file.
+
+    Raises UnsupportedModelError where it may not or cannot be built, or where weights do not fit.
+    """
+    built = _build_model(path, described, vouched)
+    _assign_weights(path, described, built)
+    return built
+
+
+def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
+    import keras
+
+    brought = vouched.for_keras_3()
+    refused = validate.refusals(described, brought)
+    reasons = [str(replace(refusal, library="Keras 3")) for refusal in refused]
+    reasons = cut_layers.offer_cut(described, brought, reasons) if reasons else []
+    config = classes.by_name(vouched.keras, described.config)
+    if not reasons and (names := validate.modules(config)):
+        message = f"config: expected Keras' own classes, found {', '.join(names)} of another module"
+        reasons = [f"{message}; bring it with --custom-objects MODULE:{names[0]}"]
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+    known = layer_tree.map_objects(_with_module(config), _without_new_arguments)
+    try:
+        built = keras.saving.deserialize_keras_object(
+            known, custom_objects=dict(vouched.keras), safe_mode=not vouched.trust
+        )
+    except Exception as cause:
+        reason = f"config: expected a model that Keras {keras.__version__} can build, found one it refuses"
+        raise UnsupportedModelError(
+            path, [f"{reason}: {keras_private.innermost_line(cause)}; {_EXPORT}"]
+        ) from cause
+    if not built.built or not built.inputs:
+        reason = "config: expected a model whose inputs have shapes, found none; build it, and save it again"
+        raise UnsupportedModelError(path, [reason])
+    return built
+
+
+def _with_module(config: dict[str, Any]) -> dict[str, Any]:
+    """A model's config with the module of its class, which Keras 3 leaves out in HDF5 files."""
+    return {"module": _MODULES.get(config["class_name"]), "registered_name": None, **config}
+
+
+def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
+    """Leave out an initializer's arguments that are None and unknown to the installed Keras.
+
+    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. What an initializer
+    draws is not kept: the weights of the file are assigned. Other objects are returned unchanged.
+    Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
+    """
+    import keras
+
+    if value.get("module") != "keras.initializers" or not isinstance(value.get("config"), Mapping):
+        return value
+    initializer = getattr(keras.initializers, str(value.get("class_name")), None)
+    if not isinstance(initializer, type):
+        return value
+    taken = inspect.signature(initializer).parameters
+    config = {name: item for name, item in value["config"].items() if item is not None or name in taken}
+    return {**value, "config": config}
+
+
+def _assign_weights(path: Path, described: Architecture, built: Any) -> None:
+    """Assign the values of the file to the layers' weights, paired by order."""
+    reasons = []
+    for layer in built.layers:
+        wanted = [*layer.trainable_weights, *layer.non_trainable_weights]
+        given = described.weights.get(layer.name, ())
+        if [tuple(weight.shape) for weight in wanted] != [value.shape for _, value in given]:
+            shapes = [list(value.shape) for _, value in given]
+            expected = [list(weight.shape) for weight in wanted]
+            actual = f"{shapes}; are config and weights of one model?"
+            reasons.append(f"layer {layer.name}: expected weights of shapes {expected}, found {actual}")
+            continue
+        for weight, (_, value) in zip(wanted, given, strict=True):
+            weight.assign(value.read())
+    if reasons:
+        raise UnsupportedModelError(path, reasons)
+    for layer in keras_private.flatten_layers(built):
+        if hasattr(layer, "finalize_state"):  # of preprocessing: it computes with a copy of its weights
+            layer.finalize_state()
