@@ -407,6 +407,7 @@ class Architecture:
     `keras_version` and `backend` are the file's, "" where it has none. `training`: the config of optimizer,
     loss and metrics; `optimizer`: its state, `(weight name, tensor)`. `extras` are datasets of the file that
     no Keras loader reads, by path, and `attributes` such attributes of its root.
+    `translated`: config or weights were brought to the form of today's Keras 2, which the file lacks.
     """
 
     config: Mapping[str, Any]
@@ -417,6 +418,7 @@ class Architecture:
     optimizer: tuple[tuple[str, Tensor], ...] = ()
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    translated: bool = False
 
     @property
     def is_keras3(self) -> bool:

@@ -73,6 +73,7 @@ _MERGES: Final = {
     **{"sum": "Add", "mul": "Multiply", "concat": "Concatenate", "ave": "Average", "max": "Maximum"}
 }
 _GATES: Final = {"LSTM": Mode.LSTM, "GRU": Mode.GRU, "ConvLSTM2D": Mode.LSTM}
+_DEPRECATED: Final = frozenset({"Highway", "MaxoutDense"})
 _CONVOLUTIONS: Final = frozenset({"Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose", "ConvLSTM2D"})
 
 
@@ -98,7 +99,8 @@ def translate_model(model: Model) -> Model:
     if architecture is None:
         return model
     if not _is_keras1(architecture):
-        return _flip_kernels(model, architecture) if architecture.backend == _THEANO else model
+        model = _flip_kernels(model, architecture) if architecture.backend == _THEANO else model
+        return _replace_deprecated(model)
     translated = _Translation(model.path, _find_backend(architecture)).model(architecture)
     notes = [f"layers of Keras {architecture.keras_version or 1} are written as those of Keras 2"]
     if architecture.optimizer:
@@ -138,8 +140,42 @@ def _flip_kernels(model: Model, architecture: Architecture) -> Model:
         flipped[name] = (*kernels, *flipped[name][count:])
         names.append(name)
     note = f"{', '.join(names)}: kernels are those of Theano back to front"
-    changed = replace(architecture, weights=flipped, backend="tensorflow")
+    changed = replace(architecture, weights=flipped, backend="tensorflow", translated=True)
     return replace(model, architecture=changed, notes=(*model.notes, *([note] if names else [])))
+
+
+def _replace_deprecated(model: Model) -> Model:
+    """A model of Keras 2 without the layers of Keras 1 that keras-team kept beside its own.
+
+    Source: keras 2.2.4 legacy/layers.py.
+    """
+    assert model.architecture is not None
+    architecture = model.architecture
+    if not architecture.keras_version.startswith("2.") or not layer_tree.is_model(architecture.config):
+        return model
+    entries, weights = layer_tree.layer_entries(architecture.config), dict(architecture.weights)
+    kinds = {str(inner["class_name"]) for entry in entries for _, inner in layer_tree.walk(entry)}
+    if not _DEPRECATED & kinds:
+        return model
+    translation, translated = _Translation(model.path, "tensorflow"), []
+    for entry in entries:
+        name = layer_tree.layer_name(entry)
+        own = [str(inner["class_name"]) for _, inner in layer_tree.walk(entry)]
+        if own[-1] in _DEPRECATED and own[:-1] in ([], ["TimeDistributed"]) and name in weights:
+            changed, weights[name] = translation.layer(entry, weights[name])
+            translated.append(changed)
+        else:
+            translated.append(dict(entry))
+    config = architecture.config["config"]
+    config = translated if isinstance(config, list) else {**config, "layers": translated}
+    replaced = replace(
+        architecture,
+        config={**architecture.config, "config": config},
+        weights=weights,
+        optimizer=(),
+        translated=True,
+    )
+    return replace(model, architecture=replaced)
 
 
 def _flip(kernel: Tensor) -> Tensor:
@@ -175,6 +211,7 @@ class _Translation:
             keras_version=_VERSION,
             backend="tensorflow",
             optimizer=(),
+            translated=True,
         )
 
     def layer(self, entry: Entry, listed: Listed) -> tuple[dict[str, Any], Listed]:
@@ -184,7 +221,7 @@ class _Translation:
             return self._inner_model(entry, listed)
         if kind in ("TimeDistributed", "Bidirectional") and layer_tree.is_entry(config.get("layer")):
             return self._wrapper(entry, listed)
-        if kind in ("Highway", "MaxoutDense") and listed:
+        if kind in _DEPRECATED and listed:
             build = _highway if kind == "Highway" else _maxout
             model, weights = build(layer_tree.layer_name(entry), config, [tensor for _, tensor in listed])
             return {**entry, **model}, weights

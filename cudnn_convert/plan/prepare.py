@@ -32,7 +32,7 @@ from cudnn_convert.model import (
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, stream_singles
 from cudnn_convert.plan.notes import no_numbers
-from cudnn_convert.read import checkpoint, keras_hdf5, read
+from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read
 from cudnn_convert.recurrences import graphless, named_weights, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
@@ -51,6 +51,8 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
     if model.keras is not None or model.graph is not None:
         expected = "weights of Keras, or a checkpoint without .meta"
         raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
+    if architecture_file.is_config(options.architecture):
+        return _translate_older(keras_checkpoint.with_architecture(model, options.architecture))
     return checkpoint.with_graph(model, options.architecture)
 
 
@@ -97,6 +99,8 @@ def is_portable(model: Model, options: Options) -> bool:
 
 def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | None:
     """The format that a Keras file has already; None where today's libraries do not open it as it is."""
+    if architecture.translated:
+        return None
     if architecture.is_keras3:  # Keras 3 finds no operations in HDF5 files
         return "keras" if kind is KerasFile.ARCHIVE else None
     is_keras2 = architecture.keras_version.partition(".")[0] == "2"

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from cudnn_convert.errors import ReadError, UnsupportedModelError, name_access
+from cudnn_convert.errors import ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
-from cudnn_convert.read import hdf5, keras_archive, yaml_config
+from cudnn_convert.read import architecture_file, hdf5, keras_archive
 from cudnn_convert.read.dialects import keras
 from cudnn_convert.read.dialects.keras import Layer
 from cudnn_convert.read.hdf5 import Store
@@ -63,66 +63,16 @@ def with_architecture(model: Model, path: Path) -> Model:
     Weights of other names are those of the layers in order, as Keras loads them. Raises ReadError where
     either file is malformed, AccessError, MissingDependencyError for YAML without PyYAML.
     """
-    with name_access(path):
-        content = path.read_bytes()
-    if yaml_config.is_yaml(content):
-        config = yaml_config.parse_yaml(path, content)
-    else:
-        config = hdf5.parse_json(path, "model.json", content)
-    if "class_name" not in config or "config" not in config:
-        raise ReadError(
-            path, "model.json", expected="class_name and config, as model.to_json() writes", found="neither"
-        )
-    validate.require(path, "model.json", config)
+    config = architecture_file.read_config(path)
     store = Store(model.path)
     with store.open() as file:
         if keras_archive.present(file):
             weights: Weights = keras_archive.read_weights(store, file, config)
         else:
             weights = _weights(store, _holder(store, file))
-    weights, notes = _pair_by_order(weights, config)
-    version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
-    if not version and "module" in config:
-        version = _KERAS_3
-    architecture = Architecture(config, weights, keras_version=version, backend=backend)
+    weights, notes = architecture_file.pair_by_order(weights, config)
+    architecture = architecture_file.describe(config, weights)
     return Model(model.path, KIND, None, {}, architecture=architecture, keras=KerasFile.HDF5, notes=notes)
-
-
-#: The version of a config that names modules, and no version: JSON of Keras 3.
-#: Source: keras v3.15.0 src/models/model.py to_json; tf_keras v2.21.0 src/engine/training.py _updated_config.
-_KERAS_3: Final = "3.0"
-#: Layers that never have weights.
-_BARE: Final = frozenset(
-    "Activation Add Average Concatenate Cropping1D Cropping2D Dot Dropout ELU Flatten GaussianDropout "
-    "GaussianNoise GlobalAveragePooling1D GlobalAveragePooling2D GlobalMaxPooling1D GlobalMaxPooling2D "
-    "InputLayer Lambda LeakyReLU Masking MaxPooling1D MaxPooling2D AveragePooling1D AveragePooling2D Maximum "
-    "Merge Multiply Permute ReLU RepeatVector Reshape Softmax SpatialDropout1D SpatialDropout2D Subtract "
-    "TFOpLambda TensorFlowOpLayer UpSampling1D UpSampling2D ZeroPadding1D ZeroPadding2D".split()
-)
-
-
-def _pair_by_order(weights: Weights, config: Mapping[str, Any]) -> tuple[Weights, tuple[str, ...]]:
-    """The weights by the names of the config's layers, with a note where their order tells these.
-
-    Keras pairs layers that have weights by order, whatever they are called: counters of another process, as
-    in lstm_3, do not matter. Source: keras 2.2.4 engine/saving.py load_weights_from_hdf5_group.
-    """
-    entries = layer_tree.layer_entries(config) if layer_tree.is_model(config) else []
-    names = [layer_tree.layer_name(entry) for entry in entries]
-    if {*weights} <= {*names}:
-        return weights, ()
-    able = [layer_tree.layer_name(entry) for entry in entries if not _is_bare(entry)]
-    if len(able) != len(weights):
-        return weights, ()  # refused by name, where the layers are built
-    pairs = [f"{stored} is {name}" for stored, name in zip(weights, able, strict=True) if stored != name]
-    note = f"weights are paired with layers by order, as Keras loads them: {', '.join(pairs)}"
-    return dict(zip(able, weights.values(), strict=True)), (note,)
-
-
-def _is_bare(entry: Mapping[str, Any]) -> bool:
-    """Whether a layer has no weights, as a wrapper of such a layer."""
-    inner = layer_tree.inside(entry)
-    return all(map(_is_bare, inner)) if inner else str(entry["class_name"]) in _BARE
 
 
 def _holder(store: Store, file: Any) -> Any:
