@@ -490,8 +490,10 @@ class Model:
     `plain`: what weights without a graph hold beside cuDNN recurrences.
     `checkpoint`: what the values are restored from, where an op of the file's own does it.
     `kind` is for people; `keras` says which of Keras' own files it is, if one.
+    `state_variables`: the ops of variables that hold the states of plain layers, as their layers say.
     `unverified`: what an artifact has of the source though `graph` does not: layers of a user's, functions.
     `calls`: the calls of Keras layers that `graph` was traced from.
+    `suspects`: why layers may differ in a format of layers, a line for a failed proof each.
     """
 
     path: Path
@@ -511,7 +513,9 @@ class Model:
     checkpoint: Checkpoint | None = None
     keras: KerasFile | None = None
     unverified: tuple[str, ...] = ()
+    state_variables: tuple[str, ...] = ()
     calls: tuple[LayerCall, ...] = ()
+    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,8 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
         with _name_refusals(plan, artifact, options):
             proof = verify_plan(plan, artifact, options, is_copy=is_copy, is_fresh=True)
     except VerificationError as error:
-        raise VerificationError(replace(summary, verification=error.report), *error.reasons) from error
+        reasons = (*plan.model.suspects, *error.reasons)
+        raise VerificationError(replace(summary, verification=error.report), *reasons) from error
     return replace(summary, verification=proof)
 
 

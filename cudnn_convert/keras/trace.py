@@ -79,18 +79,19 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     writer = _find_writer(model)
     traced, others = _trace(model, part, vouched, writer)
     notes = [*validate.notes(model.architecture, vouched), *_note_doubts(model, part, vouched, writer)]
-    reasons = []
+    reasons, suspects = [], list[str]()
     for difference in differences.of_writer(writer):
         message = difference.message(writer.version)
         layers = [*dict.fromkeys(others.get(difference.name, ()))]
         if difference.is_proven:
             notes += [f"{', '.join(layers)}: {message}"] if layers else []
+            suspects += [difference.refusal(writer.version, layer) for layer in layers]
             continue
         reasons += [difference.refusal(writer.version, layer) for layer in layers]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
     unverified = tuple(layer.layer for layer in refused)
-    return replace(traced, notes=(*model.notes, *notes), unverified=unverified)
+    return replace(traced, notes=(*model.notes, *notes), unverified=unverified, suspects=tuple(suspects))
 
 
 def _find_writer(model: Model) -> versions.Writer:
@@ -158,7 +159,14 @@ def _trace(
     named = {old: name for old, (name, _, _) in states.items()}
     renamed = rename_state_variables(graph.as_graph_def(), named)
     calls = tuple(called_layers.describe(noted, frozenset(rows)))
-    traced = replace(model, graph=renamed, variables=variables, signatures={SERVING: signature}, calls=calls)
+    traced = replace(
+        model,
+        graph=renamed,
+        variables=variables,
+        signatures={SERVING: signature},
+        calls=calls,
+        state_variables=tuple(named.values()),
+    )
     return traced, others
 
 

@@ -11,7 +11,7 @@
 * keras_archive: Reads `.keras` archives and the weight groups of `.weights.h5` files.
 * yaml_config  : Parses the YAML that older Keras wrote of a model's config, to the values that its JSON has.
 * architecture_file: Reads a Keras model's config from its JSON or YAML, and pairs weights with its layers.
-* keras_checkpoint: Reads what `save_weights` of TensorFlow 2 writes by default: a checkpoint of a model's objects.
+* keras_checkpoint: Reads what `save_weights` of TensorFlow 2 writes by default: a model's objects.
 * keras_hdf5   : Reads Keras HDF5 files: whole models, or weights alone.
 * dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
 * tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.

@@ -1,4 +1,4 @@
-"""Reads what `save_weights` of TensorFlow 2 writes by default: a checkpoint of a model's objects.
+"""Reads what `save_weights` of TensorFlow 2 writes by default: a model's objects.
 
 Its keys lead from object to object: `layer_with_weights-1/forward_layer/cell/kernel`, counted over the layers
 that have weights. The model's config, which lies in another file, gives their names and classes.

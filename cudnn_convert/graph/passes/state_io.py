@@ -85,9 +85,11 @@ def place_state(
     `outputs` that read an assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
-    recurring = [state for state in assigned if state.read and state.recurs]
+    known = {*model.state_variables}
+    recurring = [state for state in assigned if state.read and (state.recurs or state.variable in known)]
     is_plain = not any(node.op in ops.RECURRENCES for node in graph.node)
     promoted = [state for state in assigned if state.read] if promote and is_plain else []
+    recurring = [state for state in recurring if state not in promoted]
     others = [] if keep else [state for state in assigned if state not in [*recurring, *promoted]]
     if promote or not keep:
         _refuse_inseparable(model, graph, promoted, asked=promote)
