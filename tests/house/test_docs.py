@@ -149,6 +149,7 @@ CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
 #: What a reader of a page makes by following it.
 TUTORIAL_MODULES = {
     "docs/stories.md": {"test_tagger.py"},
+    "docs/tutorials/keras-files.md": {"attention.py"},
     "docs/adding-a-format.md": {
         *("cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"),
         *("cudnn_convert/read/dialects/stacked.py", "train/cell.py"),

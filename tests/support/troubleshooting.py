@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from support import asking_keras, keras_public
 from support.command_line import command
 from support.keras3_samples import Export, exported
 from support.keras_samples import keras_fixture
@@ -65,6 +66,16 @@ def copied(path: Path, name: str) -> Callable[[Path], None]:
     if path.is_dir():
         return lambda folder: shutil.copytree(path, folder / name) and None
     return lambda folder: shutil.copy(path, folder / name) and None
+
+
+def public(writer: str, name: str) -> list[Callable[[Path], None]]:
+    """The file of a case of public models, with its architecture."""
+
+    def write(folder: Path) -> None:
+        for member, content in keras_public.cases()[writer][name].items():
+            (folder / member).write_bytes(content)
+
+    return [write]
 
 
 def read_as_steps(folder: Path) -> None:
@@ -154,6 +165,12 @@ _GRU: Final = "CuDNNGRU is not compatible with GRU(reset_after=False)"
 _FLEX: Final = "'tf.CudnnRNNV3' op is neither a custom op nor a flex op"
 _ONNX: Final = "No Op registered for CudnnRNNV3 with domain_version"
 _TAGGER: Final = [of(TAGGER, "model_cpu", "savedmodel")]
+_LOCATE: Final = "Could not locate class 'LSTM'. Make sure custom classes and functions are decorated"
+_MSE: Final = "Could not deserialize 'keras.metrics.mse' because it is not a KerasSaveable subclass"
+_PARENT: Final = (
+    "Could not deserialize class 'Functional' because its parent module tf_keras.src.models.functional "
+    "cannot be imported"
+)
 _H5: Final = [copied(keras_fixture("tf.keras-1.15.5-sequential_lstm").path, "model.h5")]
 _IN_KERAS: Final = [of_keras("tf.keras-1.15.5-sequential_lstm", "model.keras", "keras")]
 _EXPORTED: Final = [copied(LSTM.path, "saved_model")]
@@ -230,6 +247,52 @@ CASES: Final = {
             of_keras("keras-2.2.4-stateful_gru", "model.keras", "keras"),
             of_keras("keras-2.2.4-stateful_gru", "model_cpu.h5", "h5"),
         ],
+    ),
+    "Unrecognized keyword arguments passed to LSTM: {'time_major': False}": Paragraph(
+        public("tf.keras-2.15.1", "char_rnn"),
+        [("load_in_keras_3", "Unrecognized keyword arguments passed to LSTM: {'time_major': False}")],
+        after=["load_archive_in_keras_3"],
+    ),
+    _LOCATE: Paragraph(
+        public("keras-2.2.4", "imdb_bidirectional"),
+        [("load_in_keras_3", _LOCATE)],
+        after=["load_archive_in_keras_3"],
+    ),
+    "expected ndim=3, found ndim=4": Paragraph(
+        public("keras-2.2.4", "char_rnn"),
+        [("load_in_keras_3", "expected ndim=3, found ndim=4")],
+        after=["load_archive_in_keras_3"],
+    ),
+    "Unrecognized keyword arguments: ['input_dtype']": Paragraph(
+        public("keras-1.2.2", "babi"),
+        [("load_in_tf_keras", "Unrecognized keyword arguments: ['input_dtype']")],
+        after=["load_archive_in_keras_3"],
+    ),
+    "Unknown layer: 'NotEqual'": Paragraph(
+        [lambda folder: asking_keras.keras_3(folder) and None],
+        [("load_in_keras_3", "Unknown layer: 'NotEqual'")],
+        after=["load_archive_in_keras_3"],
+    ),
+    _MSE: Paragraph(
+        public("keras-3.3.3", "char_rnn"), [("load_in_keras_3", _MSE)], after=["load_archive_in_keras_3"]
+    ),
+    _PARENT: Paragraph(public("keras-3.3.3", "babi_archive"), [("load_in_tf_keras", _PARENT)]),
+    "Requested the deserialization of a Lambda layer whose function is a Python lambda": Paragraph(
+        public("keras-2.2.4", "siamese"),
+        [
+            (
+                "load_in_keras_3",
+                "Requested the deserialization of a `Lambda` layer whose `function` is a Python",
+            )
+        ],
+    ),
+    "Unknown layer: 'AttentionWithContext'": Paragraph(
+        public("keras-3.3.3", "attention"), [("load_in_keras_3", "Unknown layer: 'AttentionWithContext'")]
+    ),
+    "No model config found in the file": Paragraph(
+        public("keras-2.2.4", "weights_alone"),
+        [("load_in_keras_3", "No model config found in the file")],
+        after=["load_archive_in_keras_3"],
     ),
     f"{_NO_KERNEL}V3'": Paragraph(
         _EXPORTED,

@@ -95,8 +95,17 @@ def contrib():
 
 
 def load_in_keras_3():
-    (path,) = [path for path in ("model.h5", "model.keras") if Path(path).exists()]
+    (path,) = [path for path in ("model.h5", "model.keras", "weights.h5") if Path(path).exists()]
     keras.models.load_model(path)
+
+
+def load_archive_in_keras_3():
+    keras.models.load_model("model.keras")
+
+
+def load_in_tf_keras():
+    (path,) = [path for path in ("model.h5", "model.keras") if Path(path).exists()]
+    tf_keras.models.load_model(path)
 
 
 def another_class_in_keras_3():

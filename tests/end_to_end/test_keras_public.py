@@ -1,0 +1,56 @@
+"""Models as public repositories have them answer as the Keras that wrote them, or a line says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import keras_public
+from support.tiers import tier
+
+#: One of each kind of file, and of each translation, in the first tier.
+FIRST = {
+    ("keras-1.2.2", "highway", "keras"),
+    ("keras-1.2.2", "merged_models", "onnx"),
+    ("keras-1.2.2", "video", "onnx"),
+    ("keras-1.2.2-theano", "theano_images", "onnx"),
+    ("keras-2.0.9-theano", "cnn_lstm", "onnx"),
+    ("keras-2.2.4", "weights_and_yaml", "onnx"),
+    ("tf.keras-1.15.5", "stateful", "keras"),
+    ("tf.keras-2.15.1", "siamese", "keras"),
+    ("keras-3.8.0", "ocr", "onnx"),
+    ("keras-3.3.3", "weights_alone", "onnx"),
+    ("keras-3.8.0", "imdb_masked", "keras"),
+}
+CASES = [
+    (writer, name, form)
+    for writer, names in keras_public.cases().items()
+    for name in names
+    for form in keras_public.FORMATS
+    if not (form == "onnx" and name.startswith("stateful"))  # its states are inputs and outputs there
+]
+
+
+@pytest.mark.parametrize(
+    ("writer", "name", "form"),
+    [pytest.param(*case, marks=tier(first=case in FIRST), id="-".join(case)) for case in CASES],
+)
+def test_a_model_answers_as_its_writer(writer: str, name: str, form: str, tmp_path: Path) -> None:
+    outcome = keras_public.check_case(writer, name, form, tmp_path)
+    refused = keras_public.REFUSED.get((name, writer)) if form == "keras" else None
+    if refused:
+        assert refused in outcome and "layer " in outcome and "savedmodel" in outcome
+    elif (
+        form == "keras"
+        and name.endswith("_archive")
+        and name.removesuffix("_archive") not in keras_public.FOREIGN
+    ):
+        assert outcome == "portable"
+    else:
+        assert outcome == "right"
+
+
+def test_the_cases_are_of_all_writers() -> None:
+    assert {*CASES} >= FIRST
+    assert len(keras_public.cases()) == 16
+    assert sum(map(len, keras_public.cases().values())) > 300
