@@ -1,4 +1,4 @@
-"""Reads a Keras model's config from its JSON or YAML, and pairs weights that lie elsewhere with its layers.
+"""Reads a Keras model's config from its JSON or YAML, and pairs weights with its layers.
 
 Source: keras 2.2.4 engine/network.py to_json, to_yaml.
 """

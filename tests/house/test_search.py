@@ -33,8 +33,8 @@ MESSAGES = {
     "TypeError: Could not deserialize 'keras.metrics.mse' because it is not a KerasSaveable subclass": "mse",
     "TypeError: Could not deserialize class 'Functional' because its parent module "
     "tf_keras.src.models.functional cannot be imported": "parent module",
-    "Error when deserializing class 'InputLayer' using config={'batch_shape': [None, 7]} Unrecognized keyword "
-    "arguments: ['batch_shape']": "parent module",
+    "Error when deserializing class 'InputLayer' using config={'batch_shape': [None, 7]} Unrecognized "
+    "keyword arguments: ['batch_shape']": "parent module",
     "ValueError: Requested the deserialization of a `Lambda` layer whose `function` is a Python lambda. This "
     "carries a potential risk of arbitrary code execution": "Lambda layer",
     "ValueError: bad marshal data (unknown type code)": "Lambda layer",
