@@ -332,7 +332,9 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     graph.node.extend(saved_functions.call(_CALL, concrete.function_def, captured))
     given = [node.name for node in graph.node if node.op == "Placeholder"]
     inputs = {tensor.name: f"{name}:0" for tensor, name in zip(built.inputs, given, strict=True)}
-    outputs = {key: f"{_CALL}:{position}" for position, key in enumerate(built.output_names)}
+    outputs: dict[str, str] = {}
+    for position, key in enumerate(built.output_names):  # a layer that is called twice names both
+        outputs[index.unique(key, outputs)] = f"{_CALL}:{position}"
     signature = Signature(inputs, outputs)
     return replace(model, graph=graph, variables=variables, signatures={SERVING: signature})
 

@@ -158,9 +158,7 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
     if architecture.is_keras3:
         return replace(plan, target_model=_keep_layers(path, architecture, options))
     architecture, images = channels_last.rewrite(architecture, keras3=form.is_keras3)
-    if layers := channels_first.find_layers(architecture, keras3=form.is_keras3):
-        expected = "expected layers that every CPU runs, found images whose channels come first"
-        raise UnsupportedModelError(path, [f"{', '.join(layers)}: {expected}; choose --format savedmodel"])
+    _refuse_channels_first(path, architecture, keras3=form.is_keras3)
     if images:
         note = f"{', '.join(images)}: images are computed channels last; a Permute turns them"
         plan = replace(plan, notes=(*plan.notes, note))
@@ -178,10 +176,17 @@ def _keep_layers(path: Path, architecture: Architecture, options: Options) -> An
         version = architecture.keras_version
         reason = f"model: expected one of Keras 2 for tf_keras, found Keras {version}; choose --format keras"
         raise UnsupportedModelError(path, [reason])
+    _refuse_channels_first(path, architecture, keras3=True)
     from cudnn_convert.keras import translate
 
     brought = classes.import_user_objects(options.custom_objects).keras
     return translate.modern(path, architecture, vouched=brought)
+
+
+def _refuse_channels_first(path: Path, architecture: Architecture, *, keras3: bool) -> None:
+    if layers := channels_first.find_layers(architecture, keras3=keras3):
+        expected = "expected layers that every CPU runs, found images whose channels come first"
+        raise UnsupportedModelError(path, [f"{', '.join(layers)}: {expected}; choose --format savedmodel"])
 
 
 def check_options(options: Options) -> None:

@@ -30,6 +30,11 @@ _SHARED = "hands no mask to the layer in a TimeDistributed"
 #: and the cure.
 REFUSED: Final[Mapping[tuple[str, str], str]] = {
     **{
+        (f"theano_images{kind}", f"keras-3.{version}"): "found images whose channels come first"
+        for kind in ("", "_archive")
+        for version in ("0.5", "3.3", "8.0")
+    },
+    **{
         (case, writer): text
         for case in ("ner_tagger", "weights_and_yaml")
         for writer, text in {
@@ -38,7 +43,7 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = {
             "keras-2.3.1": _MASKS.format("2.3.1"),
             "tf.keras-1.12.3": _MASKS.format("2.1.6-tf"),
         }.items()
-    }
+    },
 }
 #: What Keras 3 keeps of layers of other code, and loads with `custom_objects` or `safe_mode=False`.
 FOREIGN: Final = frozenset({"attention", "crf_tagger", "ocr", "siamese"})
