@@ -16,6 +16,7 @@ FIRST = {
     ("keras-1.2.2-theano", "theano_images", "onnx"),
     ("keras-2.0.9-theano", "cnn_lstm", "onnx"),
     ("keras-2.2.4", "weights_and_yaml", "onnx"),
+    ("tf.keras-1.8.0", "imdb_bidirectional", "keras"),
     ("tf.keras-1.15.5", "stateful", "keras"),
     ("tf.keras-2.15.1", "siamese", "keras"),
     ("keras-3.8.0", "ocr", "onnx"),

@@ -56,6 +56,8 @@ def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
         return (_object(sort, _DEFAULT[sort], {}) if sort in _DEFAULT else None), str(kind)
     config = (stored.get("config") if isinstance(stored, Mapping) else None) or {}
     kept = {key: plain_value(config[key]) for key in keys if key in config}
+    if kept.get("maxval", 0) is None:  # TensorFlow up to 1.12: from 0 to what a dtype holds
+        del kept["maxval"]
     if kept.get("distribution") == "normal":
         kept["distribution"] = "truncated_normal"
     return _object(sort, str(kind), kept), ""
