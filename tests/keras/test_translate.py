@@ -160,9 +160,10 @@ def test_a_model_without_a_shape_says_what_to_do() -> None:
         layer(entry("Dense", "dense"))
 
 
-def test_a_model_of_keras_3_needs_nothing() -> None:
-    with pytest.raises(UnsupportedModelError, match=r"found Keras 3.4.1; it loads as it is"):
-        translate.modern(HERE, model(sequential(), {}, keras_version="3.4.1"))
+def test_the_hdf5_of_keras_3_keeps_its_layers() -> None:
+    dense = entry("Dense", "dense", units=3, **SHAPE)
+    found = translate.modern(HERE, model(sequential(dense), {}, keras_version="3.4.1"))
+    assert [layer["config"]["name"] for layer in found.config["config"]["layers"]][-1] == "dense"
 
 
 def test_each_step_needs_no_wrapper() -> None:
