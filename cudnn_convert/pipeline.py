@@ -97,7 +97,7 @@ def convert(
             summary = _proven(summary, plan, artifact, options)
         elif options.form.replaces_blocks and plan.whole is not None:  # its runtime lacks some kernels
             with _name_refusals(plan, artifact, options):
-                runners.open_artifact(options.format, artifact, plan.all_parts)
+                runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):
             summary = replace(summary, notes=(*summary.notes, targets.note(proof, options)))
             if folder:

@@ -40,6 +40,10 @@ from cudnn_convert.model import SERVING, Array, Part, Signature, is_float
 from cudnn_convert.storage import RECORD
 
 
+class MissingKernelsError(ValueError):
+    """A runtime lacks kernels that a file asks for: other builds of it have them."""
+
+
 def identify(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
     """`(format, the artifact's own path, provenance or None)`. Raises ReadError, AccessError."""
     with name_access(artifact):
@@ -201,6 +205,15 @@ def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched
     with _loading(form, path), context.on(path):
         runners = [*zip(parts, opener(form).open_parts(path, parts, vouched), strict=True)]
     return Opened(form, path, runners)
+
+
+def require_loadable(form: str, path: Path, parts: Sequence[Part]) -> None:
+    """Open an artifact once. Raises as `open_artifact`, but not for kernels that other builds have."""
+    try:
+        open_artifact(form, path, parts)
+    except ReadError as error:
+        if not isinstance(error.__cause__, MissingKernelsError):
+            raise
 
 
 def find_interfaces(form: str, path: Path, vouched: Vouched = NOTHING) -> list[Interface]:

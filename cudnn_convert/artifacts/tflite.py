@@ -400,8 +400,8 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Open the file of each part.
 
-    Raises ValueError where an op needs a kernel that the interpreter does not have: wheels since 2.20 lack
-    the Flex delegate (google-ai-edge/LiteRT issue 6458).
+    Raises MissingKernelsError where an op needs a kernel that the interpreter does not have: wheels since
+    2.20 lack the Flex delegate (google-ai-edge/LiteRT issue 6458).
     """
     return [_open(part_file(path, part.name, ".tflite"), part) for part in parts]
 
@@ -417,7 +417,8 @@ def open_interpreter(**model: Any) -> Any:
 
 def _open(file: Path, part: Part) -> runners.Runner:
     if needed := flex_ops(file):
-        raise ValueError(f"ops that this interpreter has no kernels for: {', '.join(needed)}")
+        message = f"ops that this interpreter has no kernels for: {', '.join(needed)}"
+        raise runners.MissingKernelsError(message)
     interpreter = open_interpreter(model_path=str(file))
     signatures = interpreter.get_signature_list()
     if not signatures:

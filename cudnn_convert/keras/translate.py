@@ -104,7 +104,7 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
-            actual = f"found {config[key]}; Keras 3 has no such layer, write --format h5"
+            actual = f"found {config[key]}; Keras 3 has no such layer, write --format savedmodel or h5"
             log.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
     changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:

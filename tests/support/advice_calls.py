@@ -280,6 +280,7 @@ FORMATS: Final = (
         "1.15.5-block_cell_loop",
         ["--format", "tflite"],
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
+        patch=("cudnn_convert.lower.tflite.block_lstm.replace_cells", lambda graph: graph),
     ),
     Advice(
         ["lower/tflite.py: choose --format"],

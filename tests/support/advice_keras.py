@@ -68,7 +68,12 @@ WRITTEN: Final = (
     ),
     Advice(["keras/translate.py: {}: {}; write"], asking.behind(entry("Lambda", "code")), _KERAS, _H5),
     Advice(["keras/translate.py: build the model"], asking.without_shape, _ALONE, r"or write (--format h5)"),
-    Advice(["keras/translate.py: Keras 3 has no such layer"], "tf.keras-1.15.5-time_major", _KERAS, _H5),
+    Advice(
+        ["keras/translate.py: Keras 3 has no such layer"],
+        "tf.keras-1.15.5-time_major",
+        _KERAS,
+        r"write (--format savedmodel) or (?P<other>h5)$",
+    ),
     Advice(
         ["keras/translate.py: found {}; write --format h5"],
         asking.dense(activation=entry("ReLU", "r")),

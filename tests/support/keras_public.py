@@ -44,6 +44,10 @@ REFUSED: Final[Mapping[tuple[str, str], str]] = {
             "tf.keras-1.12.3": _MASKS.format("2.1.6-tf"),
         }.items()
     },
+    **{
+        ("time_major", writer): "found True; Keras 3 has no such layer"
+        for writer in (f"tf.keras-{version}" for version in ("1.15.5", "2.3.4", "2.13.1", "2.15.1"))
+    },
 }
 #: What Keras 3 keeps of layers of other code, and loads with `custom_objects` or `safe_mode=False`.
 FOREIGN: Final = frozenset({"attention", "crf_tagger", "ocr", "siamese"})
