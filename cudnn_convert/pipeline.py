@@ -52,25 +52,35 @@ _PATTERN: Final = frozenset("[\\" if os.sep == "/" else "[")
 @silence()
 @with_limits
 def convert(
-    source: Path, out: Path, options: Options, *, ready: Callable[[Report], None] = lambda report: None
+    source: Path,
+    out: Path,
+    options: Options,
+    *,
+    ready: Callable[[Report], None] = lambda report: None,
+    shared: Collection[str] = (),
 ) -> Report:
     """Convert `source` to `out`; after an error `out` is as it was.
 
     `ready` is called with the report before the artifact is moved to `out`; what it raises ends the
-    conversion. Raises the errors of `cudnn_convert.errors`.
+    conversion. `shared` names the options that other models have too: one that means nothing for the kind of
+    this one is passed over with a warning. Raises the errors of `cudnn_convert.errors`.
     """
     targets.check_options(options)
     read.require(source)
     destination = storage.Target(out, runners.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
-    model = prepare.read_source(source, options, tag=options.tag)
+    model, options, passed_over = prepare.read_shared(source, options, shared)
     if prepare.is_portable(model, options) and not options.force_convert:
-        summary = _report_portable(model, source, options)
+        summary = replace(_report_portable(model, source, options), warnings=passed_over)
         ready(summary)
         return summary
     options = targets.settle_layers(model, options)
     plan = targets.with_target_model(_make_plan(model, options), options)
-    plan = replace(plan, notes=(*plan.notes, *targets.target_notes(plan, options)))
+    plan = replace(
+        plan,
+        notes=(*plan.notes, *targets.target_notes(plan, options)),
+        warnings=(*passed_over, *plan.warnings),
+    )
     plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
     summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))

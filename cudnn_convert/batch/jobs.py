@@ -44,7 +44,8 @@ class Job:
     """A model to convert: `source` as given, `out` below `folder`, `size` in bytes of its files.
 
     `page` is the page of its report, None for none; `flags` the digest of its options. `replaces`: what this
-    tool wrote at OUT may be replaced, for it is of this batch.
+    tool wrote at OUT may be replaced, for it is of this batch. `shared` names the options of the whole batch,
+    without those of the row of a manifest.
     """
 
     source: str
@@ -55,6 +56,7 @@ class Job:
     size: int
     page: Path | None = None
     replaces: bool = False
+    shared: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -75,6 +77,7 @@ class Job:
             "source": self.source,
             "out": str(self.path),
             "page": None if self.page is None else str(self.page),
+            "shared": list(self.shared),
             "options": {
                 name: str(value) if isinstance(value, Path) else value
                 for name, value in _non_defaults(self.options).items()
@@ -101,13 +104,15 @@ def make_plan(search: sources.Search, folder: Path, options: Options, report: Pa
 
     Raises UsageError where options do not go together.
     """
-    digest = _Flags()
+    digest, common = _Flags(), _non_defaults(options).keys()
     made_of: list[Job] = []
     for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
         own = replace(options, **source.options) if source.options else options
         own_page = None if report is None else results.model_page(report, out)
         size = size_of(source.path) if source.size is None else source.size
-        made_of.append(Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page))
+        shared = tuple(sorted(common - source.options.keys()))
+        job = Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page)
+        made_of.append(replace(job, shared=shared))
     return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -84,29 +84,32 @@ def convert_model(request: Request) -> Outcome:
     digests = {"source": jobs.digest_source(source)}
     try:
         with _keep_report(request, source, out, options) as keep:
-            report = _convert(source, out, options, keep)
+            report = _convert(source, out, options, keep, request["shared"])
     except Exception as error:
         if process.stopping.is_set():
             raise
         proof = error.report.verification if isinstance(error, VerificationError) else None
         return {**explain(request["source"], error), "verification": sum_up(proof), "digests": digests}
-    if report.out is None:
-        return {"status": results.PORTABLE, "exit_code": 0, "reasons": [], "digests": digests}
-    digests["artifact"] = jobs.digest_path(out)
     warnings = [*report.warnings, *(report.verification.warnings if report.verification else ())]
+    reasons = [f"{request['source']}: {warning}" for warning in warnings]
+    if report.out is None:
+        return {"status": results.PORTABLE, "exit_code": 0, "reasons": reasons, "digests": digests}
+    digests["artifact"] = jobs.digest_path(out)
     return {
         "status": results.CONVERTED,
         "exit_code": 0,
-        "reasons": [f"{request['source']}: {warning}" for warning in warnings],
+        "reasons": reasons,
         "verification": sum_up(report.verification),
         "digests": digests,
     }
 
 
-def _convert(source: Path, out: Path, options: Options, keep: Callable[[Report], None]) -> Report:
+def _convert(
+    source: Path, out: Path, options: Options, keep: Callable[[Report], None], shared: Collection[str]
+) -> Report:
     from cudnn_convert import pipeline
 
-    return pipeline.convert(source, out, options, ready=keep)
+    return pipeline.convert(source, out, options, ready=keep, shared=shared)
 
 
 @contextmanager

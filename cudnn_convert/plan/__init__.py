@@ -3,6 +3,7 @@
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
 
 * prepare       : Makes a plan from a model and options; plans weights that have no graph.
+* applicable    : Which kinds of sources each option means something for, where it does not for all.
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.

@@ -6,7 +6,7 @@ that a checkpoint of CPU-compatible cells cannot store.
 """
 
 import keyword
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,9 +30,9 @@ from cudnn_convert.model import (
     Signature,
 )
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, stream_singles
+from cudnn_convert.plan import Plan, applicable, stream_singles
 from cudnn_convert.plan.notes import no_numbers
-from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read
+from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read, takes_tag
 from cudnn_convert.recurrences import graphless, named_weights, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
 
@@ -43,7 +43,25 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
     Raises as `read` does, UsageError.
     """
     context.report_progress("reading")
+    return _with_architecture(read(source, tag=tag, trust=options.trust), options)
+
+
+def read_shared(
+    source: Path, options: Options, shared: Collection[str]
+) -> tuple[Model, Options, tuple[str, ...]]:
+    """Read the model at `source` as `read_source`, after `shared` options that mean nothing for its kind.
+
+    The options come back without these, with a note on each.
+    """
+    context.report_progress("reading")
+    tag = None if "tag" in shared and not takes_tag(source) else options.tag
     model = read(source, tag=tag, trust=options.trust)
+    options, notes = applicable.leave_out(model, options, shared)
+    return _with_architecture(model, options), options, notes
+
+
+def _with_architecture(model: Model, options: Options) -> Model:
+    """A model with the layers or the graph of `--architecture`, where it is given. Raises UsageError."""
     if options.architecture is None:
         return _translate_older(model)
     if model.keras is KerasFile.HDF5:
@@ -334,7 +352,7 @@ def list_other_ops(model: Model) -> tuple[str, ...]:
 
 
 def _refuse_keras_flags(model: Model, options: Options) -> None:
-    if model.architecture is None and options.custom_objects:
+    if options.custom_objects and not applicable.applies("custom_objects", model):
         raise UsageError(f"--custom-objects: expected a Keras model, found {model.kind} {model.path}")
 
 

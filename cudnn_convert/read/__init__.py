@@ -91,6 +91,12 @@ def is_model(path: Path) -> bool:
         return True
 
 
+def takes_tag(path: Path) -> bool:
+    """Whether a reader that knows tags recognises what is at `path`. Raises AccessError, ReadError."""
+    with name_access(path):
+        return any(reader.TAGS and reader.recognise(path) is not None for reader in READERS)
+
+
 def files(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, `path` first. Raises AccessError."""
     with name_access(path):

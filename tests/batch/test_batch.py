@@ -123,6 +123,17 @@ def test_a_file_of_a_flag_counts_by_its_content(folder: Path) -> None:
     assert len(run(call(options=Options(data=Path("feeds.npz"))))[1]) == len(TEXTS)
 
 
+def test_flags_of_a_row_are_of_its_model_alone(folder: Path) -> None:
+    rows = ["source,flags", "in/a,--custom-objects own:Own", "in/b,"]
+    (folder / "rows.csv").write_text("\n".join(rows))
+    options = Options(custom_objects=("other:Other",), opset=18)
+    plan = batch.plan_batch(Batch([], Path("out"), options, Path("rows.csv")), _read_flags)
+    assert {job.out: job.to_request(None)["shared"] for job in plan.jobs} == {
+        "in/a": ["opset"],
+        "in/b": ["custom_objects", "opset"],
+    }
+
+
 @pytest.mark.parametrize(
     ("retry", "again"), [(None, ""), ("failed", "de"), ("refused", "cu"), ("all", "cdeu")]
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import asking_graphs
 from support.command_line import beside, command, contents, copied
+from support.keras_samples import KERAS_FIXTURES
 from support.samples import GRAPHLESS, ROOT, fixture
 
 from cudnn_convert import pipeline
@@ -19,13 +20,16 @@ from cudnn_convert.options import Options
 from cudnn_convert.report import Verification
 
 SOURCE = next(found for found in GRAPHLESS if "weights_lstm" not in found.name).prefix
+KERAS = next(found for found in KERAS_FIXTURES if found.path.suffix == ".h5").path
 PORTABLE = ROOT / "tests/data/keras3_exports/tf_keras-2.21.0/portable_saved/saved_model"
 
 
-def request(source: Path, folder: Path, page: Path | None = None, **options: Any) -> dict[str, Any]:
+def request(
+    source: Path, folder: Path, page: Path | None = None, shared: tuple[str, ...] = (), **options: Any
+) -> dict[str, Any]:
     """A request as a worker gets it: through JSON."""
     given = Options(force=True, lineage=page is not None, **options)
-    job = Job(str(source), "out", folder, given, jobs.digest_options(given), 0, page)
+    job = Job(str(source), "out", folder, given, jobs.digest_options(given), 0, page, shared=shared)
     return dict(json.loads(json.dumps(job.to_request(None))))
 
 
@@ -70,6 +74,65 @@ def test_a_refusal_is_that_of_the_single_command(
     assert outcome["exit_code"] == single.code
     assert code in (single.code, 1, 2, 4)
     assert not (tmp_path / "batch").exists()
+
+
+#: A source, its kind, a flag that means nothing for it, and what it is for.
+PASSED_OVER: dict[str, tuple[Path, str, dict[str, Any], str]] = {
+    "a class": (
+        SOURCE,
+        "TensorFlow checkpoint without a graph",
+        {"custom_objects": ["nowhere:Own"]},
+        "--custom-objects is passed over: it is of Keras models",
+    ),
+    "a tag": (
+        SOURCE,
+        "TensorFlow checkpoint without a graph",
+        {"tag": "train"},
+        "--tag is passed over: it is of SavedModels",
+    ),
+    "sizes": (
+        KERAS,
+        "Keras HDF5 file",
+        {"mode": "lstm", "lengths": True},
+        "--mode is passed over: it is of sources without a graph",
+    ),
+    "layers": (
+        KERAS,
+        "Keras HDF5 file",
+        {"architecture": Path("nowhere.json")},
+        "--architecture is passed over: it is of weights of Keras and checkpoints without .meta",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "kind", "given", "what"), PASSED_OVER.values(), ids=PASSED_OVER)
+def test_a_shared_flag_of_other_kinds_is_passed_over(
+    tmp_path: Path, source: Path, kind: str, given: dict[str, Any], what: str
+) -> None:
+    """The artifact is that of a call without the flag; a flag of this model alone is refused."""
+    flags = {"format": "onnx", "verify": False}
+    outcome = worker.convert_model(request(source, tmp_path / "batch", shared=(*given,), **flags, **given))
+    assert outcome["status"] == "converted", outcome["reasons"]
+    told = [reason for reason in outcome["reasons"] if "is passed over" in reason]
+    assert len(told) == len(given) and told[0] == f"{source}: {what}, and this is a {kind}"
+    worker.convert_model(request(source, tmp_path / "plain", **flags))
+    assert contents(tmp_path / "batch" / "out") == contents(tmp_path / "plain" / "out")
+    alone = worker.convert_model(request(source, tmp_path / "alone", **flags, **given))
+    assert alone["status"] == "refused"
+
+
+def test_a_shared_flag_that_means_something_is_not_passed_over(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"custom_objects": ["nowhere:Own"], "format": "h5", "verify": False}
+    outcome = worker.convert_model(request(KERAS, tmp_path, shared=("custom_objects",), **given))
+    assert outcome["status"] == "refused" and "nowhere" in outcome["reasons"][0]
+
+
+def test_what_is_portable_has_the_note_too(tmp_path: Path) -> None:
+    outcome = worker.convert_model(
+        request(PORTABLE, tmp_path, shared=("custom_objects",), custom_objects=["nowhere:Own"])
+    )
+    assert outcome["status"] == "portable"
+    assert "--custom-objects is passed over" in outcome["reasons"][0]
 
 
 def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:
