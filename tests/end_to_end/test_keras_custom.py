@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable
@@ -14,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import tf_keras
-from support import artifacts, user_processes
+from support import artifacts, keras_public, user_processes
 from support.keras_conversions import FORMATS, compared, converted
 from support.keras_samples import KERAS_FIXTURES, KerasFixture, keras_fixture
 from support.recorded import assert_close
@@ -152,6 +154,37 @@ def test_a_class_of_a_name_that_keras_got_later(tmp_path: Path, monkeypatch: pyt
     job["inputs"] = {given: {**job["inputs"][given], "source": sample.case["inputs"][0]}}
     artifacts.answer([job])
     compared(job, sample, sample.case["outputs"])
+
+
+def test_the_attention_of_the_page_converts_public_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what Keras 2.2.4 itself gave of the layers before it, in float64."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "keras-files.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = (block for block in blocks if "class AttentionWithContext" in block)
+    members = keras_public.cases()["keras-2.2.4"]["attention"]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, str(page), "exec"), {})
+    source = tmp_path / "model.h5"
+    source.write_bytes(members["model.h5"])
+    with np.load(io.BytesIO(members["golden.npz"])) as golden:
+        words, encoded = golden["feed0/in/0"], golden["feed0/out/0"].astype(np.float64)
+    out = tmp_path / "out"
+    report = cudnn_convert.convert(source, out, custom_objects="attention:AttentionWithContext")
+    (taken,), (given,) = report.inputs, report.outputs
+    found = cudnn_convert.run(out, data={taken: words}).outputs[0][given]
+    with h5py.File(source) as file:
+        inner, context, kernel, bias = (
+            np.float64(file["model_weights"][name])
+            for layer in ("attention", "dense_1")
+            for name in [
+                f"{layer}/{text.decode()}" for text in file["model_weights"][layer].attrs["weight_names"]
+            ]
+        )
+    scores = np.exp(np.tanh(encoded @ inner) @ context)
+    summed = (encoded * scores / scores.sum(axis=1, keepdims=True)).sum(axis=1)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-(summed @ kernel + bias))), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["keras", "h5"])

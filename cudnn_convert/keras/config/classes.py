@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.keras.config import layer_tree, values
+from cudnn_convert.keras.config import layer_tree, public_layers, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Mode
 
@@ -99,6 +99,7 @@ def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
         and ((entry["class_name"] in BUILT_IN and entry["class_name"] not in newer) or module in _OPERATIONS)
         and registered in (None, entry["class_name"])
         and module.partition(".")[0] in ("keras", "tf_keras")
+        and not public_layers.has_name_of_keras(entry)
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
-from cudnn_convert.keras.config import classes, layer_tree, values, versions
+from cudnn_convert.keras.config import classes, layer_tree, public_layers, values, versions
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture
@@ -200,7 +200,8 @@ class Refused:
         if self.runs:
             return f"{start}, which runs code that the file names; vouch for the file with --trust"
         own = self.class_name.rpartition(">")[2]
-        return f"{start}; bring it for {self.library} with --custom-objects MODULE:{own}"
+        told = public_layers.describe(own, self.library)
+        return f"{start}{told}; bring it for {self.library} with --custom-objects MODULE:{own}"
 
 
 def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
