@@ -12,6 +12,14 @@ and those below. Then keras_census.pack makes tests/data/keras_public.tar.xz of 
 | keras-3.3.3 | 3.11   | keras   | keras==3.3.3 tensorflow==2.16.2                                            |
 | keras-3.8.0 | 3.11   | keras   | keras==3.8.0 tensorflow==2.16.2                                            |
 
+Of char_rnn and ner_tagger alone:
+
+| writer          | Python | PACKAGE  | and                                                                 |
+|-----------------|--------|----------|---------------------------------------------------------------------|
+| keras-3.10.0    | 3.11   | keras    | keras==3.10.0 tensorflow-cpu==2.16.2                                |
+| keras-3.15.1    | 3.11   | keras    | keras==3.15.1 tensorflow==2.21.0                                    |
+| tf.keras-2.16.2 | 3.11   | tf.keras | tf_keras==2.16.0 tensorflow-cpu==2.16.2, with TF_USE_LEGACY_KERAS=1 |
+
 A case that its Keras cannot build, save or run is not one of that writer. Prints each and why. Keras 3 writes
 each whole model as HDF5 and as an archive.
 """

@@ -22,6 +22,9 @@ FIRST = {
     ("keras-3.8.0", "ocr", "onnx"),
     ("keras-3.3.3", "weights_alone", "onnx"),
     ("keras-3.8.0", "imdb_masked", "keras"),
+    ("keras-3.10.0", "ner_tagger_archive", "onnx"),
+    ("keras-3.15.1", "char_rnn_archive", "onnx"),
+    ("tf.keras-2.16.2", "ner_tagger", "keras"),
 }
 CASES = [
     (writer, name, form)
@@ -53,5 +56,5 @@ def test_a_model_answers_as_its_writer(writer: str, name: str, form: str, tmp_pa
 
 def test_the_cases_are_of_all_writers() -> None:
     assert {*CASES} >= FIRST
-    assert len(keras_public.cases()) == 16
+    assert len(keras_public.cases()) == 19
     assert sum(map(len, keras_public.cases().values())) > 300
