@@ -1,4 +1,4 @@
-"""Layers that public code defines and that files of Keras name: what helps with each, and how they are told.
+"""Layers that public code defines and that files of Keras name: what helps with each.
 
 Source: tensorflow v1.14.0 python/keras/layers/dense_attention.py Attention.get_config; keras v3.15
 src/layers/attention/attention.py; keras-contrib keras_contrib/layers/crf.py, capsule.py.
@@ -29,8 +29,8 @@ _OWN_KEY: Final = MappingProxyType({"Attention": "use_scale"})
 
 def describe(class_name: str, library: str) -> str:
     """What is said of an unknown class behind its name; nothing where it is not known."""
-    told = _KNOWN.get(class_name)
-    return "" if told is None else f", {told.format(library=library)}"
+    advice = _KNOWN.get(class_name)
+    return "" if advice is None else f", {advice.format(library=library)}"
 
 
 def has_name_of_keras(entry: Mapping[str, Any]) -> bool:

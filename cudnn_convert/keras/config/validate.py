@@ -200,8 +200,8 @@ class Refused:
         if self.runs:
             return f"{start}, which runs code that the file names; vouch for the file with --trust"
         own = self.class_name.rpartition(">")[2]
-        told = public_layers.describe(own, self.library)
-        return f"{start}{told}; bring it for {self.library} with --custom-objects MODULE:{own}"
+        advice = public_layers.describe(own, self.library)
+        return f"{start}{advice}; bring it for {self.library} with --custom-objects MODULE:{own}"
 
 
 def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
