@@ -248,7 +248,7 @@ CASES: Final = {
             of_keras("keras-2.2.4-stateful_gru", "model_cpu.h5", "h5"),
         ],
     ),
-    "Unrecognized keyword arguments passed to LSTM: {'time_major': False}": Paragraph(
+    "Unrecognized keyword arguments passed to LSTM: 'time_major'": Paragraph(
         public("tf.keras-2.15.1", "char_rnn"),
         [("load_in_keras_3", "Unrecognized keyword arguments passed to LSTM: {'time_major': False}")],
         after=["load_archive_in_keras_3"],
