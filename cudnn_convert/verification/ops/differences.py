@@ -100,6 +100,19 @@ def take_poles(actual: Array, expected: Array) -> Array:
     return np.where(is_pole, expected, actual)
 
 
+def is_amplified(expected: Array, moved: Array | None) -> bool:
+    """Whether a unit in the last place at the inputs moves a value by a thousandth of its largest or more.
+
+    So does a chaotic recurrence, in which two correct programs part. It is asked by itself, for few steps.
+    """
+    if moved is None or moved.shape != expected.shape or expected.dtype.kind != "f" or not expected.size:
+        return False
+    with np.errstate(all="ignore"):
+        away = np.abs(moved.astype(np.float64) - expected.astype(np.float64))
+        largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    return bool(np.max(away, initial=0.0, where=np.isfinite(away)) > _CLOSE * largest)
+
+
 def are_close(actual: Array, expected: Array) -> bool:
     """Whether a name stands for one tensor on both sides, as far as one run tells."""
     if actual.shape != expected.shape:

@@ -316,6 +316,10 @@ class Asking:
                 noisy += [moved(draw)[root]] if root in moved(draw) else []
                 if not (what := differences.find_difference(value, reference, noisy, slack)):
                     break
+        if what and root in self._parts.recurrent and differences.is_amplified(reference, moved(0).get(root)):
+            if self._source.hides(region):
+                self._left.setdefault(root, "its recurrence amplifies rounding")
+            return "", False
         if not what or style == values.RUN:
             return what, False
         at_poles = differences.take_poles(value, reference)

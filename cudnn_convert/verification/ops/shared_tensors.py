@@ -43,6 +43,14 @@ def share_names(
     names = [*namesakes]
     if not names:
         return shared
+    if model.names_are_kept:
+        first = dict(zip(names, model.open(names, {}).run(names, feeds[0], {}), strict=True))
+        for name, value in first.items():
+            alike = [root for root in namesakes[name] if recorded[0][root].shape == value.shape]
+            alike = [root for root in alike if source.moves_recurrence(root)]
+            if alike and name not in given:  # both directions of a layer, one beside the other
+                given[name] = alike[0]
+                namesakes[name] = alike[:1]
     runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
     for feed, known in zip(feeds, recorded, strict=True):
         answers = runner.run(names, feed, {name: known[root] for name, root in given.items()})

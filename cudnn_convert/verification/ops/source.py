@@ -67,6 +67,9 @@ _PICKING: Final = _SHAPING - {"Cast"} | {
     "Slice",
     "StridedSlice",
 }
+#: Move values, and how many of their inputs those are; all of others.
+_MOVING: Final = frozenset({"ConcatV2", "ReverseV2", "Transpose", "Reshape", "Squeeze", "ExpandDims", "Pack"})
+_READ: Final = {"ReverseV2": 1, "Transpose": 1, "Reshape": 1, "ExpandDims": 1}
 _MOST: Final = 16
 #: The most values of a constant that may be limits.
 _FEW: Final = 3
@@ -166,6 +169,22 @@ class Source:
         return any(
             self.graph.index.nodes[name].op in _BLOCK_LSTMS for name in region.nodes
         ) or not region.nodes.isdisjoint(self.graph.given)
+
+    def moves_recurrence(self, root: str) -> bool:
+        """Whether a tensor has values that recurrences give, in other places, and no others."""
+        seen, todo, is_found = set[str](), [root], False
+        while todo:
+            name = self.graph.root(todo.pop())
+            if name in seen or self.graph.is_constant(name):
+                continue
+            seen.add(name)
+            if split(name)[0] in self.graph.given:
+                is_found = True
+                continue
+            if name in self.graph.fed or self.graph.node(name).op not in _MOVING:
+                return False
+            todo += self.graph.index.data_inputs(self.graph.node(name))[: _READ.get(self.graph.node(name).op)]
+        return is_found
 
     def is_bound(self, region: Region) -> bool:
         """Whether a region gets the values of a run alone.
