@@ -497,7 +497,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     again_seed = recorded["options"].get("seed") if recorded else None
     if options.seed is None and is_seed(again_seed):
         options = replace(options, seed=again_seed)
-    is_copy = recorded is not None and not options.set and recorded["options"].get("quantize") is None
+    is_copy = recorded is not None and is_whole and recorded["options"].get("quantize") is None
     if recorded or model.signatures or options.signature is None:
         return Pair(_make_plan(model, options), path, options, is_copy)
     # A source without signatures has none to choose: the artifact's is meant.

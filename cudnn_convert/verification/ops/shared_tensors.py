@@ -46,9 +46,13 @@ def share_names(
     if model.names_are_kept:
         first = dict(zip(names, model.open(names, {}).run(names, feeds[0], {}), strict=True))
         for name, value in first.items():
+            if name in given or any(
+                differences.are_close(value, recorded[0][root]) for root in namesakes[name]
+            ):
+                continue
             alike = [root for root in namesakes[name] if recorded[0][root].shape == value.shape]
             alike = [root for root in alike if source.moves_recurrence(root)]
-            if alike and name not in given:  # both directions of a layer, one beside the other
+            if alike:  # both directions of a layer, one beside the other, which amplify rounding
                 given[name] = alike[0]
                 namesakes[name] = alike[:1]
     runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
