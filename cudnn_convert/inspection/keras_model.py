@@ -155,7 +155,8 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     cut = whole.inputs or whole.outputs or whole.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
-    if form is None and options.format == "h5" and prepare.is_portable(model, options):
+    is_old = options.form.layers and not options.form.is_keras3
+    if form is None and is_old and prepare.is_portable(model, options):
         options = replace(options, format="savedmodel")  # no format of layers but its own fits
     kept: Options | None = options
     if reasons := _needs_no_conversion(model, options):

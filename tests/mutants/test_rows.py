@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from mutants.conversions import Flags, exit_code, is_caught
 from mutants.rows import ROWS, pairs, swap
+from support import keras_public
 from support.samples import GRAPHLESS, fixture
 from support.tiers import combinations, tier
 
@@ -125,9 +126,33 @@ def test_the_whole_table_is_walked() -> None:
     assert {layout.name for layout in layouts.LAYOUTS} | set(layouts._MISPLACED) <= set(ROWS)
 
 
+#: Files of Keras 1 become files of Keras 2 as they are read: what their Keras answered judges that.
+KERAS_1 = {Mode.LSTM: "char_rnn", Mode.GRU: "gru_sentiment"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "pair"),
+    [
+        pytest.param(
+            *(mode, pair),
+            marks=(pytest.mark.mutant("row keras_1: two gates swapped"), *tier(first=pair == WITNESS)),
+            id=f"{mode.value}-{pair[0]}-{pair[1]}",
+        )
+        for mode in KERAS_1
+        for pair in pairs(layouts.KERAS_1, mode)
+    ],
+)
+def test_two_gates_of_keras_1_swapped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode, pair: tuple[int, int]
+) -> None:
+    swap(monkeypatch, "keras_1", mode, pair)
+    assert " off" in keras_public.check_case("keras-1.2.2", KERAS_1[mode], "onnx", tmp_path)
+
+
 def test_every_pair_of_every_row_is_tried() -> None:
     """A new row, or a new mode of one, needs a conversion here that goes through it."""
     tried = {(use.row, use.mode, pair) for use in USES for pair in pairs(ROWS[use.row], use.mode)}
+    tried |= {("keras_1", mode, pair) for mode in KERAS_1 for pair in pairs(layouts.KERAS_1, mode)}
     there = {
         (row, mode, pair) for row, one in ROWS.items() for mode in one.gates for pair in pairs(one, mode)
     }
