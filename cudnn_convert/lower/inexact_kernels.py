@@ -27,6 +27,7 @@
 Seen in TensorFlow 2.21.0.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import MappingProxyType
@@ -92,9 +93,9 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
 def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
     """Whether shapes, types, and what reads a product say that the kernel is right."""
     if node.op in _PRODUCTS:
-        are_matrices = len(shapes) == 2 and all(shape.rank in (2, None) for shape in shapes)
-        is_constant = are_matrices and index.maker(node.input[1], {"Identity"}).op == "Const"
-        return not are_matrices or is_constant or not _is_activated(index, node)
+        is_product = all(shape.rank in (2, None) for shape in shapes) and _multiplies_matrices(node)
+        is_constant = is_product and index.maker(node.input[1], {"Identity"}).op == "Const"
+        return not is_product or is_constant or not _is_activated(index, node)
     if node.op == "Atan2":
         return bool(shapes[0].is_fully_defined() and shapes[0] == shapes[1])
     if node.op == "Unpack":
@@ -106,6 +107,20 @@ def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool
         return bool(tf.as_dtype(node.attr["T"].type).is_integer)
     # A half is never that large.
     return node.op in ("Sqrt", "Rsqrt") and node.attr["T"].type == tf.half.as_datatype_enum
+
+
+def _multiplies_matrices(node: NodeDef) -> bool:
+    """Whether an op is the product of two matrices, each perhaps transposed: an Einsum may be another."""
+    if node.op != "Einsum":
+        return True
+    parts = _read_equation(node)
+    are_matrices = len(parts) == 3 and all(len(part) == len({*part}) == 2 for part in parts)
+    return are_matrices and {*parts[0]} ^ {*parts[1]} == {*parts[2]}
+
+
+def _read_equation(node: NodeDef) -> list[str]:
+    """The letters of each input of an Einsum, and those of its result."""
+    return re.split(",|->", node.attr["equation"].s.decode().replace(" ", ""))
 
 
 def _is_activated(index: Index, node: NodeDef) -> bool:
@@ -209,8 +224,7 @@ def _slice(x: Any, axis: int, k: int) -> Any:
 def _matrix_product(node: NodeDef, x: Any, y: Any) -> Any:
     """A product of two matrices by the op that the converter makes no fully connected layer of."""
     if node.op == "Einsum":
-        inputs, result = node.attr["equation"].s.decode().split("->")
-        left, right = inputs.split(",")
+        left, right, result = _read_equation(node)
         (summed,) = {*left} & {*right} - {*result}
         adjoint = {"adj_x": left[0] == summed, "adj_y": right[1] == summed}
         product = tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, **adjoint)

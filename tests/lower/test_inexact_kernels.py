@@ -76,6 +76,9 @@ def test_what_takes_its_place_computes_the_same(build: Callable[..., Any], given
         lambda x: raw.Relu(features=raw.MatMul(a=x[None], b=np.ones((6, 2), np.float32))),
         lambda x: raw.Tanh(x=raw.MatMul(a=x[None], b=x[:, None])),
         lambda x: raw.Relu(features=raw.Einsum(inputs=[x[None, None], x[:, None]], equation="abc,cd->abd")),
+        lambda x: raw.Relu(features=raw.Einsum(inputs=[x[None], x[None]], equation="ab,ab->ab")),
+        lambda x: raw.Relu(features=raw.Einsum(inputs=[x[None], x[None]], equation="ab,ab->a")),
+        lambda x: raw.Relu(features=raw.Einsum(inputs=[x[None], x[:, None]], equation="ab,cd->abcd")),
     ],
 )
 def test_others_stay(build: Callable[[Any], Any]) -> None:
