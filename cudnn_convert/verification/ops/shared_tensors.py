@@ -16,10 +16,14 @@ from cudnn_convert.verification.ops.source import Source
 
 @dataclass(slots=True)
 class Shared:
-    """Tensors of the artifact that have a source's name: by name the root, or how the values differ."""
+    """Tensors of the artifact that have a source's name: by name the root, or how the values differ.
+
+    `shapes` are those of all on the first run.
+    """
 
     equal: dict[str, str]
     others: dict[str, str] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def share_names(
@@ -39,42 +43,68 @@ def share_names(
     namesakes = _find_namesakes(source, model, recorded[0])
     namesakes |= _find_recurrent(source, model, feeds, recorded, {*namesakes})
     given = {name: roots[0] for name, roots in namesakes.items() if split(roots[0])[0] in source.graph.given}
-    shared = Shared({})
-    names = [*namesakes]
-    if not names:
-        return shared
-    if model.names_are_kept:
-        first = dict(zip(names, model.open(names, {}).run(names, feeds[0], {}), strict=True))
-        for name, value in first.items():
-            if name in given or any(
-                differences.are_close(value, recorded[0][root]) for root in namesakes[name]
-            ):
-                continue
-            alike = [root for root in namesakes[name] if recorded[0][root].shape == value.shape]
-            alike = [root for root in alike if source.moves_recurrence(root)]
-            if alike:  # both directions of a layer, one beside the other, which amplify rounding
-                given[name] = alike[0]
-                namesakes[name] = alike[:1]
+    if not namesakes:
+        return Shared({})
+    shared = _compare_names(source, model, namesakes, feeds, recorded, given=given)
+    if (
+        shared.others
+        and model.names_are_kept
+        and (more := _find_moved(source, namesakes, shared, recorded[0]))
+    ):
+        shared = _compare_names(source, model, namesakes, feeds, recorded, given=given | more)
+    return shared
+
+
+def _find_moved(
+    source: Source, namesakes: Mapping[str, Sequence[str]], shared: Shared, known: Mapping[str, Array]
+) -> dict[str, str]:
+    """By tensor of other values the source's that a recurrence gives but for places.
+
+    Both directions of a layer, one beside the other, are such a tensor. A recurrence may amplify rounding.
+    """
+    moved = {
+        name: [
+            root
+            for root in namesakes[name]
+            if known[root].shape == shared.shapes[name] and source.moves_recurrence(root)
+        ]
+        for name in shared.others
+    }
+    return {name: roots[0] for name, roots in moved.items() if roots}
+
+
+def _compare_names(
+    source: Source,
+    model: Model,
+    namesakes: Mapping[str, Sequence[str]],
+    feeds: Sequence[Mapping[str, Array]],
+    recorded: Sequence[Mapping[str, Array]],
+    *,
+    given: Mapping[str, str],
+) -> Shared:
+    """The names of equal values on all runs, and of others; those that are `given` need an equal shape."""
+    left = {name: [given[name]] if name in given else [*roots] for name, roots in namesakes.items()}
+    others, shapes, names = dict[str, str](), dict[str, tuple[int, ...]](), [*left]
     runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
     for feed, known in zip(feeds, recorded, strict=True):
         answers = runner.run(names, feed, {name: known[root] for name, root in given.items()})
         for name, value in zip(names, answers, strict=True):
+            shapes.setdefault(name, value.shape)
             roots = [
                 root
-                for root in namesakes[name]
+                for root in left[name]
                 if (name in given and value.shape == known[root].shape)
                 or differences.are_close(value, known[root])
             ]
             if not roots:
-                expected = known[namesakes[name][0]]
-                shared.others[name] = differences.find_difference(value, expected, []) or "another type"
-            namesakes[name] = roots or namesakes[name]
-    shared.equal = {
+                others[name] = differences.find_difference(value, known[left[name][0]], []) or "another type"
+            left[name] = roots or left[name]
+    equal = {
         name: max(roots, key=lambda root: source.order.get(split(root)[0], 0))
-        for name, roots in namesakes.items()
-        if name not in shared.others
+        for name, roots in left.items()
+        if name not in others
     }
-    return shared
+    return Shared(equal, others, shapes)
 
 
 def _find_namesakes(source: Source, model: Model, known: Mapping[str, Array]) -> dict[str, list[str]]:
