@@ -116,6 +116,16 @@ def test_other_weights_around_the_recurrence_of_layers_are_refused(
     require_refused(source, out)
 
 
+def test_a_layer_that_gives_no_value_of_the_source_is_told(tmp_path: Path) -> None:
+    """A file that does not say what its layers gave, as one of another tool."""
+    source, out = hidden_recurrences.keras_source("masked", tmp_path), tmp_path / "out.h5"
+    cudnn_convert.convert(source, out, format="h5", verify=False)
+    hidden_recurrences.change_hdf5(out, mirrored, "dense")
+    found = cudnn_convert.verify(source, out).ops
+    assert found is not None
+    assert [line.partition(":")[0] for line in found.not_looked_at] == ["dense"]
+
+
 def nudged(value: np.ndarray) -> np.ndarray:
     """One weight of the last gate is off by a thousandth of that gate's Frobenius norm."""
     made = value.copy()

@@ -29,6 +29,7 @@ import cudnn_convert
 from cudnn_convert import reference
 from cudnn_convert.artifacts import runners, tflite
 from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
+from cudnn_convert.lower import inexact_kernels
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import lazy
 
@@ -282,14 +283,20 @@ def test_no_interpreter_answers_with_an_earlier_call(tmp_path: Path, seed: int) 
     assert float(done.stdout) <= 1e-5
 
 
-def test_a_branch_keeps_the_activation_behind_its_product(tmp_path: Path) -> None:
-    """The converter makes a fully connected layer of both, and a product without an activation of that."""
+def test_a_branch_keeps_the_activation_behind_its_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The converter makes a fully connected layer of both, and a product without an activation of that.
+
+    Left to it, the part of many ops is refused: what is fed at one tensor shows that it is wrong.
+    """
     case = cases.Case(Mode.GRU)
     kernel = np.random.default_rng(2).uniform(-1, 1, (case.units, 7)).astype(np.float32)
     with drawing() as graph:
         x = placeholder("x", [None, None, 4])
         y = case.op_call(x, tf.zeros([1, tf.shape(x)[1], case.units]), tf.constant(0.0)).output[-1]
-        rare = lambda: tf.nn.relu(tf.matmul(y, tf.constant(kernel)))  # noqa: E731
+        weights = tf.constant(kernel)  # outside of the branch, which gets it as an argument
+        rare = lambda: tf.nn.relu(tf.matmul(y, weights))  # noqa: E731
         usual = lambda: tf.tile(y[:, :1], [1, 7])  # noqa: E731
         tf.identity(tf.compat.v1.cond(tf.reduce_max(x) > 20.0, rare, usual), "answer")
     source, out = tmp_path / "source.pb", tmp_path / "out.tflite"
@@ -303,3 +310,6 @@ def test_a_branch_keeps_the_activation_behind_its_product(tmp_path: Path) -> Non
     (answer,) = interpreter(out)(x=given).values()
     assert answer.min() == 0
     assert answer.max() > 0
+    monkeypatch.setattr(inexact_kernels, "_ACTIVATIONS", frozenset())
+    with pytest.raises(VerificationError, match="op by op: differs at "):
+        cudnn_convert.convert(source, tmp_path / "other.tflite", format="tflite", outputs="answer")

@@ -103,10 +103,10 @@ def case(writer: str, name: str) -> Members:
 
 
 @cache
-def cases() -> Mapping[str, Mapping[str, Members]]:
-    """The members of each case, by the writer and the case's name."""
+def cases(path: Path = ARCHIVE) -> Mapping[str, Mapping[str, Members]]:
+    """The members of each case of an archive, by the writer and the case's name."""
     found: dict[str, dict[str, dict[str, bytes]]] = defaultdict(lambda: defaultdict(dict))
-    with tarfile.open(ARCHIVE) as archive:
+    with tarfile.open(path) as archive:
         for info in archive:
             writer, case, member = info.name.split("/")
             found[writer][case][member] = _content(archive, info)

@@ -7,10 +7,7 @@ of it may end before a layer of other code, as the refusal's own remedy says.
 from __future__ import annotations
 
 import io
-import tarfile
-from collections import defaultdict
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +15,7 @@ import numpy as np
 
 import cudnn_convert
 from cudnn_convert.errors import Reason, UnsupportedModelError
-from support import artifacts, user_processes
+from support import artifacts, keras_census, user_processes
 
 ARCHIVE: Final = Path(__file__).resolve().parents[1] / "data" / "keras_public.tar.xz"
 FORMATS: Final = ("keras", "onnx", "savedmodel")
@@ -55,17 +52,9 @@ FOREIGN: Final = frozenset({"attention", "crf_tagger", "ocr", "siamese"})
 Members = Mapping[str, bytes]
 
 
-@cache
 def cases() -> Mapping[str, Mapping[str, Members]]:
     """The members of each case, by the writer and the case's name."""
-    listed: dict[str, dict[str, dict[str, bytes]]] = defaultdict(lambda: defaultdict(dict))
-    with tarfile.open(ARCHIVE) as archive:
-        for info in archive:
-            writer, case, member = info.name.split("/")
-            content = archive.extractfile(info)
-            assert content is not None
-            listed[writer][case][member] = content.read()
-    return {writer: dict(each) for writer, each in listed.items()}
+    return keras_census.cases(ARCHIVE)
 
 
 def check_case(writer: str, name: str, form: str, folder: Path) -> str:

@@ -25,7 +25,7 @@ from cudnn_convert.plan import prepare
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask, values
-from cudnn_convert.verification.ops.differences import are_close, find_difference, take_poles
+from cudnn_convert.verification.ops.differences import are_close, find_difference, is_amplified, take_poles
 from cudnn_convert.verification.ops.values import Leaf
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -178,6 +178,13 @@ def test_values_stand_at_constants() -> None:
     for style in values.FINITE:
         assert values.vary(rng, style, np.float32([0.5, 2.0, 3.0] * 9), Leaf(is_positive=True)).min() >= 0
     assert values.vary(rng, values.NEGATED, np.float32([0.5]), Leaf()).tolist() == [-0.5]
+
+
+def test_what_amplifies_a_unit_is_known() -> None:
+    value = np.float32([1.0, -20.0, 0.5])
+    assert not is_amplified(value, value + np.float32([1e-6, 0, 1e-2]))
+    assert is_amplified(value, value + np.float32([0, 0, 3e-2]))
+    assert not is_amplified(value, None)
 
 
 def test_what_decides_is_given_in_each_way() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import cases
 from support.graphs import drawing, model, placeholder, v1
 
+from cudnn_convert.model import Mode
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification.ops.source import open_source
 
@@ -51,3 +53,18 @@ def test_a_branch_of_constants_is_read_with_what_decides() -> None:
         region = source.region("out:0", ())
     assert "gate" in region.nodes
     assert region.leaves == {"x:0"}
+
+
+def test_what_only_moves_a_recurrence_is_known() -> None:
+    case = cases.Case(Mode.GRU)
+    with drawing() as graph:
+        x = placeholder("x", [None, None, 4])
+        y = case.op_call(x, tf.zeros([1, tf.shape(x)[1], case.units]), tf.constant(0.0), name="rnn").output
+        both = tf.concat([y, tf.reverse(y, [0])], 2, name="both")
+        tf.transpose(both, [1, 0, 2], name="turned")
+        tf.multiply(both, 2.0, name="doubled")
+        tf.concat([y, x], 2, name="beside")
+    names = ["turned:0", "doubled:0", "beside:0", "x:0"]
+    plan = plan_graph(model(graph, {}), outputs=["turned", "doubled", "beside"])
+    with open_source(plan, names, trust=False) as source:
+        assert [source.moves_recurrence(name) for name in names] == [True, False, False, False]
