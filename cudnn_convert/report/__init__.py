@@ -163,6 +163,7 @@ class OutputReport:
     tolerance, or is the first unequal one where equality is asked. A field without meaning for the output is
     None. `judged` is false where the bound is too wide to judge by: `message` then has both numbers. `origin`
     of the bound: the rounding of the output's `type`, the model's `noise`, `given` by the user, `max_error`.
+    `moves_with`: the recurrences that move the output when what they give is disturbed.
     """
 
     output: str
@@ -185,6 +186,7 @@ class OutputReport:
     distribution: Distribution | None = None
     judged: bool = True
     origin: str = "type"
+    moves_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

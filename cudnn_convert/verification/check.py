@@ -60,6 +60,7 @@ def verify_artifact(
         comparison = shards.compare_shards(judging, measure)
         judging = comparison.judging  # what was drawn of the data is known now
         trial = find_dependence(judging, comparison.trial)
+        comparison = replace(comparison, trial=trial)
         runner = open_runner(judging, artifact)
     else:
         trial = run_source(judging)
@@ -76,11 +77,11 @@ def verify_artifact(
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
     pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
     ops = ask_ops(judging, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)
-    moving = find_moving_outputs(judging, trial, usual, pieces)
-    is_still = bool(judging.plan.recurrences) and not trial.dependent
     outputs += served
     searched = judge_search(comparison, artifact, runner, beginnings)
-    verdict = compare.combine(outputs, pieces, moving, still=is_still, glue=glue, ops=ops)
+    moving = find_judged_moves(trial, usual)
+    still = [node for node, keys in trial.moved.items() if not keys]
+    verdict = compare.combine(outputs, pieces, moving, still=still, glue=glue, ops=ops)
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
         judging.seed,
@@ -294,9 +295,8 @@ def find_dependence(judging: Judging, trial: Trial) -> Trial:
 def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
     trial = replace(trial, other_layer=_find_other_layer(judging, source, trial))
     nodes = [recurrence.node for recurrence in judging.plan.recurrences]
-    if not nodes:
-        return trial
-    return replace(trial, dependent=_find_dependent_outputs(judging, source, trial, nodes))
+    moved = {node: _find_dependent_outputs(judging, source, trial, node) for node in nodes}
+    return replace(trial, moved=moved)
 
 
 def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
@@ -332,10 +332,8 @@ def _more_sizes(plan: Plan, form: str) -> Sizes:
     return (*more, judges.FEW) if plan.model.saved is not None else more
 
 
-def _find_dependent_outputs(
-    judging: Judging, source: Source, trial: Trial, nodes: Sequence[str]
-) -> frozenset[str]:
-    """The outputs that depend on these recurrences, on the smallest feed that shows any."""
+def _find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
+    """The outputs that depend on a recurrence, on the smallest feed that shows any."""
 
     def answer(number: int) -> list[Array]:
         source.restart()
@@ -345,23 +343,16 @@ def _find_dependent_outputs(
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(numbers, key=trial.count_values)
     positions = {key: position for position, key in enumerate(plan.signature.outputs)}
-    return end_to_end.find_dependent_outputs(source, answer, trial.exact, nodes, positions, feeds=order)
+    return end_to_end.find_dependent_outputs(source, answer, trial.exact, node, positions, feeds=order)
 
 
-def find_moving_outputs(
-    judging: Judging, trial: Trial, outputs: Sequence[OutputReport], pieces: Sequence[PieceReport]
-) -> dict[str, frozenset[str]]:
-    """For each recurrence not asked by itself, the judged outputs that depend on it.
+def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str, frozenset[str]]:
+    """For each recurrence the judged outputs that depend on it.
 
     What a recurrence moves on the usual feeds shows nothing of it on milder ones.
     """
-    alone = compare.proven_alone(pieces)
-    others = [recurrence.node for recurrence in judging.plan.recurrences if recurrence.node not in alone]
-    if not others:
-        return {}
     judged = frozenset(output.output for output in outputs if output.judged)
-    with judging.judge.open(trust=judging.trust) as source:
-        return {node: judged & _find_dependent_outputs(judging, source, trial, [node]) for node in others}
+    return {node: keys & judged for node, keys in trial.moved.items()}
 
 
 def _size(feed: Mapping[str, Array]) -> int:
@@ -526,7 +517,7 @@ def ask_pieces(
     asked = Artifact(options.format, artifact, plan, runner)
     with context.on(artifact):
         pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)
-    is_blind = not trial.dependent or not all(output.judged for output in outputs)
+    is_blind = not any(trial.moved.values()) or not all(output.judged for output in outputs)
     all_passed = all(piece.passed for piece in pieces)
     if not (is_blind and plan.recurrences and all_passed) or judging.is_large:
         return pieces, None

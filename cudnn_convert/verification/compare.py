@@ -8,7 +8,7 @@ Statistics of an output's errors are for people and their plots, never for the v
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -408,15 +408,15 @@ def combine(
     asked: Sequence[PieceReport],
     moving: Mapping[str, frozenset[str]],
     *,
-    still: bool,
+    still: Collection[str] = (),
     glue: GlueReport | None = None,
     ops: OpsReport | None = None,
 ) -> Verdict:
     """The verdict on outputs, and on recurrences that were asked by themselves.
 
-    `moving`: of every other recurrence the outputs that move with it, which prove it if they are judged.
-    `still`: no output moves even with all recurrences. `glue`: what stands around them, where the outputs
-    cannot show it; `ops`: the same, op by op.
+    `moving`: by recurrence the outputs that move with it. Those that are judged prove a recurrence that was
+    not asked by itself. `still`: the recurrences that move no output. `glue`: what stands around them, where
+    the outputs cannot show it; `ops`: the same, op by op.
     """
     differ = not all(output.passed for output in outputs)
     unjudged = [output.output for output in outputs if not output.judged]
@@ -427,9 +427,9 @@ def combine(
     others = dict.fromkeys(output.node for output in asked if not output.asked and output.node not in moving)
     unproven += [] if sharp else others
     warnings = []
-    if still and alone:
+    if hidden := [node for node in alone if node in still]:
         warnings.append(
-            f"the outputs on these inputs do not depend on {', '.join(alone)}, asked by itself alone; give "
+            f"the outputs on these inputs do not depend on {', '.join(hidden)}, asked by itself alone; give "
             "inputs on which they do with --data"
         )
     if unjudged and alone:

@@ -9,7 +9,7 @@ Outputs that do not move when recurrences do say nothing of them.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -113,18 +113,18 @@ def find_dependent_outputs(
     source: Source,
     answer: Answer,
     exact: Sequence[Sequence[Array]],
-    nodes: Collection[str],
+    node: str,
     outputs: Mapping[str, int],
     *,
     feeds: Sequence[int],
 ) -> frozenset[str]:
-    """The outputs that move when what recurrences give is disturbed by 1e-2 of its spread.
+    """The outputs that move when what a recurrence gives is disturbed by 1e-2 of its spread.
 
     `exact` has the undisturbed values feed by feed, `outputs` the place of each among them. The `feeds` are
     tried in turn until an output moves.
     """
     moved: frozenset[str] = frozenset()
-    source.draw.disturb(nodes)
+    source.draw.disturb([node])
     for number in feeds:
         values = answer(number)
         moved = frozenset(
@@ -254,8 +254,8 @@ def run_artifact(
 class Trial:
     """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
 
-    `sizes` are the (time, batch) that each recurrence saw, feed by feed. `dependent` are the keys of the
-    outputs that move when what all recurrences give is disturbed. `influence` is how far other rows of a
+    `sizes` are the (time, batch) that each recurrence saw, feed by feed. `moved` has by recurrence the keys
+    of the outputs that move when what it gives is disturbed. `influence` is how far other rows of a
     batch move the answer to one, by the key of an output. `other_layer` is a layer of the source that was
     traced to something else than what its Keras computes.
     """
@@ -263,7 +263,7 @@ class Trial:
     feeds: Sequence[dict[str, Array]]
     exact: Sequence[Sequence[Array]]
     sizes: Sequence[Sequence[tuple[int, int]]]
-    dependent: frozenset[str] = frozenset()
+    moved: Mapping[str, frozenset[str]] = field(default_factory=dict)
     influence: Mapping[str, float] = field(default_factory=dict)
     other_layer: OpDifference | None = None
 
@@ -335,7 +335,12 @@ class Comparison:
         terms = self.terms(noise)
         differences = self.differences(terms)
         merged = (compare.aggregate(group, terms.bounds) for group in zip(*differences, strict=True))
-        return tuple(self._sharp(report) for report in merged)
+        return tuple(self._sharp(self._with_recurrences(report)) for report in merged)
+
+    def _with_recurrences(self, report: OutputReport) -> OutputReport:
+        """The report of an output that names the recurrences which move it."""
+        moved = self.trial.moved.items()
+        return replace(report, moves_with=tuple(node for node, keys in moved if report.output in keys))
 
     def terms(self, noise: Sequence[float]) -> Terms:
         """What the outputs are compared by."""

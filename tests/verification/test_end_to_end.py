@@ -21,36 +21,33 @@ SILENT = PieceReport("other", (0,), asked=False, passed=True)
 
 
 def test_all_that_agrees_is_equal() -> None:
-    found = compare.combine([OUTPUT], [ASKED], {}, still=False)
+    found = compare.combine([OUTPUT], [ASKED], {})
     assert (found.passed, found.end_to_end, found.unproven, found.warnings) == (True, "equal", (), ())
 
 
 def test_a_recurrence_that_differs_by_itself_differs_whatever_the_outputs_say() -> None:
-    found = compare.combine([OUTPUT], [replace(ASKED, passed=False)], {}, still=False)
+    found = compare.combine([OUTPUT], [replace(ASKED, passed=False)], {})
     assert (found.passed, found.end_to_end) == (False, "equal")
 
 
 def test_an_output_that_differs_is_different() -> None:
-    found = compare.combine([replace(OUTPUT, passed=False), UNJUDGED], [ASKED], {}, still=False)
+    found = compare.combine([replace(OUTPUT, passed=False), UNJUDGED], [ASKED], {})
     assert (found.passed, found.end_to_end) == (False, "different")
 
 
 def test_what_is_not_judged_is_said_and_is_no_proof() -> None:
     moving = {"other": frozenset({"labels"})}
-    found = compare.combine([OUTPUT, UNJUDGED], [ASKED, SILENT], moving, still=False)
+    found = compare.combine([OUTPUT, UNJUDGED], [ASKED, SILENT], moving)
     assert (found.passed, found.end_to_end, found.unproven) == (True, "not judged", ("other",))
     assert "end to end not judged: labels" in found.warnings[0]
     assert (
-        compare.combine(
-            [OUTPUT, UNJUDGED], [ASKED, SILENT], {"other": frozenset({"scores"})}, still=False
-        ).unproven
-        == ()
+        compare.combine([OUTPUT, UNJUDGED], [ASKED, SILENT], {"other": frozenset({"scores"})}).unproven == ()
     )
 
 
 def test_a_recurrence_that_cannot_be_disturbed_needs_an_output_that_is_judged() -> None:
-    assert compare.combine([OUTPUT, UNJUDGED], [SILENT], {}, still=False).unproven == ()
-    assert compare.combine([UNJUDGED], [ASKED, SILENT], {}, still=False).unproven == ("other",)
+    assert compare.combine([OUTPUT, UNJUDGED], [SILENT], {}).unproven == ()
+    assert compare.combine([UNJUDGED], [ASKED, SILENT], {}).unproven == ("other",)
 
 
 def test_a_recurrence_is_asked_where_all_its_layers_were() -> None:
@@ -59,8 +56,9 @@ def test_a_recurrence_is_asked_where_all_its_layers_were() -> None:
     assert compare.proven_alone([ASKED, replace(other, asked=True), SILENT]) == ["rnn"]
 
 
-def test_outputs_that_never_move_are_a_warning() -> None:
-    (warning,) = compare.combine([OUTPUT], [ASKED], {}, still=True).warnings
+def test_a_recurrence_that_moves_no_output_is_a_warning() -> None:
+    other = replace(ASKED, node="other")
+    (warning,) = compare.combine([OUTPUT], [ASKED, other, SILENT], {}, still=["rnn"]).warnings
     assert warning.startswith("the outputs on these inputs do not depend on rnn, asked by itself alone; ")
     assert "--data" in warning
 
@@ -86,7 +84,7 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
         return answers[number]
 
     found = end_to_end.find_dependent_outputs(
-        source, answer, exact, ["rnn"], {"scores": 0, "tags": 1}, feeds=[0, 1, 2]
+        source, answer, exact, "rnn", {"scores": 0, "tags": 1}, feeds=[0, 1, 2]
     )
     assert found == {"tags"}
     assert asked == [0, 1]
