@@ -24,7 +24,16 @@ from cudnn_convert.report import (
     PieceReport,
     Verification,
 )
-from cudnn_convert.verification import compare, end_to_end, judges, neighbours, recordings, shards, streaming
+from cudnn_convert.verification import (
+    compare,
+    end_to_end,
+    judges,
+    neighbours,
+    newer_kernels,
+    recordings,
+    shards,
+    streaming,
+)
 from cudnn_convert.verification.calls_in_a_row import call_in_a_row
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
@@ -104,7 +113,7 @@ def verify_artifact(
         streaming=in_chunks,
         data=None if judging.calls is None else judging.calls.summary,
         decoding=searched,
-        remarks=(*compare.remarks(outputs), *verdict.remarks),
+        remarks=(*compare.remarks(outputs), *verdict.remarks, *newer_kernels.describe(plan)),
     )
 
 

@@ -1,0 +1,55 @@
+"""Ops to which TensorFlow 1.15 gave other finite values than the TensorFlow that runs here.
+
+The source is run by the TensorFlow that is installed, so no comparison shows these. The census of ops, which
+TensorFlow 1.15.5 answered itself, has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cudnn_convert.plan import Plan
+
+#: The version of graphs of TensorFlow 1.15, tensorflow v1.15.0 core/public/version.h TF_GRAPH_DEF_VERSION.
+_LAST_OF_TF1: Final = 134
+_TIES: Final = "boxes of equal scores come in another order than in TensorFlow 1.15"
+_HALVES: Final = "a value half-way between two levels may go to the other one than in TensorFlow 1.15"
+#: What differs, by op.
+OTHERWISE: Final = {
+    "CumulativeLogsumexp": "sums begin at -infinity; in TensorFlow 1.15 they began at the lowest float",
+    "Digamma": "a pole gives NaN; in TensorFlow 1.15 it gave infinity",
+    "EuclideanNorm": "the norm of a single value is its size; in TensorFlow 1.15 it kept the sign",
+    "FakeQuantWithMinMaxArgs": _HALVES,
+    "FakeQuantWithMinMaxVars": _HALVES,
+    "FakeQuantWithMinMaxVarsPerChannel": _HALVES,
+    "NonMaxSuppression": _TIES,
+    "NonMaxSuppressionV2": _TIES,
+    "NonMaxSuppressionV3": _TIES,
+    "NonMaxSuppressionV4": _TIES,
+    "NonMaxSuppressionV5": _TIES,
+    "NonMaxSuppressionWithOverlaps": "TensorFlow 1.15 also compared the overlap of a box with itself",
+}
+#: The same of integers alone.
+OF_INTEGERS: Final = {
+    "FloorDiv": "the quotient of the lowest integer is right; in TensorFlow 1.15 it overflowed",
+    "Mean": "sums do not wrap around; in TensorFlow 1.15 they wrapped around in the type of the values",
+}
+
+
+def describe(plan: Plan) -> Iterator[str]:
+    """Yield a remark for each op of a graph of TensorFlow 1 that gave other values there."""
+    graph = plan.whole
+    if graph is None or not 0 < plan.model.graph.versions.producer <= _LAST_OF_TF1:
+        return
+    for node in graph.node:
+        of_integers = node.op in OF_INTEGERS and _has_integers(node)
+        what = OF_INTEGERS[node.op] if of_integers else OTHERWISE.get(node.op)
+        if what:
+            yield f"{node.op} {node.name}: {what}"
+
+
+def _has_integers(node: Any) -> bool:
+    import tensorflow as tf  # a source with a graph has loaded it
+
+    return bool(tf.as_dtype(node.attr["T"].type).is_integer)
