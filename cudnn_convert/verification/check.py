@@ -527,8 +527,10 @@ def ask_pieces(
     with context.on(artifact):
         pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)
     is_blind = not any(trial.moved.values()) or not all(output.judged for output in outputs)
+    # Nothing else asks a layer of Keras for the state that it keeps.
+    has_states = any(state.stays for state in plan.states)
     all_passed = all(piece.passed for piece in pieces)
-    if not (is_blind and plan.recurrences and all_passed) or judging.is_large:
+    if not ((is_blind or has_states) and plan.recurrences and all_passed) or judging.is_large:
         return pieces, None
     return pieces, ask.glue(asked, judging, min(trial.feeds, key=_size))
 

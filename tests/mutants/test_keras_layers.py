@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from mutants import changes
-from mutants.conversions import exit_code, is_caught
+from mutants.conversions import exit_code, is_caught, pass_outputs
 from support.keras_samples import keras_fixture
 from support.tiers import combinations, tier
 
@@ -82,6 +82,12 @@ def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_layers, "_weights", swapped)
 
 
+def forgets_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What enters a layer in the second call shows this as well as the outputs do."""
+    writes(monkeypatch, set_to("stateful", False))
+    pass_outputs(monkeypatch)
+
+
 MUTANTS: dict[str, tuple[str, Mutant]] = {
     **{
         f"{mode.value}-{name}": (sample, partial(packs, mode=mode, change=change))
@@ -93,7 +99,7 @@ MUTANTS: dict[str, tuple[str, Mutant]] = {
     "hard_sigmoid": (BACKWARDS, partial(writes, change=set_to("recurrent_activation", "hard_sigmoid"))),
     "without_states": (PAIR, partial(writes, change=without_states)),
     "states_swapped": (PAIR, partial(writes, change=states_swapped)),
-    "stateless": (STATEFUL, partial(writes, change=set_to("stateful", False))),
+    "stateless": (STATEFUL, forgets_the_state),
     "directions_swapped": (PAIR, swaps_directions),
 }
 

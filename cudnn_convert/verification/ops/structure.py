@@ -109,8 +109,7 @@ class Comparer:
         if self.source.is_end(source) or self.artifact.is_end(artifact):
             if source != artifact:
                 return f"expected {source}, found {artifact}"
-            self._enter(split(source)[0])
-            return ""
+            return self._enter(split(source)[0])
         if self.source.is_constant(source) or self.artifact.is_constant(artifact):
             return self._constant(source, artifact)
         (op, k), (other, number) = split(source), split(artifact)
@@ -181,14 +180,17 @@ class Comparer:
             return ""  # the name of a table's file, which lies elsewhere
         return "" if are_alike(expected, actual) else describe_constants(expected, actual)
 
-    def _enter(self, node: str) -> None:
-        """Compare what enters a recurrence too."""
+    def _enter(self, node: str) -> str:
+        """Compare what enters a recurrence too; how many inputs it lacks, or nothing."""
         if node in self._entered or node not in self.source.given:
-            return
+            return ""
         self._entered.add(node)
-        given = self.artifact.given.get(node, ())
-        pairs = zip(map(tensor, self.source.given[node]), map(tensor, given), strict=False)
+        expected, found = self.source.given[node], self.artifact.given.get(node, ())
+        if len(expected) != len(found):
+            return f"expected a recurrence of {len(expected)} inputs, found {len(found)}"
+        pairs = zip(map(tensor, expected), map(tensor, found), strict=True)
         self._todo += [(*pair, ()) for pair in pairs]
+        return ""
 
 
 def _tell_apart(mine: Form, theirs: Form, op: str) -> str:

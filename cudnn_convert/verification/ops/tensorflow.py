@@ -83,7 +83,9 @@ def of_artifact(artifact: Artifact) -> TensorGraph:
 def _ends(recurrence: Recurrence, reads: Any) -> tuple[str, ...]:
     """What a recurrence computes on: its input, its states, its lengths."""
     wanted = [INPUT, INPUT_H, *([INPUT_C] if recurrence.sizes.mode is Mode.LSTM else [])]
-    return tuple(reads[position] for position in [*wanted, *([LENGTHS] if recurrence.lengths else [])])
+    if recurrence.lengths and len(reads) > LENGTHS:  # else an artifact lost them
+        wanted.append(LENGTHS)
+    return tuple(reads[position] for position in wanted)
 
 
 def _inputs(plan: Plan) -> frozenset[str]:

@@ -147,7 +147,7 @@ def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
                 terms = _terms(recurrence, form, stored=stored, seed=seed)
                 gates = read_gates(recurrence, piece.layers)
                 known[piece.name] = judge_piece(piece, recurrence, gates, terms)
-            except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+            except Exception as cause:  # noqa: BLE001 - what the reference cannot compute is not asked
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
                 known[piece.name] = report_not_asked(recurrence, reason)
         return known[piece.name]
@@ -225,7 +225,14 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
 
     def ask(asked: Asked) -> None:
         expected = stack.run(asked)
-        worst.see(piece.ask(asked), expected, _bound(stack, asked, expected, terms), len(asked.x))
+        answer: Answer | str
+        try:
+            answer = piece.ask(asked)
+        except MemoryError:
+            raise
+        except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
+            answer = first_line(cause)
+        worst.see(answer, expected, _bound(stack, asked, expected, terms), len(asked.x))
 
     ask(chosen.asked)
     if worst.needed > 1:
@@ -297,11 +304,17 @@ class _Worst:
         self.bounds: list[Tolerance] = []
         self.answer: Answer | None = None
 
-    def see(self, answer: Answer, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
-        """Compare the answer to `time` steps with the reference's."""
+    def see(self, answer: Answer | str, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
+        """Compare the answer to `time` steps with the reference's; a text is the error in its place."""
+        self.bounds.append(bound)
+        if isinstance(answer, str):
+            self.needed = np.inf
+            self.message = (
+                self.message or f"it stops on {time} steps of {expected[0].shape[1]} rows: {answer}"
+            )
+            return
         if self.answer is None:
             self.answer = answer
-        self.bounds.append(bound)
         for name, actual, wanted in zip("yhc", answer, expected, strict=True):
             if name in self._compared:
                 self._compare(name, actual, wanted, bound, time)

@@ -81,6 +81,9 @@ def carve_nodes(
             continue
         own = inputs[recurrence.node]
         wanted = [INPUT, INPUT_H, INPUT_C, *([LENGTHS] if recurrence.lengths else [])]
+        if wanted[-1] >= len(own):
+            reasons[recurrence.node] = "what stands in its place takes no lengths"
+            continue
         # Both initial states may be one tensor: it counts as the first.
         ends = {own[position]: _FED[position] for position in reversed(wanted)}
         carved = _carve(graph, index, recurrence.node, ends, tf.as_dtype(recurrence.dtype))

@@ -126,6 +126,17 @@ def test_an_answer_that_is_none_differs(missing: str) -> None:
     assert found.message
 
 
+def test_a_piece_that_stops_on_some_sizes_differs() -> None:
+    def stop(answer: Answer) -> Answer:
+        if len(answer[0]) > 3:
+            raise RuntimeError("no kernel for 42 steps")
+        return answer
+
+    found = report(LSTM.recurrence(), answer=stop)
+    assert (found.asked, found.passed) == (True, False)
+    assert found.message == "it stops on 42 steps of 3 rows: no kernel for 42 steps"
+
+
 def test_tiny_recurrent_weights_become_visible_by_large_states() -> None:
     """Zeroing recurrent kernels of 1e-4 moves answers to normal inputs by less than they round."""
     case = Case(Mode.LSTM)
