@@ -185,10 +185,10 @@ class Comparer:
         if node in self._entered or node not in self.source.given:
             return ""
         self._entered.add(node)
-        expected, found = self.source.given[node], self.artifact.given.get(node, ())
-        if len(expected) != len(found):
-            return f"expected a recurrence of {len(expected)} inputs, found {len(found)}"
-        pairs = zip(map(tensor, expected), map(tensor, found), strict=True)
+        own, other = self.source.given[node], self.artifact.given.get(node, ())
+        if len(own) != len(other):
+            return f"expected a recurrence of {len(own)} inputs, found {len(other)}"
+        pairs = zip(map(tensor, own), map(tensor, other), strict=True)
         self._todo += [(*pair, ()) for pair in pairs]
         return ""
 
