@@ -118,6 +118,8 @@ def _ask_regions(
     with source.open_source(plan, named | given, trust=judging.trust) as running:
         starts = _read_starts(plan)
         runs = _choose_feeds(running, judging, [{**starts, **feed} for feed in feeds])
+        if FORMATS[artifact.form].layers:
+            runs += _mask_ids(running, runs[0])
         recorded_runs = [(feed, running.record(feed)) for feed in runs]
         reports: list[OpsReport] = []
         for (part, model), kept in zip(models, cuts, strict=True):
@@ -262,6 +264,28 @@ def _choose_feeds(
             if all(len(seen[gate]) == 2 for gate in gates if sizes[gate]):
                 break
     return chosen
+
+
+def _mask_ids(running: Source, feed: Mapping[str, Array]) -> list[Mapping[str, Array]]:
+    """A feed whose sequences of ids have zeros in every other place, if the source takes it.
+
+    A layer of Keras makes a mask of them, which goes beside the values to the layers behind it and has no
+    tensor of its own.
+    """
+    import tensorflow as tf  # the source has loaded it
+
+    # Ids may be floats, of which an Embedding makes integers.
+    ids = [name for name, value in feed.items() if value.ndim > 1 and np.all(value == np.round(value))]
+    if not ids:
+        return []
+    masked = dict(feed) | {name: feed[name].copy() for name in ids}
+    for name in ids:
+        masked[name][:, ::2] = 0
+    try:
+        running.record(masked)
+    except (tf.errors.OpError, ValueError):
+        return []
+    return [masked]
 
 
 def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:

@@ -101,7 +101,7 @@ def take_poles(actual: Array, expected: Array) -> Array:
 
 
 def is_amplified(expected: Array, moved: Array | None) -> bool:
-    """Whether a unit in the last place at the inputs moves a value by a thousandth of its largest or more.
+    """Whether 64 units at the inputs move a value by more than a recurrence may be off.
 
     So does a chaotic recurrence, in which two correct programs part. It is asked by itself, for few steps.
     """
@@ -110,7 +110,7 @@ def is_amplified(expected: Array, moved: Array | None) -> bool:
     with np.errstate(all="ignore"):
         away = np.abs(moved.astype(np.float64) - expected.astype(np.float64))
         largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return bool(np.max(away, initial=0.0, where=np.isfinite(away)) > _CLOSE * largest)
+    return bool(np.max(away, initial=0.0, where=np.isfinite(away)) > RECURRENT[0] / _UNITS * largest)
 
 
 def are_close(actual: Array, expected: Array) -> bool:

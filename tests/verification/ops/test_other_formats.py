@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,26 @@ def test_a_wrong_layer_of_keras_is_seen(name: str, layers: Path, tmp_path: Path)
         kernel[1, 2] += np.float32(1e-3 * np.linalg.norm(kernel[()]))
     with pytest.raises(VerificationError, match="op by op: differs at "):
         cudnn_convert.verify(layers, out)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_a_mask_of_ids_that_the_data_lacks_is_seen(dtype: str, tmp_path: Path) -> None:
+    """A mask goes beside the values from layer to layer, and leaves out the steps whose id is 0."""
+    source, out, data = tmp_path / "source.h5", tmp_path / "out.keras", tmp_path / "ids.npz"
+    ids = tf_keras.Input((None,), name="ids", dtype=dtype)
+    y = tf_keras.layers.GRU(5, name="rnn")(tf_keras.layers.Embedding(60, 4, name="table")(ids))
+    tf_keras.Model(ids, tf_keras.layers.Dense(3, name="answer")(y)).save(source)
+    np.savez(data, ids=np.random.default_rng(3).integers(1, 9, (4, 7)).astype(dtype))
+    proof = cudnn_convert.convert(source, out, format="keras", data=data).verification
+    assert proof is not None
+    assert proof.ops is not None
+    assert proof.ops.passed
+    with zipfile.ZipFile(out) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    masked = members["config.json"].replace(b'"mask_zero": false', b'"mask_zero": true')
+    assert masked != members["config.json"]
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, masked if name == "config.json" else content)
+    with pytest.raises(VerificationError, match="op by op: differs at "):
+        cudnn_convert.verify(source, out, data=data)
