@@ -26,9 +26,15 @@ NOTE: Final = "the number of steps is open; the source fixed it"
 
 
 def find_fixed_steps(plan: Plan, recurrences: Sequence[Recurrence]) -> int | None:
-    """The number of steps that the graph of a plan binds all `recurrences` to; None where one is open."""
-    steps = set()
+    """The number of steps that the graph of a plan binds all `recurrences` to.
+
+    None where one is open, or where a recurrence reads no input: then no input has steps to open.
+    """
+    index, steps = plan.graph.index, set()
+    inputs = {split(name)[0] for name in plan.signature.inputs.values()}
     for recurrence in recurrences:
+        if not inputs & {*beginnings.walk_up(index, [recurrence.node])}:
+            return None
         shape = plan.graph.shapes.get_operation_by_name(recurrence.node).inputs[INPUT].shape
         steps.add(shape[0 if recurrence.time_major else 1] if shape.rank == 3 else None)
     known = steps.pop() if len(steps) == 1 else None

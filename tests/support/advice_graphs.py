@@ -105,7 +105,7 @@ ASKED: Final = (
     Advice(["plan/knobs.py: --set {}"], "1.15.5-dropout_needs_set", [], r"turn it off with (--set \S+)$"),
     Advice(
         ["plan/knobs.py: --set {}"],
-        asking_graphs.dropout_of_two,
+        asking_graphs.two_dropouts,
         [],
         r"turn it off with (--set \S+ --set \S+)$",
     ),

@@ -122,12 +122,12 @@ def policy(folder: Path) -> Path:
     return behind(folder, add)
 
 
-def dropout_of_two(folder: Path) -> Path:
-    """Its rate is the product of two inputs."""
+def two_dropouts(folder: Path) -> Path:
+    """One behind the other, each with an input of its own for its rate."""
 
     def add(y: Any) -> Any:
-        keep = tf.multiply(placeholder("a", []), placeholder("b", []), name="keep")
-        return tf.identity(floor_dropout(y, keep), "scores")
+        first = floor_dropout(y, placeholder("a", []))
+        return tf.identity(floor_dropout(first, placeholder("b", [])), "scores")
 
     return behind(folder, add)
 
@@ -543,7 +543,7 @@ def fixed_input(folder: Path) -> Path:
 
 def unknown_sizes(folder: Path) -> Path:
     """An input of unknown rank, of which nobody can say where its steps are."""
-    return before(folder, lambda x: tf.reshape(x, [9, 2, INPUTS]), None)
+    return before(folder, lambda x: tf.reshape(x, [-1, 2, INPUTS]), None)
 
 
 #: Words of the language models below.
