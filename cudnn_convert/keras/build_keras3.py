@@ -87,26 +87,29 @@ Listed = Sequence[tuple[str, Tensor]]
 _HOLDS: Final = {"TimeDistributed": "layer", "RNN": "cell"}
 
 
-def build_unconnected(source: Path, model: Architecture, brought: Mapping[str, Any]) -> Any:
-    """A `keras.Model` of a rewritten model's layers, of use for saving weights alone.
+def build_unconnected(source: Path, modern: translate.Modern, brought: Mapping[str, Any]) -> Any:
+    """A `keras.Model` of a translated model's layers, of use for saving weights alone.
 
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
     """
+    model = modern.model
     newer = versions.newer_names(model.keras_version)
-    unconnected = _Pieces(source, brought, newer, first(model.config)).model(model.config, model.weights)
+    pieces = _Pieces(source, brought, newer, first(model.config), modern.fallback)
+    unconnected = pieces.model(model.config, model.weights)
     settle_seeds(unconnected)
     return unconnected
 
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """`given`: the shape of the model's first input."""
+    """`given`: the shape of the model's first input; `fallback`: the format to advise."""
 
     source: Path
     brought: Mapping[str, Any]
     newer: Collection[str]
     given: Sequence[int | None]
+    fallback: str
 
     def model(self, entry: Entry, weights: Mapping[str, Listed]) -> Any:
         import keras
@@ -127,7 +130,7 @@ class _Pieces:
             return _stand_in(entry, listed)
         if kind == "TimeDistributed" and translate.each_step(entry) is None and None in self.given[1:]:
             message = "expected a fixed number of steps for the TimeDistributed of Keras 3, found an open one"
-            raise self._refuse(entry, f"{message}; write --format h5")
+            raise self._refuse(entry, message)
         if not classes.has_foreign(entry, self.brought, self.newer):
             return self._own(entry, listed)
         if layer_tree.is_model(entry):
@@ -138,32 +141,32 @@ class _Pieces:
             parts = {_HOLDS[kind]: self.layer(layer_tree.inside(entry)[0], listed)}
         else:
             message = f"expected Keras's own layers in a {kind} for Keras 3, found another"
-            raise self._refuse(entry, f"{message}; write --format h5, or bring it with --custom-objects")
+            raise self._refuse(entry, message, ", or bring it with --custom-objects")
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
         """A layer of Keras, built for the first shape that fits the listed weights."""
-        log = translate.Log(self.brought, self.newer)
+        log = translate.Log(self.brought, self.newer, self.fallback)
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), log)
         if layer_tree.is_model(entry):
-            layer = deserialize(self.source, config, self.brought)
-            refuse_open_steps(self.source, layer)
+            layer = deserialize(self.source, config, self.brought, self.fallback)
+            refuse_open_steps(self.source, layer, self.fallback)
             if fill_variables(layer, entry, listed):
                 return layer
         elif (shaped := self._build_layer(entry, config, listed)) is not None:
             return shaped
         stored = ", ".join(str(list(tensor.shape)) for _, tensor in listed)
-        expected = f"the weights of a {entry['class_name']} of Keras 3"
-        raise self._refuse(entry, f"expected {expected}, found {stored or 'none'}; write --format h5")
+        actual = f"the weights of a {entry['class_name']} of Keras 3, found {stored or 'none'}"
+        raise self._refuse(entry, f"expected {actual}")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
         """Build a layer that holds the listed weights, or return None.
 
         Without weights it may stay without a shape.
         """
-        unshaped = None if listed else deserialize(self.source, config, self.brought)
+        unshaped = None if listed else deserialize(self.source, config, self.brought, self.fallback)
         for call in candidate_shapes(listed, self.given[0]):
-            layer = deserialize(self.source, config, self.brought)
+            layer = deserialize(self.source, config, self.brought, self.fallback)
             try:
                 layer.build(*call)
             except Exception:  # noqa: BLE001 - whatever a layer says to a shape not its own
@@ -181,8 +184,7 @@ class _Pieces:
         for name, tensor in listed:
             owners = [part for part in name.split("/")[:-1] if part in weights]
             if len(owners) != 1:
-                message = f"expected weights named after its layers, found {name}; write --format h5"
-                raise self._refuse(model, message)
+                raise self._refuse(model, f"expected weights named after its layers, found {name}")
             weights[owners[0]].append((name, tensor))
         return dict(weights)
 
@@ -192,13 +194,14 @@ class _Pieces:
         for name, tensor in listed:
             ways["/backward_" in f"/{name}"].append((name, tensor))
         if bool(ways[0]) != bool(ways[1]):
-            message = "expected weights of both directions by their names, found one; write --format h5"
-            raise self._refuse(entry, message)
+            raise self._refuse(entry, "expected weights of both directions by their names, found one")
         layers = map(self.layer, layer_tree.inside(entry), ways)
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
-    def _refuse(self, entry: Entry, reason: str) -> UnsupportedModelError:
-        return UnsupportedModelError(self.source, [f"layer {layer_tree.layer_name(entry)}: {reason}"])
+    def _refuse(self, entry: Entry, reason: str, more: str = "") -> UnsupportedModelError:
+        """The error with a reason, and with `more` to do than to write the other format."""
+        line = f"layer {layer_tree.layer_name(entry)}: {reason}; write --format {self.fallback}{more}"
+        return UnsupportedModelError(self.source, [line])
 
 
 def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
@@ -264,11 +267,13 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
     Raises UnsupportedModelError where Keras 3 cannot build it.
     """
     model = modern.model
-    layer = deserialize(source, modern.config, classes.by_all_names(modern.vouched, model.config))
-    _assign(source, layer, model)
-    refuse_open_steps(source, layer)
-    _refuse_masks(source, layer)
-    _refuse_dilations(source, layer)
+    layer = deserialize(
+        source, modern.config, classes.by_all_names(modern.vouched, model.config), modern.fallback
+    )
+    _assign(source, layer, modern)
+    refuse_open_steps(source, layer, modern.fallback)
+    _refuse_masks(source, layer, modern.fallback)
+    _refuse_dilations(source, layer, modern.fallback)
     settle_seeds(layer)
     return layer
 
@@ -284,7 +289,9 @@ def find_scaled(model: Architecture) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
 
-def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> Any:
+def deserialize(
+    source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any], fallback: str
+) -> Any:
     """Deserialize a config by Keras 3 in its safe mode. Raises UnsupportedModelError."""
     import keras
 
@@ -295,17 +302,17 @@ def deserialize(source: Path, config: Mapping[str, Any], custom_objects: Mapping
     except Exception as cause:
         # Layers raise what they like, and Keras wraps it into the config of every model around.
         first = keras_private.innermost_line(cause)
-        message = f"model: expected one that Keras 3 builds, found {first}; write --format h5"
+        message = f"model: expected one that Keras 3 builds, found {first}; write --format {fallback}"
         raise UnsupportedModelError(source, [message]) from cause
 
 
-def refuse_open_steps(source: Path, built: Any) -> None:
+def refuse_open_steps(source: Path, built: Any, fallback: str) -> None:
     """Raise UnsupportedModelError for a TimeDistributed with an open number of steps."""
     import keras
 
     reasons = [
         f"layer {layer.name}: expected a fixed number of steps for the TimeDistributed of Keras "
-        f"{keras.__version__}, which takes the batch's size for an open one; write --format h5"
+        f"{keras.__version__}, which takes the batch's size for an open one; write --format {fallback}"
         for layer in keras_private.flatten_layers(built)
         if isinstance(layer, keras.layers.TimeDistributed) and _takes_open_steps(layer)
     ]
@@ -321,7 +328,7 @@ _MERGES: Final = frozenset({"Average", "Maximum", "Minimum", "Multiply"})
 _BEGUN: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D"})
 
 
-def _refuse_masks(source: Path, built: Any) -> None:
+def _refuse_masks(source: Path, built: Any, fallback: str) -> None:
     """Raise UnsupportedModelError for a layer that takes masked values otherwise than that of Keras 2."""
     import keras
 
@@ -334,19 +341,19 @@ def _refuse_masks(source: Path, built: Any) -> None:
         does = "leaves masked values out" if kind in _MERGES else "loses the mask where it is given states"
         reasons.append(
             f"layer {layer.name}: expected inputs without masks, for the {kind} of Keras "
-            f"{keras.__version__} {does}, found a mask; write --format h5"
+            f"{keras.__version__} {does}, found a mask; write --format {fallback}"
         )
     if reasons:
         raise UnsupportedModelError(source, reasons)
 
 
-def _refuse_dilations(source: Path, built: Any) -> None:
+def _refuse_dilations(source: Path, built: Any, fallback: str) -> None:
     """Raise UnsupportedModelError for a transposed convolution that a CPU computes with oneDNN alone."""
     import keras
 
     reasons = [
         f"layer {layer.name}: expected layers of Keras {keras.__version__} that every CPU runs, found a "
-        f"{type(layer).__name__} with dilations; write --format h5"
+        f"{type(layer).__name__} with dilations; write --format {fallback}"
         for layer in keras_private.flatten_layers(built)
         if type(layer).__name__.endswith("Transpose") and any(rate > 1 for rate in layer.dilation_rate)
     ]
@@ -361,7 +368,8 @@ def _takes_open_steps(layer: Any) -> bool:
     return keras.tree.flatten(layer.input)[0].shape[1] is None
 
 
-def _assign(source: Path, built: Any, model: Architecture) -> None:
+def _assign(source: Path, built: Any, modern: translate.Modern) -> None:
+    model = modern.model
     for entry in layer_tree.layer_entries(model.config):
         name = layer_tree.layer_name(entry)
         if entry["class_name"] == "InputLayer":
@@ -371,7 +379,7 @@ def _assign(source: Path, built: Any, model: Architecture) -> None:
             shapes = [tuple(variable.shape) for variable, _ in _pairs(layer, entry)]
             actual = ", ".join(str(tensor.shape) for _, tensor in listed) or "none"
             message = f"layer {name}: expected weights of shapes {shapes} for Keras 3, found {actual}"
-            raise UnsupportedModelError(source, [f"{message}; write --format h5"])
+            raise UnsupportedModelError(source, [f"{message}; write --format {modern.fallback}"])
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:

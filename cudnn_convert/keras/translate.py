@@ -76,11 +76,12 @@ class Log:
     """The log of a translation; `vouched` has the names that the user brings.
 
     `functions` are other names that stay: functions neither Keras's nor brought. `newer` are the names
-    that the writer's Keras had not yet.
+    that the writer's Keras had not yet. `fallback` is the format to advise for what Keras 3 lacks.
     """
 
     vouched: Collection[str] = ()
     newer: Collection[str] = ()
+    fallback: str = "h5"
     writer: versions.Writer = versions.UNKNOWN
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -104,7 +105,7 @@ def translate_config(config: Mapping[str, Any], context: Context) -> dict[str, A
     for key in (key for key in config if key in gone):
         neutral = gone[key]
         if neutral is not None and config[key] not in neutral:
-            actual = f"found {config[key]}; Keras 3 has no such layer, write --format savedmodel or h5"
+            actual = f"found {config[key]}; Keras 3 has no such layer, write --format savedmodel"
             log.reasons.append(f"layer {path}: expected {key}={neutral[0]}, {actual}")
     changed = {key: _value(key, value, context) for key, value in config.items() if key not in gone}
     if kind == "LeakyReLU" and "alpha" in changed:
@@ -134,22 +135,23 @@ def _value(key: str, value: Any, context: Context) -> Any:
 
 def _activation(key: str, value: Any, context: Context) -> Any:
     """An activation by its name; hard_sigmoid is refused, another function in Keras 3."""
+    path, log = context.path, context.log
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
         return None
     if not isinstance(name, str):
         other = value.get("class_name") if isinstance(value, Mapping) else value
-        actual = f"found {other}; write --format h5"
-        context.log.reasons.append(f"layer {context.path}: expected {key} to be a function, {actual}")
+        actual = f"found {other}; write --format {log.fallback}"
+        log.reasons.append(f"layer {path}: expected {key} to be a function, {actual}")
         return None
     if name == "hard_sigmoid" and not (context.kind in SCALABLE and key == "recurrent_activation"):
         actual = "found hard_sigmoid, clip(x / 5 + 0.5) in Keras 2 and clip(x / 6 + 0.5) in Keras 3"
-        context.log.reasons.append(
-            f"layer {context.path}: expected {key} to be a function of both, {actual}; write --format h5"
+        log.reasons.append(
+            f"layer {path}: expected {key} to be a function of both, {actual}; write --format {log.fallback}"
         )
-    elif name not in classes.ACTIVATIONS or name in context.log.newer:
-        if name not in context.log.vouched:
-            context.log.functions.append(name)
+    elif name not in classes.ACTIVATIONS or name in log.newer:
+        if name not in log.vouched:
+            log.functions.append(name)
         return values.function(name)
     return name
 
@@ -272,40 +274,46 @@ class Modern:
     #: What it was made of: a rewritten model, and the user's own classes for Keras 3 by name.
     model: Architecture
     vouched: Mapping[str, Any]
+    #: The format to advise for what Keras 3 cannot build.
+    fallback: str
 
 
-def modern(path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE) -> Modern:
+def modern(
+    path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE, fallback: str = "h5"
+) -> Modern:
     """Translate the config of a rewritten model to Keras 3; one of Keras 3 stays as it is.
 
     `vouched` are the classes that the user brings, by name. Their configs, and those of unknown classes,
-    change only in an input's shape and the form of a dtype. Raises UnsupportedModelError with every reason.
+    change only in an input's shape and the form of a dtype. `fallback` is the format to advise for what
+    Keras 3 lacks. Raises UnsupportedModelError with every reason.
     """
     if model.is_keras3:
-        return Modern(model.config, (), (), model, vouched)
+        return Modern(model.config, (), (), model, vouched, fallback)
     writer = versions.find_writer(model.keras_version, model.config)
-    log = Log(vouched, versions.newer_names(model.keras_version), writer)
+    log = Log(vouched, versions.newer_names(model.keras_version), fallback, writer)
     config = translate_entry(model.config, "", log)
     if log.reasons:
         raise UnsupportedModelError(path, log.reasons)
     notes, functions = (tuple(dict.fromkeys(lines)) for lines in (log.notes, log.functions))
-    return Modern(config, notes, functions, model, vouched)
+    return Modern(config, notes, functions, model, vouched, fallback)
 
 
 def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     """Translate a layer or model at `path` to Keras 3; `log` takes reasons and notes."""
     kind, config = str(entry["class_name"]), entry["config"]
     where = f"layer {path}" if path else "model"
+    instead = f"write --format {log.fallback}"
     if "/" in layer_tree.layer_name(entry):
-        log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; write --format h5")
+        log.reasons.append(f"layer {path}: expected a name without /, as Keras 3 asks; {instead}")
     if classes.class_name(entry) in log.vouched or classes.is_foreign(entry, log.vouched, log.newer):
         try:
             return classes.keep_as_is(entry, log.vouched)
         except ValueError as cause:
-            log.reasons.append(f"{where}: {cause}; write --format h5")
+            log.reasons.append(f"{where}: {cause}; {instead}")
             return {}
     if kind in classes.CODE or kind in _LOST:
         bring = "" if kind in classes.CODE else f", or bring one: --custom-objects MODULE:{kind}"
-        log.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; write --format h5{bring}")
+        log.reasons.append(f"{where}: expected a layer of Keras 3, found {kind}; {instead}{bring}")
         return {}
     if layer_tree.is_model(entry):
         return (_sequential if kind == "Sequential" else _functional)(entry, path, log)
@@ -347,7 +355,9 @@ def _sequential(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     if entries and entries[0]["class_name"] != "InputLayer":
         shape, dtype = values.input_of(entry)
         if shape is None:
-            cure = "build the model, save it again, or write --format h5"
+            # A graph needs the shape too.
+            other = ", or write --format h5" if log.fallback == "h5" else ""
+            cure = f"build the model and save it again{other}"
             where = f"model {path}" if path else "model"
             log.reasons.append(f"{where}: expected an input shape, found none; {cure}")
         name = f"{layer_tree.layer_name(entries[0])}_input"

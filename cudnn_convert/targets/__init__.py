@@ -156,7 +156,7 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
     path, architecture = plan.model.path, plan.model.architecture
     assert architecture is not None
     if architecture.is_keras3:
-        return replace(plan, target_model=_keep_layers(path, architecture, options))
+        return replace(plan, target_model=_keep_layers(plan.model, architecture, options))
     architecture, images = channels_last.rewrite(architecture, keras3=form.is_keras3)
     _refuse_channels_first(path, architecture, keras3=form.is_keras3)
     if images:
@@ -166,16 +166,23 @@ def with_target_model(plan: Plan, options: Options) -> Plan:
     if not form.is_keras3:
         return replace(plan, target_model=rewritten)
     brought = classes.import_user_objects(options.custom_objects).keras
-    modern = translate.modern(path, rewritten.architecture, vouched=brought)
+    fallback = "savedmodel" if _has_already(plan.model, "h5", options) else "h5"
+    modern = translate.modern(path, rewritten.architecture, vouched=brought, fallback=fallback)
     return replace(plan, target_model=replace(modern, notes=(*rewritten.notes, *modern.notes)))
 
 
-def _keep_layers(path: Path, architecture: Architecture, options: Options) -> Any:
+def _has_already(model: Model, form: str, options: Options) -> bool:
+    """Whether a source is what a conversion to another format would give: advice to write it leads back."""
+    return prepare.is_portable(model, replace(options, format=form))
+
+
+def _keep_layers(model: Model, architecture: Architecture, options: Options) -> Any:
     """A model of Keras 3 for its own format. Raises UnsupportedModelError for that of tf_keras."""
+    path = model.path
     if not options.form.is_keras3:
-        version = architecture.keras_version
-        reason = f"model: expected one of Keras 2 for tf_keras, found Keras {version}; choose --format keras"
-        raise UnsupportedModelError(path, [reason])
+        other = "savedmodel" if _has_already(model, "keras", options) else "keras"
+        actual = f"found Keras {architecture.keras_version}; choose --format {other}"
+        raise UnsupportedModelError(path, [f"model: expected one of Keras 2 for tf_keras, {actual}"])
     _refuse_channels_first(path, architecture, keras3=True)
     from cudnn_convert.keras import translate
 

@@ -92,7 +92,7 @@ def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str
         saved = Path(folder) / "model.keras"
         brought = {**dict.fromkeys(modern.functions, _never_called), **brought}
         unconnected = build_keras3.build_unconnected(
-            source, model, classes.by_all_names(brought, model.config)
+            source, modern, classes.by_all_names(brought, model.config)
         )
         _save(unconnected, modern.config, saved)
         _rewrite(saved, path, provenance)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import asking_keras
 from support.command_line import command
+from support.keras_files import entry
 from support.samples import ROOT
 from support.tiers import tier
 
@@ -88,3 +91,17 @@ def test_a_model_of_tensorflow_2_without_recurrences(tmp_path: Path) -> None:
     assert report.out is not None
     loaded = tf.saved_model.load(report.out)
     np.testing.assert_array_equal(loaded.call(tf.constant([3.0])), [6.0])
+
+
+def test_what_it_has_already_is_not_advised(tmp_path: Path) -> None:
+    """An HDF5 file without cuDNN layers is told of another format than its own, an archive too."""
+    of_cudnn = asking_keras.behind(entry("ThresholdedReLU", "last", theta=0.1))
+    for source, form, advised in (
+        (of_cudnn, "keras", "h5"),
+        (asking_keras.plain(of_cudnn), "keras", "savedmodel"),
+        (asking_keras.keras_3, "h5", "keras"),
+        (asking_keras.archive, "h5", "savedmodel"),
+    ):
+        ended = command(source(tmp_path), tmp_path / "out", "--format", form)
+        assert ended.code == 1
+        assert re.findall(r"--format (\w+)", ended.stderr) == [advised]

@@ -317,4 +317,5 @@ def test_what_cannot_be_written(tmp_path: Path, second: Any, names: list[str], t
     listed = [(name, rng.normal(size=shape).astype("f")) for name, shape in zip(names, shapes, strict=False)]
     described = model(sequential(first, second), {"lstm": listed})
     with pytest.raises(UnsupportedModelError, match=rf"layer (lstm|stacked): expected {told}"):
-        build_keras3.build_unconnected(tmp_path / "m.h5", described, {})
+        modern = translate.Modern(described.config, (), (), described, {}, "h5")
+        build_keras3.build_unconnected(tmp_path / "m.h5", modern, {})

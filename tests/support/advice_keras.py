@@ -9,6 +9,10 @@ from support.advice import Advice
 from support.keras_files import entry
 
 _H5: Final = r"write (--format h5)"
+#: What an HDF5 file without cuDNN layers is told: it is what h5 would give. Layers of others come next.
+_GRAPH: Final = r"write (--format savedmodel)"
+_PIECES: Final = "keras/build_keras3.py: layer {}: {}; write --format {}{}"
+_BRING: Final = "bring it for tf_keras with --custom-objects"
 _KERAS: Final = ["--format", "keras"]
 _ONNX: Final = ["--format", "onnx"]
 _ALONE: Final = [*_KERAS, "--no-verify"]
@@ -26,7 +30,7 @@ def refusing(*_: Any, **__: Any) -> Any:
 #: What Keras 3 cannot say, and the older format can.
 WRITTEN: Final = (
     Advice(
-        ["keras/translate.py: expected a layer of Keras 3", "keras/translate.py: , or bring one"],
+        ["keras/translate.py: write --format {}", "keras/translate.py: , or bring one"],
         asking.behind(entry("ThresholdedReLU", "last", theta=0.1)),
         _KERAS,
         rf"{_H5}|bring one: (--custom-objects \S+)",
@@ -34,7 +38,7 @@ WRITTEN: Final = (
         prepare=lambda here, _: (here / "thresholded.py").write_text(asking.THRESHOLDED),
     ),
     Advice(
-        ["keras/translate.py: a name without /"],
+        ["keras/translate.py: write --format {}"],
         asking.behind(entry("Dense", "a/b", units=2), **{"a/b": asking.values((3, 2), (2,))}),
         _KERAS,
         _H5,
@@ -66,16 +70,21 @@ WRITTEN: Final = (
         _ONNX,
         r"or convert what comes before it with (--outputs \S+)$",
     ),
-    Advice(["keras/translate.py: {}: {}; write"], asking.behind(entry("Lambda", "code")), _KERAS, _H5),
-    Advice(["keras/translate.py: build the model"], asking.without_shape, _ALONE, r"or write (--format h5)"),
+    Advice(["keras/translate.py: write --format {}"], asking.behind(entry("Lambda", "code")), _KERAS, _H5),
+    Advice(
+        ["keras/translate.py: , or write --format h5"],
+        asking.without_shape,
+        _ALONE,
+        r"or write (--format h5)",
+    ),
     Advice(
         ["keras/translate.py: Keras 3 has no such layer"],
         "tf.keras-1.15.5-time_major",
         _KERAS,
-        r"write (--format savedmodel) or (?P<other>h5)$",
+        r"write (--format savedmodel)$",
     ),
     Advice(
-        ["keras/translate.py: found {}; write --format h5"],
+        ["keras/translate.py: found {}; write --format {}"],
         asking.dense(activation=entry("ReLU", "r")),
         _KERAS,
         _H5,
@@ -92,41 +101,44 @@ WRITTEN: Final = (
     Advice(["keras/build_keras3.py: inputs without masks"], asking.merged_mask, _KERAS, _H5),
     Advice(["keras/build_keras3.py: that every CPU runs"], asking.dilated, _KERAS, _H5),
     Advice(
-        ["keras/build_keras3.py: {}; write --format h5"],
+        ["keras/build_keras3.py: {}; write --format {}"],
         asking.dense(),
         _KERAS,
         _H5,
         patch=("cudnn_convert.keras.build_keras3.fill_variables", lambda *_: False),
     ),
+    Advice([_PIECES], asking.apart(_LSTM, "a", "b"), _ALONE, _GRAPH, then=_BRING),
     Advice(
-        ["keras/build_keras3.py: expected {}, found {}; write"], asking.apart(_LSTM, "a", "b"), _ALONE, _H5
-    ),
-    Advice(
-        ["keras/build_keras3.py: {}; write --format h5"],
+        [_PIECES],
         asking.apart(entry("TimeDistributed", "lstm", layer=_LSTM), "a", "b", "c", steps=None),
         _ALONE,
-        _H5,
+        _GRAPH,
+        then=_BRING,
     ),
     Advice(
-        ["keras/build_keras3.py: or bring it with"],
+        [_PIECES, "keras/build_keras3.py: or bring it with"],
         asking.apart(entry("RNN", "lstm", cell=entry("StackedRNNCells", "s", cells=[entry("Mine", "mine")]))),
         _ALONE,
-        _H5,
+        _GRAPH,
+        then=_BRING,
     ),
     Advice(
-        ["keras/build_keras3.py: weights of both directions"],
+        [_PIECES],
         asking.apart(
             entry("Bidirectional", "lstm", layer=entry("Mine", "mine")), "forward_mine/a", "forward_mine/b"
         ),
         _ALONE,
-        _H5,
+        _GRAPH,
+        then=_BRING,
     ),
+    Advice([_PIECES], asking.apart(_INNER, "lstm/a", "elsewhere/b"), _ALONE, _GRAPH, then=_BRING),
     Advice(
-        ["keras/build_keras3.py: weights named after its layers"],
-        asking.apart(_INNER, "lstm/a", "elsewhere/b"),
-        _ALONE,
-        _H5,
+        ["keras/translate.py: write --format {}"],
+        asking.plain(asking.behind(entry("ThresholdedReLU", "last", theta=0.1))),
+        _KERAS,
+        _GRAPH,
     ),
+    Advice(["keras/build_keras3.py: that every CPU runs"], asking.plain(asking.dilated), _KERAS, _GRAPH),
 )
 
 #: Layers of others, and what is left out.
@@ -174,7 +186,16 @@ BROUGHT: Final = (
         ),
     ),
     Advice(
-        ["targets/__init__.py: for tf_keras"], asking.keras_3, ["--format", "h5"], r"choose (--format keras)"
+        ["targets/__init__.py: found Keras {}; choose --format {}"],
+        asking.keras_3,
+        ["--format", "h5"],
+        r"choose (--format keras)",
+    ),
+    Advice(
+        ["targets/__init__.py: found Keras {}; choose --format {}"],
+        asking.archive,
+        ["--format", "h5"],
+        r"choose (--format savedmodel)",
     ),
     Advice(
         ["keras/cpu_layers.py: --slots"],

@@ -61,6 +61,23 @@ def behind(*layers: Mapping[str, Any], **weights: Arrays) -> Callable[[Path], Pa
     return made
 
 
+def plain(source: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    """The same file with an LSTM in the place of each CuDNNLSTM, as Keras 2 opens it on any machine."""
+
+    def made(folder: Path) -> Path:
+        path = source(folder)
+        with h5py.File(path, "r+") as file:
+            file.attrs["model_config"] = file.attrs["model_config"].replace('"CuDNNLSTM"', '"LSTM"')
+            for group in file["model_weights"].values():
+                if "bias:0" in group and len(group["bias:0"]) == 2 * group["kernel:0"].shape[1]:
+                    both = group["bias:0"][:].reshape(2, -1)
+                    del group["bias:0"]
+                    group["bias:0"] = both.sum(0)
+        return path
+
+    return made
+
+
 def dense(**config: Any) -> Callable[[Path], Path]:
     weights = values((UNITS, 2), (2,))
     return behind(entry("Dense", "dense", units=2, **config), dense=weights)
@@ -181,13 +198,10 @@ def keras_3(folder: Path) -> Path:
 
 
 def without_shape(folder: Path) -> Path:
-    """Of a class of its user's in front, with no shape."""
-    path = apart(entry("Dense", "dense", units=2), "a")(folder)
-    with h5py.File(path, "r+") as file:
-        config = json.loads(file.attrs["model_config"])
-        del config["config"]["layers"][0]["config"]["batch_input_shape"]
-        file.attrs["model_config"] = json.dumps(config)
-    return path
+    """A layer of a class of its user's, with no shape, and a CuDNNLSTM behind it."""
+    config = sequential(entry("Scale", "scale"), entry("CuDNNLSTM", "rnn", units=UNITS))
+    stored = {"scale": (), "rnn": cudnn(np.random.default_rng(8), 4, UNITS, INPUTS)}
+    return whole(folder / "model.h5", config, stored)
 
 
 def archive(folder: Path, **config: Any) -> Path:
