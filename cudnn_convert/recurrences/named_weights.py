@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert import keras_cells
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.model import WAYS, Array, Cell, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences.graphless import Single
@@ -177,14 +178,15 @@ class Weights:
     layout: str
     weights: Mapping[str, Array]
 
-    def to_keras(self, *, states: bool = False) -> Any:
+    def to_keras(self, *, states: bool = False, cells: bool = False) -> Any:
         """A functional `keras.Model` (Keras 3) of `LSTM`, `GRU` or `SimpleRNN` layers with these weights.
 
         `inputs` `[batch, time, input_size]` -> `outputs` `[batch, time, directions*units]`, `state_h` and an
         LSTM's `state_c` `[batch, layers*directions, units]`; with `states` it takes `initial_h`,
         `initial_c` and `mask` too, bool `[batch, time]`, false past the end of each row, None for full rows:
-        a `mask=` of the call reaches no layer that is called with states. Unlike `Loaded.to_keras` it
-        compares nothing. Raises UnsupportedModelError for a projection, which Keras has no layer of.
+        a `mask=` of the call reaches no layer that is called with states. With `cells` each layer is an `RNN`
+        of its cell, to call step by step. Unlike `Loaded.to_keras` it compares nothing. Raises
+        UnsupportedModelError for a projection, which Keras has no layer of.
         """
         sizes = Sizes(
             Mode(self.mode),
@@ -198,9 +200,10 @@ class Weights:
         if reason := explain_keras_refusal(self.name, sizes):
             raise UnsupportedModelError(self.name, [reason])
         dtype = next(iter(self.weights.values())).dtype
-        return build_keras_model(
+        model = build_keras_model(
             self.name, sizes, list(self._cells(sizes)), dtype, states=states, masked=states
         )
+        return keras_cells.with_cells(model) if cells else model
 
     def _cells(self, sizes: Sizes) -> Iterator[list[Cell]]:
         for number in range(self.layers):
@@ -234,7 +237,9 @@ class Loaded:
     notes: tuple[str, ...]
     prove: Callable[[str, Any], None] | None = field(default=None, repr=False, compare=False)
 
-    def to_keras(self, name: str | None = None, *, states: bool = False, verify: bool = True) -> Any:
+    def to_keras(
+        self, name: str | None = None, *, states: bool = False, cells: bool = False, verify: bool = True
+    ) -> Any:
         """The recurrence `name`, or the only one, as a functional model of Keras 3; see `Weights.to_keras`.
 
         Unless `verify` is False, the model is run on random inputs and compared with the float64 reference.
@@ -248,7 +253,7 @@ class Loaded:
             raise UsageError(
                 f"{self.source}: name: expected one of {', '.join(named)}, found {name or 'none'}"
             )
-        model = named[name].to_keras(states=states)
+        model = named[name].to_keras(states=states, cells=cells)
         if verify and self.prove is not None:
             self.prove(name, model)
         return model
