@@ -3,21 +3,25 @@
     PYTHON scripts/check_keras_backends.py KERAS_PYTHON ONNX_PYTHON
 
 PYTHON has cudnn_convert and converts a handful of recorded samples into a temporary folder. KERAS_PYTHON has
-keras and jax, ONNX_PYTHON has onnxruntime; beside numpy they have nothing of ours, and no TensorFlow:
+keras, and jax, torch or both, ONNX_PYTHON has onnxruntime; beside numpy they have nothing of ours, and no
+TensorFlow:
 
-    python -m venv keras && keras/bin/python -m pip install keras jax
+    python -m venv keras && keras/bin/python -m pip install keras jax torch
     python -m venv onnx && onnx/bin/python -m pip install onnxruntime
 
 Every output must give the recorded answers there, within 1e-5 + 1e-5*|x|; else the script ends with 1.
+A backend has its own loop over steps, so the layers of the census that have to do with masks are asked too
+(mask_zero, Masking, steps of padding before, between and behind, rows of nothing else), within its bound.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support import artifacts, user_processes  # noqa: E402
+from support import artifacts, keras_census, keras_census_artifacts, user_processes  # noqa: E402
 from support.keras_samples import KERAS_FIXTURES, KerasFixture  # noqa: E402
 from support.samples import fixture  # noqa: E402
 
@@ -50,14 +54,25 @@ KERAS = (
 #: What an ONNX file has no place for: it has states among its inputs, or needs code.
 KERAS_ALONE = ("stateful_gru", "custom_layer", "lambda_harmless")
 GRAPHS = ("lstm_bi_2l_states", "gru_uni_2l", "rnn_relu_bi", "cond", "while_rows", "v3_lengths_time_major")
-PROGRAMS = {"keras": ("keras", "jax"), "onnx": ("onnxruntime",)}
-ENVIRONMENT = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-#: Tells the versions of a Python and of the packages named.
+BACKENDS = ("jax", "torch")
+#: Of the census: who wrote the files, and what the names of cases with masks have in them.
+MASKED_BY = ("tf.keras-2.15.1", "keras-2.2.4", "tf.keras-1.8.0")
+OF_MASKS = ("mask", "between_", "_mm", "_mo", "_om")
+#: What Keras 3.15 itself computes otherwise, or cannot run, by what a case's name has in it: on torch an
+#: unrolled loop in reverse behind a mask, on JAX a Bidirectional of such, the second call of a stateful layer
+#: behind a mask, and a Reshape that changes nothing, which lets the mask pass.
+OF_KERAS = {
+    "jax": ("masked_Bidirectional_unrolled", "between_Reshape", "masked_stateful"),
+    "torch": ("masked_Bidirectional_unrolled", "unrolled_backwards"),
+}
+#: Keras is asked for its version with a backend that any Python has.
+ANY = {"KERAS_BACKEND": "numpy"}
+#: Tells the versions of a Python and of the packages that it has of those named.
 FOUND = """
 import importlib, importlib.util, sys
 assert importlib.util.find_spec("tensorflow") is None, "expected a Python without TensorFlow"
-versions = [f"{name} {importlib.import_module(name).__version__}" for name in sys.argv[1:]]
-print("Python", sys.version.split()[0], *versions)
+found = [importlib.import_module(name) for name in sys.argv[1:] if importlib.util.find_spec(name)]
+print("Python", sys.version.split()[0], *(f"{one.__name__} {one.__version__}" for one in found))
 """
 
 
@@ -91,15 +106,6 @@ def jobs(folder: Path, python: str) -> list[dict[str, Any]]:
     return found
 
 
-def answer(python: str, listed: list[dict[str, Any]]) -> None:
-    """Runs the jobs in a process of another Python."""
-    words = [python, "-I", str(user_processes.PROGRAM)]
-    asked = f"{json.dumps(listed)}\n"
-    done = subprocess.run(words, env=ENVIRONMENT, input=asked, stdout=subprocess.PIPE, text=True, check=True)
-    errors = [error for error in json.loads(done.stdout)["errors"] if error]
-    assert not errors, "\n".join(errors)
-
-
 def worst(job: dict[str, Any]) -> float:
     """The largest share of the tolerance that an answer uses."""
     shares = []
@@ -111,26 +117,60 @@ def worst(job: dict[str, Any]) -> float:
     return max(shares)
 
 
-def main(keras: str, onnx: str) -> int:
-    pythons = {"keras": keras, "onnx": onnx}
-    versions = {
-        form: subprocess.check_output(
-            [python, "-I", "-c", FOUND, *PROGRAMS[form]], env=ENVIRONMENT, text=True
-        )
-        for form, python in pythons.items()
-    }
+def check_samples(user: user_processes.User, listed: list[dict[str, Any]]) -> int:
+    """Prints what each job's artifact answers there; returns how many are wrong."""
+    errors = [error for error in user.ask(listed) if error]
+    assert not errors, "\n".join(errors)
+    shares = {job["name"]: worst(job) for job in listed}
+    for name, share in shares.items():
+        print(f"  {name}: {share:.3f} of the tolerance{'' if share <= 1 else ', WRONG'}")
+    return sum(not share <= 1 for share in shares.values())
+
+
+def check_masks(users: Mapping[str, user_processes.User]) -> int:
+    """Prints how the masked layers of the census answer on each backend; returns how many are wrong."""
     wrong = 0
+    for writer in MASKED_BY:
+        names = [name for name in keras_census.cases()[writer] if any(part in name for part in OF_MASKS)]
+        counts = {backend: Counter[str]() for backend in users}
+        for name in names:
+            with tempfile.TemporaryDirectory() as folder:
+                outcomes = keras_census_artifacts.check_answers(
+                    writer, name, "keras", Path(folder), [*users.values()]
+                )
+            for backend, outcome in zip(users, outcomes, strict=True):
+                kind = outcome.partition(":")[0].partition(",")[0]
+                if kind == "wrong" and any(part in name for part in OF_KERAS[backend]):
+                    kind = "otherwise in Keras"
+                counts[backend][kind] += 1
+                if kind == "wrong":
+                    print(f"  {writer} {name} on {backend}: {outcome[:300]}", flush=True)
+        for backend, kinds in counts.items():
+            print(f"  {writer} on {backend}: {', '.join(f'{count} {key}' for key, count in kinds.items())}")
+            wrong += kinds["wrong"]
+    return wrong
+
+
+def main(keras: str, onnx: str) -> int:
+    versions = {
+        python: subprocess.check_output([python, "-I", "-c", FOUND, *names], env=os.environ | ANY, text=True)
+        for python, names in ((keras, ("keras", *BACKENDS)), (onnx, ("onnxruntime",)))
+    }
+    users = {
+        name: user_processes.User(keras, KERAS_BACKEND=name, JAX_PLATFORMS="cpu")
+        for name in BACKENDS
+        if f" {name} " in versions[keras]
+    }
     with tempfile.TemporaryDirectory() as folder:
-        listed = jobs(Path(folder), versions["keras"].split()[1])
-        for form, python in pythons.items():
-            print(f"{form}: {versions[form].strip()}")
-            mine = [job for job in listed if job["format"] == form]
-            answer(python, mine)
-            for job in mine:
-                share = worst(job)
-                wrong += not share <= 1
-                print(f"  {job['name']}: {share:.3f} of the tolerance{'' if share <= 1 else ', WRONG'}")
-    return int(wrong > 0)
+        listed = jobs(Path(folder), versions[keras].split()[1])
+        wrong = 0
+        for backend, user in users.items():
+            print(f"{backend}: {versions[keras].strip()}")
+            wrong += check_samples(user, [job for job in listed if job["format"] == "keras"])
+        print(f"onnx: {versions[onnx].strip()}")
+        wrong += check_samples(user_processes.User(onnx), [job for job in listed if job["format"] == "onnx"])
+    print("masks")
+    return int(wrong + check_masks(users) > 0)
 
 
 if __name__ == "__main__":

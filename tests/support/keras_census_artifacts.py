@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,14 @@ def check_case(writer: str, name: str, form: str, folder: Path) -> str:
 
     A case is lost where its writer's file does not tell what it computed (keras_census.KNOWN).
     """
+    user = user_processes.user(tensorflow=form not in artifacts.WITHOUT_TENSORFLOW)
+    return check_answers(writer, name, form, folder, [user])[0]
+
+
+def check_answers(
+    writer: str, name: str, form: str, folder: Path, users: Sequence[user_processes.User]
+) -> list[str]:
+    """What became of one case where each of `users` runs its artifact, as `check_case` says it."""
     members = keras_census.cases()[writer][name]
     source = folder / "model.h5"
     source.write_bytes(members["model.h5"])
@@ -46,14 +54,20 @@ def check_case(writer: str, name: str, form: str, folder: Path) -> str:
         )
     except CudnnConvertError as refusal:
         text = f"refused, exit {refusal.exit_code}: {refusal}".replace(str(folder), "")
-        return f"wrong: {text}" if refusal.exit_code > 4 else text
-    difference = _differs(report, form, members, folder)
+        return [f"wrong: {text}" if refusal.exit_code > 4 else text] * len(users)
+    differences = (_differs(report, form, members, folder, user) for user in users)
+    return [_outcome(writer, name, difference) for difference in differences]
+
+
+def _outcome(writer: str, name: str, difference: str | None) -> str:
     if difference is None:
         return "right"
     return f"{'lost' if keras_census.is_known(writer, name, difference) else 'wrong'}: {difference}"
 
 
-def _differs(report: Any, form: str, members: keras_census.Members, folder: Path) -> str | None:
+def _differs(
+    report: Any, form: str, members: keras_census.Members, folder: Path, user: user_processes.User
+) -> str | None:
     """Where the artifact answers otherwise than the writer, run where cudnn_convert cannot be imported."""
     feeds = [*keras_census.feeds(members)]
     job = artifacts.job(folder / f"out.{form}", form, folder / "feeds.npz", folder / "answers.npz")
@@ -68,8 +82,7 @@ def _differs(report: Any, form: str, members: keras_census.Members, folder: Path
         if key in sources
     }
     np.savez(folder / "feeds.npz", **values)
-    process = user_processes.user(tensorflow=form not in artifacts.WITHOUT_TENSORFLOW)
-    (error,) = process.ask([job])
+    (error,) = user.ask([job])
     if error:
         return f"does not run: {error.splitlines()[-1]}"
     with np.load(folder / "answers.npz") as answers:

@@ -21,13 +21,13 @@ PROGRAM = FOLDER / "user.py"
 
 
 class User:
-    """A running user.py, in an isolated Python."""
+    """A running user.py, in an isolated Python: this one, or another with an environment of its own."""
 
-    def __init__(self) -> None:
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    def __init__(self, python: str = sys.executable, **environment: str) -> None:
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(PROGRAM)],
+            [python, "-I", str(PROGRAM)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=environment, text=True,
         )  # fmt: skip
         self.pid = self._process.pid
