@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from cudnn_convert.private import fused_layers
+
 
 @contextmanager
 def replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
@@ -150,8 +152,7 @@ def tf1_layers() -> dict[str, Any]:
     return {
         "CuDNNLSTM": cudnn_lstm.CuDNNLSTM,
         "CuDNNGRU": cudnn_gru.CuDNNGRU,
-        "LSTM": lstm_v1.LSTM,
-        "GRU": gru_v1.GRU,
+        **fused_layers.list_fused_layers(),
         "LSTMCell": lstm_v1.LSTMCell,
         "GRUCell": gru_v1.GRUCell,
         "LayerNormalization": LayerNormalization,

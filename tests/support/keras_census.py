@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -18,8 +19,10 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.session import session
 from cudnn_convert.keras import trace
+from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.model import SERVING, Array, Model
 from cudnn_convert.read import keras_hdf5
+from cudnn_convert.recurrences import resolve
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification import traced_layers
 from cudnn_convert.verification.judges import Draw, Source
@@ -137,8 +140,17 @@ def feeds(members: Members) -> Iterator[tuple[list[Array], list[Array]]]:
             yield given, answered
 
 
+def on_a_cpu(traced: Model) -> Model:
+    """A traced model with ops of a CPU in the place of cuDNN's."""
+    graph = node_defs.Graph(traced.graph)
+    kept = traced.signatures[SERVING].tensors
+    lowered = lower.lower(graph, resolve.recurrences(traced, graph), traced.variables, outputs=kept)
+    return replace(traced, graph=node_defs.copy_graph(lowered.graph), variables=lowered.variables)
+
+
 def differs(traced: Model, members: Members) -> str | None:
     """Where a traced model answers otherwise than its writer; the calls are in a row, with states."""
+    traced = on_a_cpu(traced)
     signature = traced.signatures[SERVING]
     with session(traced.graph, traced.variables) as opened:
         given = [opened.graph.get_tensor_by_name(name) for name in signature.inputs.values()]
@@ -156,6 +168,7 @@ def differs(traced: Model, members: Members) -> str | None:
 
 def find_other_layer(traced: Model, members: Members) -> OpDifference | None:
     """The first layer that does not answer as its equation in float64."""
+    traced = on_a_cpu(traced)
     signature = traced.signatures[SERVING]
     ends = [name.partition(":")[0] for name in signature.tensors]
     ops = {node.name for node in node_defs.prune(node_defs.Graph(traced.graph), ends).node}

@@ -1,0 +1,77 @@
+"""Layers of tf_keras that are one op of cuDNN, as Keras 3 has them beside a GPU.
+
+That is where both compute the same. A loop over steps says nothing of what it computes; the op does, and
+every format has a form of it. cuDNN's gates are those of a layer with tanh and sigmoid, of a GRU with its
+reset gate behind the product. A mask may have holes, which lengths cannot say, so a masked layer stays a
+loop. So does a stateful one: its states are variables of their own shape, which `--states` makes inputs
+whatever number of steps a call has.
+Source: tf_keras v2.21.0 src/layers/rnn/lstm.py `LSTM.__init__` (`_could_use_gpu_kernel`), `gpu_lstm`; gru.py.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+
+def list_fused_layers() -> dict[str, Any]:
+    """The LSTM and GRU of TensorFlow 1's graphs by their class names."""
+    from tf_keras.src.layers.rnn import gru, gru_v1, lstm, lstm_v1
+
+    class LSTM(lstm_v1.LSTM):  # type: ignore[misc]
+        """Is cuDNN's op where it has no mask."""
+
+        def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+            if mask is not None or not _is_as_cudnns(self):
+                return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
+            with _on_a_gpu(lstm.tf):
+                return _call_op(self, lstm.gpu_lstm, inputs, initial_state)
+
+    class GRU(gru_v1.GRU):  # type: ignore[misc]
+        """Is cuDNN's op where it has no mask."""
+
+        def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
+            if mask is not None or not (_is_as_cudnns(self) and self.reset_after):
+                return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
+            with _on_a_gpu(gru.tf):
+                return _call_op(self, gru.gpu_gru, inputs, initial_state)
+
+    return {"LSTM": LSTM, "GRU": GRU}
+
+
+def _is_as_cudnns(layer: Any) -> bool:
+    gates = (layer.activation.__name__, layer.recurrent_activation.__name__)
+    return gates == ("tanh", "sigmoid") and layer.use_bias and not layer.time_major and not layer.stateful
+
+
+def _call_op(layer: Any, op: Any, inputs: Any, initial_state: Any) -> Any:
+    """A call of a layer by one of tf_keras' functions for a GPU, as `RNN.call` ends."""
+    inputs, begin, _ = layer._process_inputs(inputs, initial_state, None)
+    steps = tf.transpose(tf.reverse(inputs, [1]) if layer.go_backwards else inputs, [1, 0, 2])
+    weights = layer.cell.kernel, layer.cell.recurrent_kernel, layer.cell.bias
+    of_all = {"mask": None, "sequence_lengths": None, "time_major": True, "go_backwards": False}
+    last, each, *end, _ = op(steps, *begin, *weights, return_sequences=True, **of_all)
+    output = tf.transpose(each, [1, 0, 2]) if layer.return_sequences else last
+    return [output, *end] if layer.return_state else output
+
+
+@contextmanager
+def _on_a_gpu(module: Any) -> Iterator[None]:
+    """Let the functions for a GPU write cuDNN's op, gates in its order, for all steps.
+
+    TensorFlow writes lengths of all steps as numbers where the input's sizes are fixed, and numbers say
+    nothing of the steps.
+    """
+    ops, settings = module.raw_ops, module.sysconfig
+    with_lengths, build_info = ops.CudnnRNNV3, settings.get_build_info
+
+    def without_lengths(*, sequence_lengths: Any, time_major: bool, **named: Any) -> Any:
+        return ops.CudnnRNNV2(**named)
+
+    ops.CudnnRNNV3 = without_lengths
+    settings.get_build_info = lambda: {**build_info(), "is_cuda_build": True, "is_rocm_build": False}
+    try:
+        yield
+    finally:
+        ops.CudnnRNNV3, settings.get_build_info = with_lengths, build_info
