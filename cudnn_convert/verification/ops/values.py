@@ -104,7 +104,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
     if style in (NOISE, ROWS, WIDE):
         wanted = value + kind(spread) * rng.standard_normal(value.shape).astype(value.dtype)
     elif style == NEGATED:
-        wanted = -value
+        wanted = np.where(np.isinf(value), value, -value)  # a mask of the other sign is no mask
     elif style == TIES:
         wanted = put(_TIES, 0.7)
     elif style in (LARGE, SMALL):

@@ -178,6 +178,8 @@ def test_values_stand_at_constants() -> None:
     for style in values.FINITE:
         assert values.vary(rng, style, np.float32([0.5, 2.0, 3.0] * 9), Leaf(is_positive=True)).min() >= 0
     assert values.vary(rng, values.NEGATED, np.float32([0.5]), Leaf()).tolist() == [-0.5]
+    masked = np.float32([0.5, -np.inf])
+    assert values.vary(rng, values.NEGATED, masked, Leaf()).tolist() == [-0.5, -np.inf]
 
 
 def test_what_amplifies_a_unit_is_known() -> None:
