@@ -45,6 +45,7 @@ from cudnn_convert.lower.onnx import (
     finish,
     fused_nodes,
     images,
+    large_constants,
     lossy_casts,
     tf2onnx_private,
     wrong_ops,
@@ -182,7 +183,10 @@ def lower(
         replace(context, node, recurrences)
 
     handlers = dict.fromkeys(sorted(ops.CUDNN), handler)
-    model = run_tf2onnx(prepared, list(keys), outputs, handlers, opset=opset, user=user)
+    constants = large_constants.set_aside(prepared)
+    inputs = [*keys, *constants]
+    model = run_tf2onnx(prepared, inputs, outputs, handlers, opset=opset, user=user)
+    large_constants.put_back(model, constants)
     tensors = {f"{name}:{k}" for name in known for k in range(_NAMED)}
     return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 

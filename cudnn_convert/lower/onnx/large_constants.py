@@ -1,0 +1,44 @@
+"""Sets large constants aside while tf2onnx runs: it holds each some fifteen times.
+
+They are inputs there, and become initializers of the model that it made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tensorflow as tf
+from onnx import TensorProto
+from tf2onnx import tf_utils
+
+#: The bytes from which on a constant is set aside. Those of shapes, which handlers read, are small.
+_LARGE: Final = 2**26
+
+
+def set_aside(graph: Any) -> dict[str, TensorProto]:
+    """Replace each large constant of a GraphDef by a placeholder in place; return them by tensor."""
+    constants = {}
+    for node in graph.node:
+        value = node.attr["value"].tensor if node.op == "Const" else None
+        if value is None or len(value.tensor_content) < _LARGE:
+            continue
+        sizes = [size.size for size in value.tensor_shape.dim]
+        constants[f"{node.name}:0"] = TensorProto(
+            name=f"{node.name}:0",
+            data_type=tf_utils.map_tf_dtype(tf.as_dtype(value.dtype)),
+            dims=sizes,
+            raw_data=value.tensor_content,
+        )
+        del node.attr["value"]
+        node.op = "Placeholder"
+        node.attr["shape"].shape.CopyFrom(tf.TensorShape(sizes).as_proto())
+    return constants
+
+
+def put_back(model: Any, constants: dict[str, TensorProto]) -> None:
+    """Make initializers of the inputs of these names in an ONNX model, in place; they are forgotten here."""
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    for name in [*constants]:
+        model.graph.initializer.append(constants.pop(name))
