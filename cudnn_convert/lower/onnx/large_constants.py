@@ -11,16 +11,20 @@ import tensorflow as tf
 from onnx import TensorProto
 from tf2onnx import tf_utils
 
+from cudnn_convert.graph.index import Index
+
 #: The bytes from which on a constant is set aside. Those of shapes, which handlers read, are small.
 _LARGE: Final = 2**26
+#: What reads tables and matrices, which need not be constants for tf2onnx. Loops and branches lose an input.
+_READERS: Final = frozenset({"Gather", "GatherV2", "MatMul", "BatchMatMul", "BatchMatMulV2"})
 
 
 def set_aside(graph: Any) -> dict[str, TensorProto]:
     """Replace each large constant of a GraphDef by a placeholder in place; return them by tensor."""
-    constants = {}
+    constants, index = {}, Index(graph)
     for node in graph.node:
         value = node.attr["value"].tensor if node.op == "Const" else None
-        if value is None or len(value.tensor_content) < _LARGE:
+        if value is None or len(value.tensor_content) < _LARGE or not _is_multiplied(index, node.name):
             continue
         sizes = [size.size for size in value.tensor_shape.dim]
         constants[f"{node.name}:0"] = TensorProto(
@@ -33,6 +37,14 @@ def set_aside(graph: Any) -> dict[str, TensorProto]:
         node.op = "Placeholder"
         node.attr["shape"].shape.CopyFrom(tf.TensorShape(sizes).as_proto())
     return constants
+
+
+def _is_multiplied(index: Index, name: str) -> bool:
+    """Whether a constant is read as a table or a matrix alone."""
+    return all(
+        reader.op in _READERS or (reader.op == "Identity" and _is_multiplied(index, reader.name))
+        for reader in index.consumers(name, 0)
+    )
 
 
 def put_back(model: Any, constants: dict[str, TensorProto]) -> None:

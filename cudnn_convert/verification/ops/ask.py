@@ -267,10 +267,10 @@ def _choose_feeds(
 
 
 def _mask_ids(running: Source, feed: Mapping[str, Array]) -> list[Mapping[str, Array]]:
-    """A feed whose sequences of ids have zeros in every other place, if the source takes it.
+    """A feed whose sequences of ids end with zeros, if the source takes it.
 
     A layer of Keras makes a mask of them, which goes beside the values to the layers behind it and has no
-    tensor of its own.
+    tensor of its own. Zeros between others are more than cuDNN's lengths can say.
     """
     import tensorflow as tf  # the source has loaded it
 
@@ -280,7 +280,7 @@ def _mask_ids(running: Source, feed: Mapping[str, Array]) -> list[Mapping[str, A
         return []
     masked = dict(feed) | {name: feed[name].copy() for name in ids}
     for name in ids:
-        masked[name][:, ::2] = 0
+        masked[name][:, (feed[name].shape[1] + 1) // 2 :] = 0
     try:
         running.record(masked)
     except (tf.errors.OpError, ValueError):
