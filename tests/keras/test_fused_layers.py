@@ -56,6 +56,21 @@ def test_layers_are_fused_nodes_that_answer_as_keras(tmp_path: Path) -> None:
         np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_layers_are_asked_by_themselves_in_a_keras_file(tmp_path: Path) -> None:
+    x = layers.Input([6, 5], name="x")
+    nested = [layers.LSTM(5, name="same", **STEPS), layers.GRU(5, name="after", **STEPS)]
+    twice = layers.LSTM(5, name="lstm_cell", **STEPS)
+    pieces = layers.Reshape([2, 3, 5])(tf_keras.Sequential(nested, name="inner")(twice(twice(x))))
+    each = layers.TimeDistributed(layers.GRU(2, name="each"))(pieces)
+    last = layers.Bidirectional(layers.LSTM(3, name="same"))(each)
+    source = save(tf_keras.Model(x, last), tmp_path)
+    proof = cudnn_convert.convert(source, tmp_path / "out.keras").verification
+    assert proof is not None
+    assert {one.message for one in proof.recurrences if not one.asked} == set()
+    names = {one.piece.split("/")[-1] for one in proof.recurrences}
+    assert names == {"lstm_cell", "same", "after", "each", "forward_same", "backward_same"}
+
+
 @pytest.mark.parametrize(
     ("layer", "change"),
     [

@@ -34,6 +34,9 @@ _CALLED: Final = {
     **{"go_backwards": False, "stateful": False, "time_major": False},
 }
 
+#: The scopes of the cells of plain layers, inside those of the layers.
+_CELLS: Final = {"lstm_cell", "gru_cell"}
+
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction, or all those of recurrences alone."""
@@ -85,6 +88,8 @@ def layers_of(
     by_node, reasons = {}, {}
     for recurrence in recurrences:
         *around, scope = recurrence.shared.split("/")[:-1] or [""]
+        if around and scope in _CELLS:
+            *around, scope = around
         named = [(path, layer) for path, layer in layers if path[-1] == scope]
         named = named or [(path, layer) for path, layer in layers if path[-2:-1] == (scope,)]
         if len(named) > 1:  # in several wrappers or models, whose names are scopes too
