@@ -21,11 +21,14 @@ _READERS: Final = frozenset({"Gather", "GatherV2", "MatMul", "BatchMatMul", "Bat
 
 def set_aside(graph: Any) -> dict[str, TensorProto]:
     """Replace each large constant of a GraphDef by a placeholder in place; return them by tensor."""
+    large = [node for node in graph.node if node.op == "Const" and _count_bytes(node) >= _LARGE]
+    if not large:
+        return {}
     constants, index = {}, Index(graph)
-    for node in graph.node:
-        value = node.attr["value"].tensor if node.op == "Const" else None
-        if value is None or len(value.tensor_content) < _LARGE or not _is_multiplied(index, node.name):
+    for node in large:
+        if not _is_multiplied(index, node.name):
             continue
+        value = node.attr["value"].tensor
         sizes = [size.size for size in value.tensor_shape.dim]
         constants[f"{node.name}:0"] = TensorProto(
             name=f"{node.name}:0",
@@ -37,6 +40,10 @@ def set_aside(graph: Any) -> dict[str, TensorProto]:
         node.op = "Placeholder"
         node.attr["shape"].shape.CopyFrom(tf.TensorShape(sizes).as_proto())
     return constants
+
+
+def _count_bytes(node: Any) -> int:
+    return len(node.attr["value"].tensor.tensor_content)
 
 
 def _is_multiplied(index: Index, name: str) -> bool:
