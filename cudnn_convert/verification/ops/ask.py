@@ -95,6 +95,10 @@ _COARSE: Final = 1e-2
 _MOST_GIVEN_UP: Final = 8
 
 
+#: A feed, and the values that the source's tensors have on it.
+_Run = tuple[Mapping[str, Array], Mapping[str, Array]]
+
+
 def _ask_regions(
     artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
 ) -> OpsReport:
@@ -118,9 +122,9 @@ def _ask_regions(
     with source.open_source(plan, named | given, trust=judging.trust) as running:
         starts = _read_starts(plan)
         runs = _choose_feeds(running, judging, [{**starts, **feed} for feed in feeds])
+        recorded_runs: list[_Run] = [(feed, running.record(feed)) for feed in runs]
         if FORMATS[artifact.form].layers:
-            runs += _mask_ids(running, runs[0])
-        recorded_runs = [(feed, running.record(feed)) for feed in runs]
+            recorded_runs += _record_padded(running, runs[0])
         reports: list[OpsReport] = []
         for (part, model), kept in zip(models, cuts, strict=True):
             reports.append(
@@ -137,14 +141,11 @@ def _ask_part(
     part: Part,
     model: Model,
     *,
-    runs: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
+    runs: Sequence[_Run],
     cuts: Cuts | None,
     is_fresh: bool,
 ) -> OpsReport:
-    """Ask one file on the values of `runs`, and on others; `cuts` are what it says of its tensors.
-
-    A run is a feed, and the values that the source's tensors have on it.
-    """
+    """Ask one file on the values of `runs`, and on others; `cuts` are what it says of its tensors."""
     from cudnn_convert.verification.ops import regions, shared_tensors
 
     feeds, recorded = [feed for feed, _ in runs], [values for _, values in runs]
@@ -266,26 +267,29 @@ def _choose_feeds(
     return chosen
 
 
-def _mask_ids(running: Source, feed: Mapping[str, Array]) -> list[Mapping[str, Array]]:
-    """A feed whose sequences of ids end with zeros, if the source takes it.
+def _record_padded(running: Source, feed: Mapping[str, Array]) -> list[_Run]:
+    """Run the source on ids padded with zeros; return no run where it refuses them.
 
-    A layer of Keras makes a mask of them, which goes beside the values to the layers behind it and has no
-    tensor of its own. Zeros between others are more than cuDNN's lengths can say.
+    A layer of Keras makes a mask of these zeros. The mask has no tensor: it goes beside the values to the
+    next layers. The zeros stand at the end, the only place that the lengths of cuDNN can express.
     """
     import tensorflow as tf  # the source has loaded it
 
-    # Ids may be floats, of which an Embedding makes integers.
-    ids = [name for name, value in feed.items() if value.ndim > 1 and np.all(value == np.round(value))]
+    ids = [name for name, value in feed.items() if _are_ids(value)]
     if not ids:
         return []
-    masked = dict(feed) | {name: feed[name].copy() for name in ids}
+    padded = dict(feed) | {name: feed[name].copy() for name in ids}
     for name in ids:
-        masked[name][:, (feed[name].shape[1] + 1) // 2 :] = 0
+        padded[name][:, (feed[name].shape[1] + 1) // 2 :] = 0
     try:
-        running.record(masked)
+        return [(padded, running.record(padded))]
     except (tf.errors.OpError, ValueError):
         return []
-    return [masked]
+
+
+def _are_ids(value: Array) -> bool:
+    """Whether an input may be sequences of ids: an Embedding also takes whole numbers that are floats."""
+    return value.ndim > 1 and value.dtype.kind in "iuf" and bool(np.all(value == np.round(value)))
 
 
 def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:

@@ -20,6 +20,7 @@ import cudnn_convert
 from cudnn_convert.artifacts.tflite import pack_model, schema, unpack_model
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.formats import CUTS_KEY
+from cudnn_convert.verification.ops import ask
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +165,18 @@ def test_a_mask_of_ids_that_the_data_lacks_is_seen(dtype: str, tmp_path: Path) -
             archive.writestr(name, masked if name == "config.json" else content)
     with pytest.raises(VerificationError, match="op by op: differs at "):
         cudnn_convert.verify(source, out, data=data)
+
+
+@pytest.mark.parametrize(
+    ("value", "are_ids"),
+    [
+        pytest.param(np.int32([[3, 0]]), True, id="integers"),
+        pytest.param(np.float32([[3, 0]]), True, id="whole-floats"),
+        pytest.param(np.float32([[3, 0.5]]), False, id="floats"),
+        pytest.param(np.int32([3, 0]), False, id="one-axis"),
+        pytest.param(np.array([[b"a", b"b"]], object), False, id="text"),
+        pytest.param(np.array([[True, False]]), False, id="booleans"),
+    ],
+)
+def test_which_inputs_may_be_ids(value: np.ndarray, are_ids: bool) -> None:
+    assert ask._are_ids(value) == are_ids
