@@ -1,10 +1,9 @@
-"""Layers of tf_keras that are one op of cuDNN, as Keras 3 has them beside a GPU.
+"""LSTM and GRU layers of tf_keras that are traced to one cuDNN op, as Keras 3 does.
 
-That is where both compute the same. A loop over steps says nothing of what it computes; the op does, and
-every format has a form of it. cuDNN's gates are those of a layer with tanh and sigmoid, of a GRU with its
-reset gate behind the product. A mask may have holes, which lengths cannot say, so a masked layer stays a
-loop. So does a stateful one: its states are variables of their own shape, which `--states` makes inputs
-whatever number of steps a call has.
+Every format has a form of the op, such as the fused node of ONNX. The op replaces a layer that computes the
+same: gates of tanh and sigmoid, a bias, and for a GRU a reset gate after the product. Two kinds stay loops.
+A mask may have holes, which need more than cuDNN's lengths. A stateful layer keeps its states in variables
+of their own shape, which `--states` turns into inputs for calls of any number of steps.
 Source: tf_keras v2.21.0 src/layers/rnn/lstm.py `LSTM.__init__` (`_could_use_gpu_kernel`), `gpu_lstm`; gru.py.
 """
 
@@ -16,23 +15,23 @@ import tensorflow as tf
 
 
 def list_fused_layers() -> dict[str, Any]:
-    """The LSTM and GRU of TensorFlow 1's graphs by their class names."""
+    """Define the LSTM and GRU of TensorFlow 1 graphs, by class name."""
     from tf_keras.src.layers.rnn import gru, gru_v1, lstm, lstm_v1
 
     class LSTM(lstm_v1.LSTM):  # type: ignore[misc]
-        """Is cuDNN's op where it has no mask."""
+        """Calls the cuDNN op if the call has no mask."""
 
         def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
-            if mask is not None or not _is_as_cudnns(self):
+            if mask is not None or not _matches_cudnn(self):
                 return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
             with _on_a_gpu(lstm.tf):
                 return _call_op(self, lstm.gpu_lstm, inputs, initial_state)
 
     class GRU(gru_v1.GRU):  # type: ignore[misc]
-        """Is cuDNN's op where it has no mask."""
+        """Calls the cuDNN op if the call has no mask."""
 
         def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
-            if mask is not None or not (_is_as_cudnns(self) and self.reset_after):
+            if mask is not None or not (_matches_cudnn(self) and self.reset_after):
                 return super().call(inputs, mask=mask, training=training, initial_state=initial_state)
             with _on_a_gpu(gru.tf):
                 return _call_op(self, gru.gpu_gru, inputs, initial_state)
@@ -40,13 +39,13 @@ def list_fused_layers() -> dict[str, Any]:
     return {"LSTM": LSTM, "GRU": GRU}
 
 
-def _is_as_cudnns(layer: Any) -> bool:
+def _matches_cudnn(layer: Any) -> bool:
     gates = (layer.activation.__name__, layer.recurrent_activation.__name__)
     return gates == ("tanh", "sigmoid") and layer.use_bias and not layer.time_major and not layer.stateful
 
 
 def _call_op(layer: Any, op: Any, inputs: Any, initial_state: Any) -> Any:
-    """A call of a layer by one of tf_keras' functions for a GPU, as `RNN.call` ends."""
+    """Call a layer through a GPU function of tf_keras, and return what `RNN.call` returns."""
     inputs, begin, _ = layer._process_inputs(inputs, initial_state, None)
     steps = tf.transpose(tf.reverse(inputs, [1]) if layer.go_backwards else inputs, [1, 0, 2])
     weights = layer.cell.kernel, layer.cell.recurrent_kernel, layer.cell.bias
@@ -58,10 +57,10 @@ def _call_op(layer: Any, op: Any, inputs: Any, initial_state: Any) -> Any:
 
 @contextmanager
 def _on_a_gpu(module: Any) -> Iterator[None]:
-    """Let the functions for a GPU write cuDNN's op, gates in its order, for all steps.
+    """Make the GPU functions of tf_keras write `CudnnRNNV2`, with gates in the order of cuDNN.
 
-    TensorFlow writes lengths of all steps as numbers where the input's sizes are fixed, and numbers say
-    nothing of the steps.
+    `CudnnRNNV3` would get lengths. For an input of fixed sizes TensorFlow writes them as numbers, which hide
+    the axis that they come from.
     """
     ops, settings = module.raw_ops, module.sysconfig
     with_lengths, build_info = ops.CudnnRNNV3, settings.get_build_info

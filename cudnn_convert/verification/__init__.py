@@ -11,7 +11,7 @@
 * compare    : Compares two sets of outputs, and joins the results of all statements.
 * end_to_end : Compares whole models: rounding noise, dependence, the bound of each output.
 * neighbours : Asks the source whether the answer to a row depends on the other rows of its batch.
-* newer_kernels: Ops to which TensorFlow 1.15 gave other finite values than the TensorFlow that runs here.
+* newer_kernels: Remarks on ops whose finite values changed after TensorFlow 1.15.
 * shards     : Compares shards of a user's feeds in several processes, and joins what they found.
 * streaming  : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
 * calls_in_a_row: Calls an artifact in a row, its states carried, and judges that by the source's calls.

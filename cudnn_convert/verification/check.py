@@ -356,7 +356,7 @@ def _find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node
 
 
 def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str, frozenset[str]]:
-    """For each recurrence the judged outputs that depend on it.
+    """Select the judged outputs that depend on each recurrence.
 
     What a recurrence moves on the usual feeds shows nothing of it on milder ones.
     """

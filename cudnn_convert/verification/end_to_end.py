@@ -338,7 +338,7 @@ class Comparison:
         return tuple(self._sharp(self._with_recurrences(report)) for report in merged)
 
     def _with_recurrences(self, report: OutputReport) -> OutputReport:
-        """The report of an output that names the recurrences which move it."""
+        """Add the recurrences that move an output to its report."""
         moved = self.trial.moved.items()
         return replace(report, moves_with=tuple(node for node, keys in moved if report.output in keys))
 

@@ -1,7 +1,7 @@
-"""Ops to which TensorFlow 1.15 gave other finite values than the TensorFlow that runs here.
+"""Remarks on ops whose finite values changed after TensorFlow 1.15.
 
-The source is run by the TensorFlow that is installed, so no comparison shows these. The census of ops, which
-TensorFlow 1.15.5 answered itself, has them.
+The installed TensorFlow runs the source, so a comparison misses these changes. The census of ops found them
+in answers of TensorFlow 1.15.5.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cudnn_convert.plan import Plan
 _LAST_OF_TF1: Final = 134
 _TIES: Final = "boxes of equal scores come in another order than in TensorFlow 1.15"
 _HALVES: Final = "a value half-way between two levels may go to the other one than in TensorFlow 1.15"
-#: What differs, by op.
-OTHERWISE: Final = {
+#: What changed, by op.
+CHANGES: Final = {
     "CumulativeLogsumexp": "sums begin at -infinity; in TensorFlow 1.15 they began at the lowest float",
     "Digamma": "a pole gives NaN; in TensorFlow 1.15 it gave infinity",
     "EuclideanNorm": "the norm of a single value is its size; in TensorFlow 1.15 it kept the sign",
@@ -30,21 +30,21 @@ OTHERWISE: Final = {
     "NonMaxSuppressionV5": _TIES,
     "NonMaxSuppressionWithOverlaps": "TensorFlow 1.15 also compared the overlap of a box with itself",
 }
-#: The same of integers alone.
-OF_INTEGERS: Final = {
+#: What changed for integers only.
+CHANGES_OF_INTEGERS: Final = {
     "FloorDiv": "the quotient of the lowest integer is right; in TensorFlow 1.15 it overflowed",
     "Mean": "sums do not wrap around; in TensorFlow 1.15 they wrapped around in the type of the values",
 }
 
 
 def describe(plan: Plan) -> Iterator[str]:
-    """Yield a remark for each op of a graph of TensorFlow 1 that gave other values there."""
+    """Yield a remark for each op of a TensorFlow 1 graph whose values changed."""
     graph = plan.whole
     if graph is None or not 0 < plan.model.graph.versions.producer <= _LAST_OF_TF1:
         return
     for node in graph.node:
-        of_integers = node.op in OF_INTEGERS and _has_integers(node)
-        what = OF_INTEGERS[node.op] if of_integers else OTHERWISE.get(node.op)
+        of_integers = node.op in CHANGES_OF_INTEGERS and _has_integers(node)
+        what = CHANGES_OF_INTEGERS[node.op] if of_integers else CHANGES.get(node.op)
         if what:
             yield f"{node.op} {node.name}: {what}"
 

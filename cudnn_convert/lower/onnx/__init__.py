@@ -6,7 +6,7 @@
 * images           : ONNX forms of ops that change the size of images.
 * exact_types      : ONNX forms of ops in types, of values or with sizes that tf2onnx' own forms do not take.
 * wrong_ops        : Ops that tf2onnx converts, and that ONNX Runtime then computes otherwise, or not at all.
-* large_constants  : Sets large constants aside while tf2onnx runs: it holds each some fifteen times.
+* large_constants  : Hides large constants from tf2onnx, which copies them in many of its steps.
 * lossy_casts      : Casts that tf2onnx adds and that lose numbers: integers and doubles made floats.
 * fused_nodes      : Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 * walk             : Walks ONNX graphs and orders nodes and subgraph outputs.

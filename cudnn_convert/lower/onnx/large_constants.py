@@ -1,10 +1,11 @@
-"""Sets large constants aside while tf2onnx runs: it holds each some fifteen times.
+"""Hides large constants from tf2onnx, which copies them in many of its steps.
 
-They are inputs there, and become initializers of the model that it made.
+tf2onnx converts them as inputs of the graph. Afterwards they become initializers of the ONNX model.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import tensorflow as tf
@@ -13,9 +14,9 @@ from tf2onnx import tf_utils
 
 from cudnn_convert.graph.index import Index
 
-#: The bytes from which on a constant is set aside. Those of shapes, which handlers read, are small.
+#: The size in bytes of a large constant. Handlers of tf2onnx read constants such as shapes, which are small.
 _LARGE: Final = 2**26
-#: What reads tables and matrices, which need not be constants for tf2onnx. Loops and branches lose an input.
+#: Ops for which tf2onnx takes a table or a matrix from an input. It loses inputs of loops and branches.
 _READERS: Final = frozenset({"Gather", "GatherV2", "MatMul", "BatchMatMul", "BatchMatMulV2"})
 
 
@@ -26,9 +27,9 @@ def set_aside(graph: Any) -> dict[str, TensorProto]:
         return {}
     constants, index = {}, Index(graph)
     for node in large:
-        if not _is_multiplied(index, node.name):
-            continue
         value = node.attr["value"].tensor
+        if not (value.tensor_content and _is_multiplied(index, node.name)):
+            continue
         sizes = [size.size for size in value.tensor_shape.dim]
         constants[f"{node.name}:0"] = TensorProto(
             name=f"{node.name}:0",
@@ -42,12 +43,15 @@ def set_aside(graph: Any) -> dict[str, TensorProto]:
     return constants
 
 
-def _count_bytes(node: Any) -> int:
-    return len(node.attr["value"].tensor.tensor_content)
+def _count_bytes(constant: Any) -> int:
+    """The size of a constant, by its shape: to read the content of a protocol buffer copies it."""
+    value = constant.attr["value"].tensor
+    sizes = [int(size.size) for size in value.tensor_shape.dim]
+    return math.prod(sizes) * int(tf.as_dtype(value.dtype).size)
 
 
 def _is_multiplied(index: Index, name: str) -> bool:
-    """Whether a constant is read as a table or a matrix alone."""
+    """Whether each reader of a constant takes it as a table or a matrix."""
     return all(
         reader.op in _READERS or (reader.op == "Identity" and _is_multiplied(index, reader.name))
         for reader in index.consumers(name, 0)
@@ -55,7 +59,7 @@ def _is_multiplied(index: Index, name: str) -> bool:
 
 
 def put_back(model: Any, constants: dict[str, TensorProto]) -> None:
-    """Make initializers of the inputs of these names in an ONNX model, in place; they are forgotten here."""
+    """Turn the inputs of these names into initializers of an ONNX model in place; empties `constants`."""
     inputs = [value for value in model.graph.input if value.name not in constants]
     del model.graph.input[:]
     model.graph.input.extend(inputs)

@@ -101,9 +101,9 @@ def take_poles(actual: Array, expected: Array) -> Array:
 
 
 def is_amplified(expected: Array, moved: Array | None) -> bool:
-    """Whether 64 units at the inputs move a value by more than a recurrence may be off.
+    """Whether rounding of 64 units at the inputs exceeds the tolerance of a recurrence.
 
-    So does a chaotic recurrence, in which two correct programs part. It is asked by itself, for few steps.
+    Correct programs differ that far in a chaotic recurrence. Statement 1 tests it alone, over a few steps.
     """
     if moved is None or moved.shape != expected.shape or expected.dtype.kind != "f" or not expected.size:
         return False

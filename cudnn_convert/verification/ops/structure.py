@@ -181,7 +181,7 @@ class Comparer:
         return "" if are_alike(expected, actual) else describe_constants(expected, actual)
 
     def _enter(self, node: str) -> str:
-        """Compare what enters a recurrence too; how many inputs it lacks, or nothing."""
+        """Compare the inputs of a recurrence; return a difference in their number, or nothing."""
         if node in self._entered or node not in self.source.given:
             return ""
         self._entered.add(node)

@@ -305,7 +305,7 @@ class _Worst:
         self.answer: Answer | None = None
 
     def see(self, answer: Answer | str, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
-        """Compare the answer to `time` steps with the reference's; a text is the error in its place."""
+        """Compare the answer to `time` steps with the reference; a text is the error that stopped a piece."""
         self.bounds.append(bound)
         if isinstance(answer, str):
             self.needed = np.inf
