@@ -1,21 +1,18 @@
-"""Exceptions of the package, their exit codes, and text made printable for a terminal.
+"""Exceptions of the package and their exit codes.
 
 Every exception has fields, and its message is made from them: a line for each reason, which says where, what
 was expected, what was found and what to do. What to do is also a value, the remedies of a `Reason`: code
 reads these, and no code reads a message. `exit_code` is the process status of the command line.
-
-Names, paths and messages come from files of strangers. As they are they could move the cursor, colour a
-verdict, turn the order of characters around or start a line that looks like ours. Every output that a person
-reads goes through `visible` last; JSON escapes by its own rules.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+
+from cudnn_convert.text import _part, _quote, _reason, flags_of, visible
 
 __all__ = [
     "AccessError",
@@ -35,41 +32,6 @@ __all__ = [
 
 #: What to do where bytes are not what was written.
 AGAIN: Final = "copy it again"
-#: Characters of a part that a file may have brought; of a word, where flags may stand that are to be copied.
-_PART: Final = 300
-_WORD: Final = re.compile(r"\S{700,}")
-
-
-#: What TensorFlow says before the reason for which a graph did not run: where the graph was built, which
-#: nodes failed. tensorflow v2.21.0 python/framework/error_interpolation.py `interpolate_graph`,
-#: python/client/session.py; core/common_runtime/executor.cc for the root errors.
-_BEFORE: Final = (
-    r"Graph execution error:|Detected at node.*|File \".*|Node: .*|<stack traces unavailable>|"
-    r"\d+ root error\(s\) found\.|\[\[.*\]\]"
-)
-_REASON: Final = re.compile(rf"(?!(?:{_BEFORE})$)(?:\(\d+\) [A-Z_]+: )?(.+)")
-
-
-def _shorten(text: str) -> str:
-    return f"{text[: _PART - 100]}...{text[-100:]}" if len(text) > _PART else text
-
-
-def _part(text: str) -> str:
-    return _shorten(visible(text))
-
-
-def _reason(text: str) -> str:
-    return _WORD.sub(lambda word: _shorten(word[0]), visible(text))
-
-
-def first_line(cause: BaseException) -> str:
-    """Return the first line of another library's exception that gives a reason.
-
-    Without a reason it is the first line, without a message the class's name.
-    """
-    lines = [line for line in map(str.strip, str(cause).splitlines()) if line]
-    reasons = (match[1] for line in lines if (match := _REASON.fullmatch(line)))
-    return next(reasons, lines[0] if lines else type(cause).__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,47 +211,3 @@ class MissingDependencyError(CudnnConvertError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(_reason(reason))
-
-
-#: What a shell takes as it is.
-_PLAIN: Final = re.compile(r"[\w@%+=:,./-]+", re.ASCII)
-#: What has a meaning between `$'` and `'`.
-_QUOTED: Final = {ord("\\"): "\\\\", ord("'"): "\\'"}
-
-
-def flag_of(name: str) -> str:
-    """Return the flag of an option."""
-    return f"--{name.replace('_', '-')}"
-
-
-def flags_of(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the flags that set options, with their values; one per item of a list."""
-    for name, value in options.items():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            text = f"{item:g}" if isinstance(item, float) else str(item)
-            yield (flag_of(name),) if item is True else (flag_of(name), text)
-
-
-def visible(text: str) -> str:
-    """`text` in one line: control, bidi and other characters without a shape become `\\x1b`, `\\u202e`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def command(words: Iterable[str]) -> str:
-    """Join words to a printable line that bash, zsh and ksh split into them again."""
-    return " ".join(map(_quote, words))
-
-
-def _quote(word: str) -> str:
-    if _PLAIN.fullmatch(word):
-        return word
-    if word.isprintable():
-        return "'" + word.replace("'", "'\"'\"'") + "'"
-    return f"$'{''.join(map(_escape, word))}'"
-
-
-def _escape(character: str) -> str:
-    if character.isprintable():
-        return character.translate(_QUOTED)
-    errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
-    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors=errors))

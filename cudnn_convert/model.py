@@ -530,6 +530,10 @@ class Convention:
     forget_bias: float = 0.0
 
 
+#: TensorFlow's own convention.
+USUAL: Final = Convention()
+
+
 @dataclass(frozen=True, slots=True)
 class BlobEvidence:
     """The origin of a recurrence's weights: the 1-D parameter blob as stored."""
@@ -572,7 +576,7 @@ class Recurrence:
     shared: str
     passage: tuple[str, ...] = ()
     dropout: float = 0.0
-    convention: Convention = Convention()
+    convention: Convention = USUAL
 
     def __post_init__(self) -> None:
         where, numbers = "recurrence", (self.sizes.layers, self.sizes.units, self.sizes.input_size)

@@ -15,8 +15,9 @@ from types import MappingProxyType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
-from cudnn_convert.errors import UsageError, flag_of, flags_of
+from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import DEFAULT, FORMATS, OF_RECURRENCES, Format
+from cudnn_convert.text import flag_of, flags_of
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
 LOWERINGS: Final = ("fast", "portable")

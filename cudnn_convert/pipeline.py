@@ -23,20 +23,31 @@ from cudnn_convert.errors import (
     UnsupportedModelError,
     UsageError,
     VerificationError,
-    command,
     name_access,
 )
 from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
-from cudnn_convert.plan import Plan, network, notes, prepare
+from cudnn_convert.plan import Plan, from_weights, keras_recurrences, network, notes
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import (
+    cut_at_layers,
+    is_portable,
+    needs_gpu,
+    read_shared,
+    read_source,
+    stays_whole,
+    user_code,
+)
 from cudnn_convert.read import paths
 from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
 from cudnn_convert.storage import staging
+from cudnn_convert.targets import accuracy_gate, flags
+from cudnn_convert.text import command
 from cudnn_convert.verification import check, recordings, shards
 from cudnn_convert.verification.end_to_end import Judging, Terms
 from cudnn_convert.version import __version__, list_versions
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import buffers
 
 if TYPE_CHECKING:
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -65,16 +76,16 @@ def convert(
     conversion. `shared` names the options that other models have too: one that means nothing for the kind of
     this one is passed over with a warning. Raises the errors of `cudnn_convert.errors`.
     """
-    targets.check_options(options)
+    flags.check_options(options)
     read.require(source)
     destination = storage.Target(out, runners.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
-    model, options, passed_over = prepare.read_shared(source, options, shared)
-    if prepare.is_portable(model, options) and not options.force_convert:
+    model, options, passed_over = read_shared(source, options, shared)
+    if is_portable(model, options) and not options.force_convert:
         summary = replace(_report_portable(model, source, options), warnings=passed_over)
         ready(summary)
         return summary
-    options = targets.settle_layers(model, options)
+    options = flags.settle_layers(model, options)
     plan = targets.with_target_model(_make_plan(model, options), options)
     plan = replace(
         plan,
@@ -94,7 +105,7 @@ def convert(
     with storage.atomic_output(destination, folder=folder) as fresh:
         artifact = fresh / target.relative_to(out) if folder else fresh
         context.report_progress("lowering")
-        with lazy.buffer_pool():
+        with buffers.buffer_pool():
             notes_of_target = targets.write_artifact(plan, artifact, options, provenance=text)
         notes_of_target += notes.late(plan.recurrences, summary.notes)
         summary = replace(summary, notes=(*summary.notes, *notes_of_target))
@@ -109,16 +120,16 @@ def convert(
             with _name_refusals(plan, artifact, options):
                 runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):
-            summary = replace(summary, notes=(*summary.notes, targets.note(proof, options)))
+            summary = replace(summary, notes=(*summary.notes, accuracy_gate.note(proof, options)))
             if folder:
-                (fresh / storage.RECORD).write_text(targets.add_errors(text, proof), encoding="utf-8")
+                (fresh / storage.RECORD).write_text(accuracy_gate.add_errors(text, proof), encoding="utf-8")
         ready(summary)
     return summary
 
 
 def _make_plan(model: Model, options: Options) -> Plan:
     """Plan a model, and decide by its numbers what a search is to make of them. Raises as both."""
-    plan = prepare.make_plan(model, options)
+    plan = make_plan(model, options)
     if plan.decoder is None:
         return plan
     from cudnn_convert.verification import scales
@@ -157,7 +168,7 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 def _with_axes(plan: Plan, options: Options) -> Plan:
     """Name the axes of a plan whose artifact has a graph."""
     form = options.form
-    if plan.graph is None or form.alone or form.layers or prepare.stays_whole(plan.model, options):
+    if plan.graph is None or form.alone or form.layers or stays_whole(plan.model, options):
         return plan
     from cudnn_convert.plan import axes
 
@@ -266,7 +277,7 @@ def _failures(result: Verification, options: Options) -> Iterator[str]:
     """
     wrong = [each for each in result.outputs if not each.passed]
     if options.quantize and wrong:
-        yield targets.failure_message(result, options)
+        yield accuracy_gate.failure_message(result, options)
     else:
         yield from (f"output {each.output}: {each.message}" for each in wrong)
     for piece in result.recurrences:
@@ -340,7 +351,7 @@ def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     also = ("lowering", "jit", "weights_dtype", "recurrences_only")
     settings = {name: getattr(options, name) for name in (*READING, *also)}
-    settings |= targets.gate_provenance(options) | {"seed": check.choose_seed(options)}
+    settings |= accuracy_gate.gate_provenance(options) | {"seed": check.choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
     }
@@ -427,7 +438,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
 @with_limits
 def alone(source: Path, options: Options) -> Plan:
     """Plan a source's recurrences without the rest, for a format of weights."""
-    return prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
+    return make_plan(read_source(source, options, tag=options.tag), options)
 
 
 @staging.with_copies
@@ -449,8 +460,8 @@ def load(source: Path, options: Options) -> Loaded:
         given = replace(options, format="keras", recurrences_only=True, states=states)
         single = singles[name]
         own = replace(single, recurrence=replace(single.recurrence, lengths=states))  # it takes a mask
-        alone = prepare.join_plans(plan.model, [own], notes=(), flags=(), graph=plan.graph)
-        layers = prepare.plan_layers(alone, given)
+        alone = from_weights.join_plans(plan.model, [own], notes=(), flags=(), graph=plan.graph)
+        layers = keras_recurrences.plan_layers(alone, given)
         verify_plan(layers, run_recurrence(model, layers.parts[0]), given)
 
     return named_weights.Loaded(str(source), plan.model.kind, weights, plan.notes, prove)
@@ -475,15 +486,15 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     is_whole = not (options.inputs or options.outputs or options.set)
     # Without a graph of its own, the source has the signatures that these options gave it.
     again = from_provenance(recorded["options"], where=f"{path}: provenance") if recorded and is_whole else {}
-    model = prepare.read_source(source, options, tag=again.get("tag", options.tag))
+    model = read_source(source, options, tag=again.get("tag", options.tag))
     if recorded and is_whole:
-        model, _ = prepare.cut_at_layers(model, replace(options, outputs=again.get("outputs", ())))
+        model, _ = cut_at_layers(model, replace(options, outputs=again.get("outputs", ())))
     if recorded:
         options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
     if recorded and is_whole:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not (together or given.form.alone or prepare.stays_whole(model, given)):
+        if not (together or given.form.alone or stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             names = ("key", "next_key", "begin_key")
             states = {state[key] for state in recorded.get("states", ()) for key in names if key in state}
@@ -518,7 +529,7 @@ def name_conversion(path: Path, options: Options) -> Iterator[None]:
     except CudnnConvertError as cause:
         try:
             model = read.read(path, trust=options.trust)
-            is_source = prepare.needs_gpu(model)
+            is_source = needs_gpu(model)
         except CudnnConvertError:
             is_source = False
         if not is_source:
@@ -572,13 +583,13 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     read.require(source)
     destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
-    model = prepare.read_source(source, options, tag=options.tag)
+    model = read_source(source, options, tag=options.tag)
     if model.graph is None and model.architecture is None:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
     from cudnn_convert.verification.record import record_source
 
-    plan = prepare.make_plan(model, options)
+    plan = make_plan(model, options)
     calls = read_calls(data)
     with storage.atomic_output(destination, folder=False) as fresh, mute_output():
         context.report_progress("recording")
@@ -611,7 +622,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
                 None if calls is None else calls.feeds,
                 seed=check.choose_seed(options),
                 signature=options.signature,
-                vouched=prepare.user_code(replace(options, format=form)),
+                vouched=user_code(replace(options, format=form)),
             )
         if calls is not None:
             answers = replace(answers, data=calls.summary)

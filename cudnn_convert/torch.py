@@ -16,7 +16,7 @@ from cudnn_convert.calls import library_call
 from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.options import Options
-from cudnn_convert.plan.prepare import join_plans
+from cudnn_convert.plan.from_weights import join_plans
 from cudnn_convert.recurrences import graphless, named_weights
 
 try:

@@ -32,9 +32,12 @@ import numpy as np
 from cudnn_convert import pipeline
 from cudnn_convert.artifacts import runners
 from cudnn_convert.context import silence
-from cudnn_convert.errors import CudnnConvertError, first_line
+from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
+from cudnn_convert.text import first_line
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -210,7 +213,7 @@ def proven(source: Path, form: str, seeds: int, folder: Path) -> Iterator[tuple[
         return
     assert proof is not None
     with silence():
-        plan = prepare.make_plan(prepare.read_source(source, options, tag=options.tag), options)
+        plan = make_plan(read_source(source, options, tag=options.tag), options)
         refusals = [_refused(plan, out, replace(options, seed=seed)) for seed in range(seeds)]
     passed = refusals.count(None)
     worst = max(one.needed for one in proof.recurrences)

@@ -26,10 +26,13 @@ from typing import Any, Final
 from cudnn_convert import pipeline
 from cudnn_convert.artifacts import runners, tflite
 from cudnn_convert.context import silence
-from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError, first_line
+from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, obstacles, prepare
+from cudnn_convert.plan import Plan, obstacles
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
+from cudnn_convert.text import first_line
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # whose lists of samples these are
@@ -48,9 +51,7 @@ class Converted:
 
     @cached_property
     def plan(self) -> Plan:
-        return prepare.make_plan(
-            prepare.read_source(self.source, self.options, tag=self.options.tag), self.options
-        )
+        return make_plan(read_source(self.source, self.options, tag=self.options.tag), self.options)
 
 
 def sources() -> Iterator[tuple[str, Path, dict[str, Any]]]:

@@ -25,7 +25,8 @@ from onnx import numpy_helper
 from cudnn_convert import pipeline
 from cudnn_convert.context import silence
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -104,7 +105,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, silence():
         out, other = (Path(folder, f"{name}.{given.format}") for name in ("model", "other"))
         pipeline.convert(source, out, options)
-        plan = prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+        plan = make_plan(read_source(source, options, tag=None), options)
         shown = []
         for _ in range(given.count):
             name = MOVES[given.format](out, plan, rng, other)

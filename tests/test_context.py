@@ -14,7 +14,7 @@ import cudnn_convert
 from cudnn_convert import context
 from cudnn_convert.context import Limits, mute_output
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import open_session
 from cudnn_convert.options import Options, with_limits
 
 # What a file may ask of the machine, as the command line and the library say it.
@@ -150,8 +150,8 @@ def test_a_call_computes_on_the_cpu_in_full_precision() -> None:
 
 def test_sessions_have_the_cpu_alone() -> None:
     graph = tf.Graph()
-    assert node_defs.open_session(graph)._config.device_count == {"GPU": 0}
-    assert not node_defs.open_session(graph, on_cpu=False)._config.device_count
+    assert open_session(graph)._config.device_count == {"GPU": 0}
+    assert not open_session(graph, on_cpu=False)._config.device_count
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from support import checkpoints
 from support.command_line import command
 
 import cudnn_convert
-from cudnn_convert import errors
+from cudnn_convert import errors, text
 from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert.text import first_line, visible
 
 # The exception tree: its fields, its words, its exit codes, its way through a pickle.
 
@@ -180,7 +181,7 @@ def test_only_a_word_without_an_end_is_shortened_in_a_reason() -> None:
     ],
 )
 def test_of_what_another_library_raises_a_line_is_told(cause: Exception, told: str) -> None:
-    assert errors.first_line(cause) == told
+    assert first_line(cause) == told
 
 
 # Names of files reach a person as text: they move no cursor, forge no line and turn nothing around.
@@ -202,14 +203,14 @@ SIZES = ("--mode", "lstm", "--layers", 2, "--units", 3, "--directions", 2)
     ],
 )
 def test_what_has_no_shape_is_written_out(text: str, shown: str) -> None:
-    assert errors.visible(text) == shown
-    assert errors.visible(shown) == shown
+    assert visible(text) == shown
+    assert visible(shown) == shown
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_a_shell_reads_the_words_again() -> None:
     words = ["a b", "it's", HOSTILE, "\x1b1'\\", "순환", "", "--outputs=y:0", "\udcff1", "~", "$(x)"]
-    line = errors.command(words)
+    line = text.command(words)
     assert line.isprintable()
     read = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout
     assert [part.decode(errors="surrogateescape") for part in read.split(b"\0")[:-1]] == words

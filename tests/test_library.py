@@ -23,7 +23,7 @@ import cudnn_convert
 from cudnn_convert.model import InMemory
 from cudnn_convert.options import READING, VOUCHED, Options
 from cudnn_convert.read import read
-from cudnn_convert.targets.checkpoint import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
 
 #: Frozen graphs are written and opened much as SavedModels are.
 FORMATS = ("savedmodel", "onnx", "frozen")

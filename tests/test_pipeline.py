@@ -14,11 +14,12 @@ from support.samples import fixture
 
 from cudnn_convert import pipeline
 from cudnn_convert.errors import ReadError, UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import graph, node_defs
 from cudnn_convert.graph.index import Index
 from cudnn_convert.keras import cpu_layers, translate
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.verification import check
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +59,7 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
     counts: Counter[str] = Counter()
     count(monkeypatch, counts, Index, "__init__")
     count(monkeypatch, counts, tf, "import_graph_def")
-    count(monkeypatch, counts, node_defs, "copy_graph")
+    count(monkeypatch, counts, graph, "copy_graph")
     count(monkeypatch, counts, node_defs, "copy_node")
     # Naming axes asks TensorFlow for shapes with two sets of sizes: counted apart, below.
     monkeypatch.setattr(pipeline, "_with_axes", lambda plan, _: plan)
@@ -67,7 +68,7 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
     assert counts.keys() == most.keys()
     assert counts <= Counter(most), counts
     # Once each node loses its device; beside that, a few are changed.
-    planned = len(prepare.make_plan(prepare.read_source(MODEL, Options(), tag=None), Options()).whole.node)
+    planned = len(make_plan(read_source(MODEL, Options(), tag=None), Options()).whole.node)
     assert copied <= 2 * planned
 
 
@@ -76,7 +77,7 @@ def test_a_graph_is_indexed_imported_and_copied_a_few_times(
 @pytest.mark.parametrize(("name", "most"), [("crf_tagger", 2 + 2 + 5), ("gru_speech", 2), ("seq2seq", 2)])
 def test_axes_are_named_with_two_sets_of_sizes(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ROOT / "models" / name / "model.ckpt"
-    plan = prepare.make_plan(prepare.read_source(model, Options(), tag=None), Options())
+    plan = make_plan(read_source(model, Options(), tag=None), Options())
     assert plan.graph is not None
     assert plan.graph.shapes  # the lowering asks for them too
     counts: Counter[str] = Counter()
@@ -96,7 +97,7 @@ ROOMS: Final = ("graph", "plan", "recurrences", "lower/tensorflow", "targets")
 def test_one_function_copies_graphs() -> None:
     files = [file for room in ROOMS for file in (ROOT / "cudnn_convert" / room).rglob("*.py")]
     copies = [file.name for file in files for _ in COPY.finditer(file.read_text(encoding="utf-8"))]
-    assert copies == ["node_defs.py"]
+    assert copies == ["graph.py"]
 
 
 @pytest.mark.parametrize(("form", "translations"), [("keras", 1), ("h5", 0)])

@@ -36,13 +36,13 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 def _open(path: Path, part: Part) -> runners.Runner:
     import tensorflow as tf
 
-    from cudnn_convert.graph import node_defs
+    from cudnn_convert.graph.graph import open_session
     from cudnn_convert.graph.session import answering
 
     graph = tf.Graph()
     with graph.as_default():
         saver = tf.compat.v1.train.import_meta_graph(f"{path}.meta")
-        session = node_defs.open_session(graph)
+        session = open_session(graph)
         saver.restore(session, str(path))
     ops = {op.name for op in graph.get_operations()}
     return answering(session, *runners.pair_tensors(path, part.signature, ops))

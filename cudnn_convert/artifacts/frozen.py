@@ -37,11 +37,11 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def _open(path: Path, part: Part) -> runners.Runner:
-    from cudnn_convert.graph import node_defs
+    from cudnn_convert.graph.graph import import_graph, open_session
     from cudnn_convert.graph.session import answering
 
     graph = load_graph(path)[0].graph_def
-    session = node_defs.open_session(node_defs.import_graph(graph))
+    session = open_session(import_graph(graph))
     ops = {node.name for node in graph.node}
     return answering(session, *runners.pair_tensors(path, part.signature, ops))
 

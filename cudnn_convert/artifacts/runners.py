@@ -31,13 +31,13 @@ from cudnn_convert.errors import (
     UnsupportedModelError,
     UsageError,
     WriteError,
-    first_line,
     name_access,
 )
 from cudnn_convert.formats import FORMATS, PROVENANCE
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part, Signature, is_float
 from cudnn_convert.storage import RECORD
+from cudnn_convert.text import first_line
 
 
 class MissingKernelsError(ValueError):

@@ -15,6 +15,7 @@ from tensorflow.core.framework import graph_pb2, variable_pb2
 
 from cudnn_convert.graph import control_flow, node_defs, ops, safe_ops
 from cudnn_convert.graph.control_flow import Call
+from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor
 
 _CURE: Final = "vouch for the file with --trust"
@@ -42,7 +43,7 @@ NONE: Final = Filling()
 def refuse_graph(path: Path, graph: AnyGraph, ends: Iterable[str]) -> None:
     """Raises UnsupportedModelError where a graph of constants runs more than arithmetic for `ends`."""
     nodes = Index(graph).ancestors(split(name)[0] for name in ends)
-    safe_ops.refuse(path, node_defs.extract_nodes(graph, nodes), cure=_CURE)
+    safe_ops.refuse(path, extract_nodes(graph, nodes), cure=_CURE)
 
 
 def refuse(
@@ -57,7 +58,7 @@ def refuse(
     ran = index.ancestors(split(name)[0] for name in ends)
     filling, files = index.ancestors(tables.ops) - ran, tables.files
     calls, signed = [*_calls(meta.object_graph_def)], [*_signatures(meta.object_graph_def), *beside]
-    running = node_defs.extract_nodes(graph, ran | filling)
+    running = extract_nodes(graph, ran | filling)
     named = control_flow.holding(running, lambda node: files if node.name in filling else (), calls + signed)
 
     def is_known(node: NodeDef, function: str) -> bool:
@@ -77,13 +78,13 @@ def refuse(
     _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
 
 
-def _calling(graph: AnyGraph, calls: Iterable[Call]) -> node_defs.Graph:
-    return node_defs.Graph(graph, (node_defs.node(call.function, call.function) for call in calls))
+def _calling(graph: AnyGraph, calls: Iterable[Call]) -> Graph:
+    return Graph(graph, (node_defs.node(call.function, call.function) for call in calls))
 
 
 def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], saver: Any) -> None:
     """Refuse restore ops that read a checkpoint other than the one the loader names."""
-    prefix, restored = {tensor(saver.filename_tensor_name)}, node_defs.extract_nodes(graph, restoring)
+    prefix, restored = {tensor(saver.filename_tensor_name)}, extract_nodes(graph, restoring)
     named = control_flow.holding(restored, lambda node: prefix)
 
     def is_known(node: NodeDef, function: str) -> bool:
@@ -97,9 +98,7 @@ def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], s
 def _refuse_evaluated(path: Path, graph: AnyGraph) -> None:
     """Refuse unsafe ops that importing a graph may run, needed by an output or not."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        safe_ops.refuse(
-            path, node_defs.Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE
-        )
+        safe_ops.refuse(path, Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE)
 
 
 def local_initializers(meta: Any) -> Iterator[str]:

@@ -12,8 +12,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from cudnn_convert.artifacts import checkpoint, runners, safety
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import PROVENANCE
-from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph import session
 from cudnn_convert.graph.control_flow import Call
+from cudnn_convert.graph.graph import import_graph, open_session
 from cudnn_convert.model import Array, Part, Signature
 from cudnn_convert.read import graph_def
 from cudnn_convert.recurrences import saved_functions
@@ -89,7 +90,7 @@ def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
     """A runner for each function that no signature calls."""
     (meta,) = _metas(path)
     graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)
-    running = node_defs.open_session(node_defs.import_graph(graph))
+    running = open_session(import_graph(graph))
     prefix = {meta.saver_def.filename_tensor_name: str(path / "variables" / "variables")}
     running.run(running.graph.get_operation_by_name(meta.saver_def.restore_op_name), prefix)
     return {name: session.answering(running, ends.inputs, ends.outputs) for name, ends in signatures.items()}

@@ -25,7 +25,8 @@ from cudnn_convert.batch import results, worker
 from cudnn_convert.batch.jobs import Job
 from cudnn_convert.batch.pool import USUAL, LocalPool, remove_left, usual_workers
 from cudnn_convert.batch.results import Result
-from cudnn_convert.errors import CudnnConvertError, MissingDependencyError, UsageError, first_line
+from cudnn_convert.errors import CudnnConvertError, MissingDependencyError, UsageError
+from cudnn_convert.text import first_line
 from cudnn_convert.version import __version__
 
 #: How often a model is begun whose workers are lost, at most.

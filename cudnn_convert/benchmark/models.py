@@ -19,7 +19,8 @@ from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Array, is_float
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source, user_code
 
 #: Ids that are drawn: of most tables they are rows. Where they are not, all are the last of these.
 _IDS: Final = (4, 1)
@@ -39,7 +40,7 @@ def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
     """The format of a model, its own path, and how it is called. Raises as `pipeline.run`."""
     with context.on(model):
         form, path, recorded = pipeline.identify_artifact(model, trust=options.trust)
-    vouched = prepare.user_code(replace(options, format=form))
+    vouched = user_code(replace(options, format=form))
     if recorded is None and FORMATS[form].names_tensors and not FORMATS[form].keeps_signatures:
         return form, path, _plan_interface(form, path, options)
     interfaces = {each.part.name: each for each in runners.find_interfaces(form, path, vouched)}
@@ -49,7 +50,7 @@ def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
 def _plan_interface(form: str, path: Path, options: Options) -> Interface:
     """The inputs and outputs of a graph of another tool, as a conversion would choose them."""
     options = replace(options, format=form, verify=False)
-    plan = prepare.make_plan(prepare.read_source(path, options, tag=options.tag), options)
+    plan = make_plan(read_source(path, options, tag=options.tag), options)
     if plan.recurrences:
         nodes = ", ".join(recurrence.node for recurrence in plan.recurrences)
         reason = f"graph: expected one that runs on a CPU, found cuDNN's ops in {nodes}; convert it first"
@@ -63,7 +64,7 @@ def _plan_interface(form: str, path: Path, options: Options) -> Interface:
 def open_model(model: tuple[str, Path, Interface], options: Options) -> Opening:
     """Load a model. Raises as `runners.open_artifact`."""
     form, path, interface = model
-    vouched = prepare.user_code(replace(options, format=form))
+    vouched = user_code(replace(options, format=form))
     run = runners.open_artifact(form, path, [interface.part], vouched)
     return Opening(form, path, interface, run)
 

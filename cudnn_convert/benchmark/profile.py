@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert.benchmark.models import Opening
-from cudnn_convert.errors import UsageError, first_line
+from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS, part_file
 from cudnn_convert.private import tf_private
+from cudnn_convert.text import first_line
 
 #: Ops that are recurrences by themselves, of either runtime.
 RECURRENT: Final = frozenset(

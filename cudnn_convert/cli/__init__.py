@@ -14,7 +14,7 @@ differ, 4 the environment, 130 interrupted, 141 the reader of stdout has gone, 7
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
 * child_process: Runs each command in a child process: a crash there ends one command only.
 
-May import: version, errors, formats, context, storage, process, model, options, report, artifacts,
+May import: version, text, errors, formats, context, storage, process, model, options, report, artifacts,
 inspection, pipeline, batch, benchmark.
 Entry: `run`, the command `cudnn-convert`; `main` runs one command and gives its exit code.
 """
@@ -41,7 +41,8 @@ from cudnn_convert.cli import child_process, commands, streams
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
 from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
-from cudnn_convert.errors import CudnnConvertError, Reason, Remedy, UsageError, VerificationError, visible
+from cudnn_convert.errors import CudnnConvertError, Reason, Remedy, UsageError, VerificationError
+from cudnn_convert.text import visible
 
 _BUG: Final = 70
 #: How much of what native code said is shown after a crash.

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.cli.parser import PROGRAM, Parser, Within, add_flags, directly, read_options
 from cudnn_convert.context import listen, report_progress
-from cudnn_convert.errors import UsageError, visible
+from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import KINDS, Options
 from cudnn_convert.process import INTERRUPTED, open_pool, silence_native
 from cudnn_convert.storage import remote
+from cudnn_convert.text import visible
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Engine, Plan, Result

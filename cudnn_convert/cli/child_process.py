@@ -16,8 +16,9 @@ from typing import IO, Any, Final
 
 from cudnn_convert import context, process, storage
 from cudnn_convert.context import Limits
-from cudnn_convert.errors import CudnnConvertError, visible
+from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.process import INTERRUPTED
+from cudnn_convert.text import visible
 
 _CRASHED: Final = CudnnConvertError.exit_code
 #: Bytes that a child and its parent have in common.

@@ -30,11 +30,12 @@ from cudnn_convert.cli.parser import (
     print_completion,
     read_options,
 )
-from cudnn_convert.errors import UsageError, VerificationError, command, visible
+from cudnn_convert.errors import UsageError, VerificationError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options, choose_format
 from cudnn_convert.process import silence_native
 from cudnn_convert.storage import remote
+from cudnn_convert.text import command, visible
 from cudnn_convert.version import __version__
 
 if TYPE_CHECKING:

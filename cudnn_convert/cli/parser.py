@@ -12,8 +12,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.errors import UsageError, flag_of
+from cudnn_convert.errors import UsageError
 from cudnn_convert.options import KINDS, Options
+from cudnn_convert.text import flag_of
 
 PROGRAM: Final = "cudnn-convert"
 SHELLS: Final = ("bash", "zsh", "fish", "powershell")

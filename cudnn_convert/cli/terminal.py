@@ -24,7 +24,6 @@ from rich.text import Text
 
 from cudnn_convert import report as reports
 from cudnn_convert.artifacts.runners import WHOLE, Answers, measure
-from cudnn_convert.errors import command, visible
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
 from cudnn_convert.report import (
@@ -37,6 +36,7 @@ from cudnn_convert.report import (
     verdict,
 )
 from cudnn_convert.storage import remote
+from cudnn_convert.text import command, visible
 
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary

@@ -14,7 +14,7 @@ from cudnn_convert.compat import branches, parameters
 from cudnn_convert.compat.cells import CudnnCompatibleGRUCell, CudnnCompatibleLSTMCell
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.private import tf_private
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 __all__ = [
     "CudnnCompatibleGRUCell",
@@ -452,7 +452,7 @@ def cudnn_rnn_opaque_params_size(
 ) -> Any:
     """The number of values of the blob, an int32 scalar tensor; `dtype`, `dropout`, `seed` change nothing."""
     sizes = sizes_of(rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj)
-    return tf.constant(lazy.length(sizes), tf.int32, name=name or "CudnnRNNParamsSize")
+    return tf.constant(parameter_blob.length(sizes), tf.int32, name=name or "CudnnRNNParamsSize")
 
 
 class _CudnnRNN:
@@ -483,7 +483,7 @@ class _CudnnRNN:
 
     def params_size(self) -> Any:
         """The number of values of the blob, an int32 scalar tensor."""
-        return tf.constant(lazy.length(self._sizes), tf.int32, name="CudnnRNNParamsSize")
+        return tf.constant(parameter_blob.length(self._sizes), tf.int32, name="CudnnRNNParamsSize")
 
     def params_to_canonical(self, params: Any) -> tuple[list[Any], list[Any]]:
         """cuDNN's matrices and biases of the 1-D blob, in its order."""

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.model import Cell, Mode, Sizes
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 #: Where a region lies in the blob, and its shape.
 Region = tuple[int, tuple[int, ...]]
@@ -30,7 +30,7 @@ def regions(sizes: Sizes) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
 
     A pseudo-layer has its input matrices, its recurrent ones and an LSTM's projection; then bW, bR.
     """
-    places = lazy.split(np.arange(lazy.length(sizes)), sizes, where="params")
+    places = parameter_blob.split(np.arange(parameter_blob.length(sizes)), sizes, where="params")
     matrices, biases = [], []
     for number, layer in enumerate(places):
         for cell in layer:

@@ -5,7 +5,7 @@
 * records : Examples of files: TFRecords, and rows of CSV and Parquet files.
 * pipeline: From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
 
-May import: errors, private, context, storage, model, casts, options, weights, read.tensorbundle,
+May import: text, errors, private, context, storage, model, casts, options, weights, read.tensorbundle,
 storage.staging.
 Entry: `data.read_calls` gives the arrays of each call by input key.
 """

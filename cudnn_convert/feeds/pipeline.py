@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import casts
-from cudnn_convert.errors import UsageError, first_line
+from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import records
 from cudnn_convert.feeds.features import BITS, Feature
 from cudnn_convert.feeds.records import Location
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
+from cudnn_convert.text import first_line
 
 #: Examples among which each is drawn: of more, those near each other in the files make a batch.
 _SHUFFLED: Final = 10_000

@@ -23,10 +23,11 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert import context
-from cudnn_convert.errors import MissingDependencyError, UsageError, first_line
+from cudnn_convert.errors import MissingDependencyError, UsageError
 from cudnn_convert.feeds.features import Feature
 from cudnn_convert.read.tensorbundle.tables import extend_crc, mask_crc
 from cudnn_convert.storage import staging
+from cudnn_convert.text import first_line
 
 _GZIP: Final = b"\x1f\x8b"
 _HEAD: Final = struct.Struct("<QI")

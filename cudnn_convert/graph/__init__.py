@@ -4,7 +4,9 @@ It knows neither plans nor cuDNN's weights.
 
 * ops            : The names of TensorFlow's ops, in the sets that share a meaning.
 * index          : Lookups in a graph: tensor names, producers, consumers, ancestors.
-* node_defs      : Makes and copies nodes, holds graphs, and asks TensorFlow for shapes and constant values.
+* node_defs      : Makes and copies nodes.
+* graph          : The graph that passes take and return: immutable nodes, lookups, and its imported form.
+* constant_folding: Computes tensors that depend on no input.
 * function_graphs: A function of the library as a graph, and back.
 * gpu_ops        : What TensorFlow computes on a GPU and not on a CPU: a table made from its own registry of
   kernels.
@@ -22,6 +24,6 @@ It knows neither plans nor cuDNN's weights.
 * training       : Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
 * passes         : Passes over a graph: each takes a graph and gives one.
 
-May import: errors, private, model.
-Entry: `node_defs.Graph`, a graph with its lookups; `session.session` runs one.
+May import: text, errors, private, model.
+Entry: `graph.Graph`, a graph with its lookups; `session.session` runs one.
 """

@@ -17,7 +17,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Remedy
-from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph import constant_folding, node_defs, ops, safe_ops
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, split, tensor, walk
 
 
@@ -109,7 +109,7 @@ def leaving(index: Index, name: str) -> tuple[str, bool] | None:
         sources = _list_sources(index, taken)
         if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
             for setting in (False, True):
-                if node_defs.fold_scalar(index, taken, {sources[0]: setting}) == 1 - side:
+                if constant_folding.fold_scalar(index, taken, {sources[0]: setting}) == 1 - side:
                     return sources[0], setting
     return None
 

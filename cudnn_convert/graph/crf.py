@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, split, walk
-from cudnn_convert.graph.node_defs import Graph
 
 _FORMS: Final = ops.IDENTITIES | ops.PASSAGES | {"ReadVariableOp", "ExpandDims", "Reshape"}
 _MOVED: Final = ops.IDENTITIES | ops.PASSAGES | {"Cast"}

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, ops, stepwise, time_axis
+from cudnn_convert.graph import ops, stepwise, time_axis
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split
 from cudnn_convert.graph.stepwise import Steps
 from cudnn_convert.graph.time_axis import BATCH, Mixing
 
 
 def find_later_steps(
-    graph: node_defs.Graph, times: Mapping[str, int], rows: Mapping[str, int], outputs: Sequence[str]
+    graph: Graph, times: Mapping[str, int], rows: Mapping[str, int], outputs: Sequence[str]
 ) -> list[Mixing]:
     """List the ops that take later steps of inputs on the way to the tensors `outputs`.
 

@@ -14,11 +14,12 @@ import tensorflow as tf
 from tensorflow.core.framework import function_pb2, graph_pb2
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import FunctionDef, NodeDef, split
 from cudnn_convert.private import tf_private
 
 
-def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> node_defs.Graph:
+def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> Graph:
     """Return the body of a function as a graph; `functions` is the library around it, by name."""
     flat = {
         f"{node.name}:{output}:{k}": f"{node.name}:{number}"
@@ -34,12 +35,10 @@ def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> n
         nodes.append(node_defs.copy_node(node, inputs=inputs))
     definition = graph_pb2.GraphDef()
     definition.library.function.extend(functions.values())
-    return node_defs.Graph(definition, nodes)
+    return Graph(definition, nodes)
 
 
-def with_body(
-    function: FunctionDef, graph: node_defs.Graph, functions: Mapping[str, FunctionDef]
-) -> FunctionDef:
+def with_body(function: FunctionDef, graph: Graph, functions: Mapping[str, FunctionDef]) -> FunctionDef:
     """Return a copy of a function with the nodes of a graph, which has those of its `make_graph` and more."""
     arguments = {argument.name for argument in function.signature.input_arg}
     named = {

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph import constant_folding, node_defs, ops, session
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor, unique, walk
 from cudnn_convert.model import Array
 
@@ -52,12 +53,12 @@ class State:
         return f"{self.variable}:0"
 
 
-def find(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
+def find(graph: Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """List the recurrent state of a graph pruned to the tensors `outputs`, in graph order."""
     return tuple(state for state in find_assigned_variables(graph, outputs) if state.read and state.recurs)
 
 
-def find_assigned_variables(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[State, ...]:
+def find_assigned_variables(graph: Graph, outputs: Iterable[str]) -> tuple[State, ...]:
     """List all assigned variables of a graph pruned to the tensors `outputs`, in graph order."""
     index = graph.index
     ends = {split(name)[0] for name in outputs}
@@ -194,7 +195,7 @@ def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str]
     return tuple(updates)
 
 
-def read_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_defs.Graph, list[str]]:
+def read_values(graph: Graph, outputs: Iterable[str]) -> tuple[Graph, list[str]]:
     """Add reads of the resource variables, and of their updates, among the tensors `outputs`.
 
     Returns the graph, and the tensor that has the value of each output.
@@ -211,7 +212,7 @@ def read_values(graph: node_defs.Graph, outputs: Iterable[str]) -> tuple[node_de
             names.append(f"{read.name}:0")
         else:
             names.append(name)
-    return node_defs.replace_nodes(graph, {}, reads.values()), names
+    return replace_nodes(graph, {}, reads.values()), names
 
 
 def initial(index: Index, variable: str) -> Array | None:
@@ -223,7 +224,7 @@ def initial(index: Index, variable: str) -> Array | None:
     node = index.nodes.get(f"{variable}/Assign")
     if node is None or node.op not in ops.OVERWRITES:
         return None
-    return node_defs.fold_constant(index, tensor(node.input[1]))
+    return constant_folding.fold_constant(index, tensor(node.input[1]))
 
 
 _CURE: Final = "the format savedmodel keeps it as it is"

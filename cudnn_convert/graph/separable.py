@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.graph import ops, recurrent_state
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, callees, library, walk
 
 #: Write a resource variable that they take first, beside `ops.WRITES`: core/ops/resource_variable_ops.cc,
@@ -39,7 +40,7 @@ def find_obstacle(index: Index, state: recurrent_state.State) -> str:
     return ""
 
 
-def find_hidden_writes(graph: node_defs.Graph) -> dict[str, str]:
+def find_hidden_writes(graph: Graph) -> dict[str, str]:
     """What writes resource variables in functions of branches and loops, or in part, by variable."""
     index, functions = graph.index, library(graph)
     hidden: dict[str, str] = {}

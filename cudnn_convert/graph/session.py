@@ -22,6 +22,16 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import (
+    Graph,
+    drop_uncalled_functions,
+    extract_nodes,
+    import_graph,
+    open_session,
+    prune,
+    replace_nodes,
+    share_without_devices,
+)
 from cudnn_convert.graph.index import INPUT, PARAMS, AnyGraph, Index, NodeDef, split, tensor, unique
 from cudnn_convert.model import Array, Model, Recurrence, Tensor
 
@@ -117,7 +127,7 @@ def session(
     compute too; without `optimize` each node runs as it is written. With `rewrite` TensorFlow's optimizer
     rewrites arithmetic, as it does for a user: every node then has to have a kernel.
     """
-    scratch = node_defs.import_graph(graph)
+    scratch = import_graph(graph)
     # Nodes that no run reaches may have no CPU kernel; only what runs is placed.
     # A graph that is pruned first is not rewritten (v2.21.0 core/common_runtime/graph_execution_state.cc).
     options = tf.compat.v1.GraphOptions(place_pruned_graph=not rewrite)
@@ -128,7 +138,7 @@ def session(
     if not optimize:  # many short runs, in which threads would wait for one another
         config.inter_op_parallelism_threads, config.intra_op_parallelism_threads = 1, 1
         config.use_per_session_threads = True
-    running = node_defs.open_session(scratch, config, on_cpu=on_cpu)
+    running = open_session(scratch, config, on_cpu=on_cpu)
     with scratch.as_default(), running:
         restored = {restore.variable for restore in restores}
         others = [node for node in variable_ops(graph) if node.name not in restored]
@@ -195,17 +205,13 @@ def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: 
         raise UnsupportedModelError("frozen graph", [reason])
     if not holders:
         return graph
-    frozen = _freeze_references(node_defs.Graph.of(graph), variables)
+    frozen = _freeze_references(Graph.of(graph), variables)
     names = sorted({split(name)[0] for name in outputs})
     resources = variable_ops(frozen)
-    return (
-        _freeze_resources(frozen, resources, variables, names)
-        if resources
-        else node_defs.prune(frozen, names)
-    )
+    return _freeze_resources(frozen, resources, variables, names) if resources else prune(frozen, names)
 
 
-def _freeze_references(graph: node_defs.Graph, variables: Mapping[str, Tensor]) -> node_defs.Graph:
+def _freeze_references(graph: Graph, variables: Mapping[str, Tensor]) -> Graph:
     """Replace reference variables by constants, and the ops that carry references by those for values.
 
     TensorFlow's rewriting fails where a variable is itself the predicate of a Switch.
@@ -217,11 +223,11 @@ def _freeze_references(graph: node_defs.Graph, variables: Mapping[str, Tensor]) 
             changes[node.name] = node_defs.constant(node.name, variables[checkpoint_key(node)].read())
         elif node.op in _CARRIERS and graph.index.maker(node.name, _CARRIERS).op in ops.REFERENCE_VARIABLES:
             changes[node.name] = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))
-    return node_defs.replace_nodes(graph, changes)
+    return replace_nodes(graph, changes)
 
 
 def _freeze_resources(
-    graph: node_defs.Graph, holders: Iterable[NodeDef], variables: Mapping[str, Tensor], names: list[str]
+    graph: Graph, holders: Iterable[NodeDef], variables: Mapping[str, Tensor], names: list[str]
 ) -> AnyGraph:
     with session(graph, variables) as running:
         for node in holders:
@@ -240,11 +246,9 @@ def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:
         tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(op.attr["dtype"].type), name=name)
 
 
-def without_parameters(
-    graph: AnyGraph, recurrences: Iterable[Recurrence], outputs: Iterable[str]
-) -> node_defs.Graph:
+def without_parameters(graph: AnyGraph, recurrences: Iterable[Recurrence], outputs: Iterable[str]) -> Graph:
     """Replace each recurrence's parameter blob by an empty constant, and prune to `outputs`."""
-    graph = node_defs.Graph.of(graph)
+    graph = Graph.of(graph)
     index, changes, added = graph.index, {}, []
     for recurrence in recurrences:
         node = index.nodes[recurrence.node]
@@ -254,7 +258,7 @@ def without_parameters(
         added.append(node_defs.constant(name, np.zeros(0, recurrence.dtype), control=wait))
         inputs = [*node.input[:PARAMS], name, *node.input[PARAMS + 1 :]]
         changes[node.name] = node_defs.copy_node(node, inputs=inputs)
-    return node_defs.prune(node_defs.replace_nodes(graph, changes, added), outputs)
+    return prune(replace_nodes(graph, changes, added), outputs)
 
 
 #: Sources of a table's values that are refused: restored or fed values.
@@ -275,7 +279,7 @@ def fills(
     tables = [node for node in graph.node if node.op in ops.TABLES]
     if not tables:
         return ()
-    index, filled, reasons, unfilled = node_defs.Graph.of(model.graph).index, [], [], []
+    index, filled, reasons, unfilled = Graph.of(model.graph).index, [], [], []
     for table in {_key(node): node for node in tables}.values():
         ways = _ways(model, index, table)
         reason = _obstacle(model, index, ways)
@@ -291,7 +295,7 @@ def fills(
     return tuple(filled)
 
 
-def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> node_defs.Graph:
+def with_fills(graph: Graph, model: Model, filling: Sequence[str]) -> Graph:
     """Add the ops `filling` of the model, and their ancestors, to `graph`.
 
     Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
@@ -299,23 +303,23 @@ def with_fills(graph: node_defs.Graph, model: Model, filling: Sequence[str]) -> 
     """
     if not filling:
         return graph
-    index = node_defs.Graph.of(model.graph).index
+    index = Graph.of(model.graph).index
     tables = [node for node in graph.node if node.op in ops.TABLES]
     name_by_key = {_key(node): node.name for node in reversed(tables)}
     known = (node for node in index.nodes.values() if node.op in ops.TABLES and _key(node) in name_by_key)
     twins = {node.name: name_by_key[_key(node)] for node in known}
     present = {node.name for node in graph.node}
     needed = index.ancestors(filling) - present - twins.keys()
-    added = node_defs.extract_nodes(model.graph, needed)
+    added = extract_nodes(model.graph, needed)
     moved = {f"{name}:0": new for name, new in twins.items()}
     moved |= {tensor(f"^{name}"): f"^{new}" for name, new in twins.items()}
     nodes = [
         node_defs.redirect(node, moved)
-        for node in node_defs.share_without_devices(node_defs.Graph(graph, [*graph.node, *added.node])).node
+        for node in share_without_devices(Graph(graph, [*graph.node, *added.node])).node
         if twins.get(node.name, node.name) == node.name
     ]
     # What fills a table may call functions that the graph itself does not.
-    return node_defs.drop_uncalled_functions(node_defs.Graph(model.graph, nodes))
+    return drop_uncalled_functions(Graph(model.graph, nodes))
 
 
 def _key(node: NodeDef) -> tuple[bool, str]:
@@ -409,7 +413,7 @@ def _cure(
 
     The remedy names all inputs, since `--inputs` names all or none.
     """
-    index, ends = node_defs.Graph.of(graph).index, [split(name)[0] for name in outputs]
+    index, ends = Graph.of(graph).index, [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)
     cuts = [name for table in tables for name in _behind(index, table) if split(name)[0] in needed]
     left = index.ancestors(ends, stop={split(name)[0] for name in cuts})

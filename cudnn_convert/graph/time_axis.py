@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, stepwise
+from cudnn_convert.graph.graph import Graph, import_checked, replace_nodes
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, walk
 from cudnn_convert.graph.stepwise import Steps
 
@@ -64,7 +65,7 @@ class TimeAxis:
 
 
 def find_time_axis(
-    graph: node_defs.Graph,
+    graph: Graph,
     inputs: Mapping[str, Sequence[int]],
     outputs: Sequence[str],
     recurrences: Mapping[str, bool],
@@ -220,7 +221,7 @@ def size_axes(shape: tf.TensorShape, roles: Sequence[int], sizes: Mapping[int, i
 
 
 def with_sizes(
-    graph: node_defs.Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int | None]]
+    graph: Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph | None:
     """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them.
 
@@ -231,7 +232,7 @@ def with_sizes(
         op = split(name)[0]
         changes[op] = node_defs.placeholder(op, inputs[name].dtype, tf.TensorShape(shape))
     try:
-        return node_defs.import_checked(node_defs.replace_nodes(graph, changes))
+        return import_checked(replace_nodes(graph, changes))
     except InvalidModelError:
         return None
 
@@ -283,7 +284,7 @@ class _Walk:
 
     def __init__(
         self,
-        graph: node_defs.Graph,
+        graph: Graph,
         seen: tf.Graph,
         steps: Steps,
         roles: Roles,

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph import constant_folding, ops, session
 from cudnn_convert.graph.index import Index, split, walk
 from cudnn_convert.model import Tensor
 
@@ -60,5 +60,5 @@ def _reads_zeros(index: Index, name: str, variables: Mapping[str, Tensor]) -> bo
         return key in variables and not np.any(variables[key].read())
     if node.op != "Const":
         return False
-    value = node_defs.fold_constant(index, name)
+    value = constant_folding.fold_constant(index, name)
     return value is not None and value.dtype.kind in "fiub" and not np.any(value)

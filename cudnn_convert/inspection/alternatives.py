@@ -31,7 +31,8 @@ from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, KerasFile, Model
 from cudnn_convert.options import READING, VOUCHED, Options, list_flags
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
 from cudnn_convert.read import hdf5, paths
 from cudnn_convert.read.tensorbundle import tables
 
@@ -278,7 +279,7 @@ def plan_alternatives(model: Model, options: Options) -> Alternatives:
 
 def _try_plan(model: Model, options: Options, depth: int) -> Alternatives:
     try:
-        return Alternatives(((options, prepare.make_plan(model, options)),))
+        return Alternatives(((options, make_plan(model, options)),))
     except RefusalError as error:
         reasons = error.reasons
     except InvalidModelError as error:
@@ -314,7 +315,7 @@ def with_streams(
     )
     inspection = replace(inspection, recurrences=recurrences)
     try:
-        streamed = prepare.make_plan(model, chosen)
+        streamed = make_plan(model, chosen)
     except (RefusalError, UsageError, InvalidModelError) as error:
         reasons = getattr(error, "reasons", (str(error),))
         return replace(inspection, stream_reasons=tuple(map(str, reasons)))

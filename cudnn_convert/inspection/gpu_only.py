@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cudnn_convert.graph import gpu_ops, node_defs, ops
+from cudnn_convert.graph import gpu_ops, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef
 from cudnn_convert.graph.passes import channels_last
 
 
-def list_ops(graph: node_defs.Graph) -> list[str]:
+def list_ops(graph: Graph) -> list[str]:
     """Describe each kind once, with how many there are: `2 Conv2D of NCHW`."""
     counts = Counter(text for node in graph.node if (text := _describe(node)))
     return [f"{count} {text}" if count > 1 else text for text, count in sorted(counts.items())]

@@ -16,6 +16,7 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import AmbiguousSourceError, CudnnConvertError, InvalidModelError
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, weights_only
@@ -71,9 +72,7 @@ def hollow(model: Model) -> Model:
         for node in graph.node
     )
     return replace(
-        model,
-        graph=node_defs.Graph(graph, node_of_placeholder).definition,
-        variables={**model.variables, **constants},
+        model, graph=Graph(graph, node_of_placeholder).definition, variables={**model.variables, **constants}
     )
 
 
@@ -174,7 +173,7 @@ def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> See
     return Seen(Mode.LSTM, 1, 1, units, inputs, 0, dtype, True, False, 0.0, matrices=leaves)
 
 
-class Graph:
+class InspectedGraph:
     """A model's inlined graph, and the imported part that recurrences and signatures need."""
 
     def __init__(self, model: Model, more: Sequence[str] = ()) -> None:
@@ -274,7 +273,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
     names = [f"call_{number}" for number in range(len(functions))]
     try:
         flattened = inlining.inline_functions(definition, names, origins=True) if names else definition
-        flat = node_defs.Graph.of(flattened)
+        flat = Graph.of(flattened)
         nodes = [(node, resolve.read_inputs(flat, node)) for node in parameter_source.recurrences(flat.index)]
     except InvalidModelError:
         return
@@ -295,9 +294,9 @@ def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
         return graph
 
 
-def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> node_defs.Graph | None:
+def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> Graph | None:
     """Import what `ops` need, None where TensorFlow does not know an op."""
-    needed = node_defs.extract_nodes(graph, index.ancestors(ops))
+    needed = extract_nodes(graph, index.ancestors(ops))
     try:
         _ = needed.shapes
     except InvalidModelError:

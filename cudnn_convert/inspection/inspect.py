@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cudnn_convert import targets
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
 from cudnn_convert.graph.index import is_op_name
@@ -26,11 +25,13 @@ from cudnn_convert.inspection import (
 from cudnn_convert.inspection.alternatives import Alternatives
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan import from_weights
+from cudnn_convert.plan.source import ensure_graph, is_portable, read_source
 from cudnn_convert.storage import staging
+from cudnn_convert.targets import flags
 
 if TYPE_CHECKING:
-    from cudnn_convert.inspection.graph_recurrences import Graph
+    from cudnn_convert.inspection.graph_recurrences import InspectedGraph
 
 _WEIGHTS: Final = "weights of a Keras model, each recurrence on its own: the whole model needs --architecture"
 
@@ -57,7 +58,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
         gpu_ops=_cudnn_ops(recurrences),
     )
     lost = dict.fromkeys(text for plan in plans for text in plan.warnings)
-    lost = lost or dict.fromkeys(() if plans else prepare.warn_of_lost_graph(model))
+    lost = lost or dict.fromkeys(() if plans else from_weights.warn_of_lost_graph(model))
     notes = [*lost, *([_WEIGHTS] if model.keras is KerasFile.HDF5 else [])]
     inspection = alternatives.with_alternatives(inspection, source, tried, options)
     return alternatives.with_notes(alternatives.with_streams_of_weights(inspection, source, options), notes)
@@ -66,13 +67,13 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 def graph(source: Path, model: Model, options: Options) -> Inspection:
     """Inspect a checkpoint with its graph, a frozen graph, or a SavedModel."""
     from cudnn_convert.inspection import gpu_only
-    from cudnn_convert.inspection.graph_recurrences import Graph, hollow
+    from cudnn_convert.inspection.graph_recurrences import InspectedGraph, hollow
 
     model = hollow(model)
     tried = alternatives.plan_alternatives(model, options)
-    whole = prepare.ensure_graph(model, options)
+    whole = ensure_graph(model, options)
     plans = [plan for _, plan in tried.plans]
-    seen = Graph(whole, [name for plan in plans for name in plan.source.tensors])
+    seen = InspectedGraph(whole, [name for plan in plans for name in plan.source.tensors])
     live = _live(seen, whole, tried, options)
     nodes = {recurrence.node for plan in plans for recurrence in plan.recurrences}
     checked = nodes if _has_compared(tried) else set()
@@ -92,9 +93,9 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
     """Inspect a TensorFlow 2 SavedModel without live cuDNN functions."""
-    from cudnn_convert.inspection.graph_recurrences import Graph
+    from cudnn_convert.inspection.graph_recurrences import InspectedGraph
 
-    seen = Graph(prepare.ensure_graph(model, options))
+    seen = InspectedGraph(ensure_graph(model, options))
     return alternatives.build_inspection(
         source,
         model,
@@ -116,7 +117,7 @@ def _has_compared(tried: Alternatives) -> bool:
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
-def _live(seen: Graph, whole: Model, tried: Alternatives, options: Options) -> dict[str, bool]:
+def _live(seen: InspectedGraph, whole: Model, tried: Alternatives, options: Options) -> dict[str, bool]:
     """Whether each node is needed, where all plans agree.
 
     Without a plan the file's signatures decide.
@@ -151,7 +152,7 @@ def _runs_on_cpu(
     return True if tried.plans and None not in needing else None
 
 
-def _signatures(seen: Graph, model: Model, tried: Alternatives) -> Iterator[Offered]:
+def _signatures(seen: InspectedGraph, model: Model, tried: Alternatives) -> Iterator[Offered]:
     """The signatures of the file, else the one chosen from its graph."""
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
@@ -165,7 +166,7 @@ def _signatures(seen: Graph, model: Model, tried: Alternatives) -> Iterator[Offe
         yield _offer(seen, key, offered, taken=same or (taken != {SERVING} and key in taken))
 
 
-def _offer(seen: Graph, key: str, signature: Signature, *, taken: bool) -> Offered:
+def _offer(seen: InspectedGraph, key: str, signature: Signature, *, taken: bool) -> Offered:
     inputs, outputs = (
         {name: seen.end(tensor) for name, tensor in of.items()}
         for of in (signature.inputs, signature.outputs)
@@ -183,18 +184,18 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
     where the options do not fit it, AmbiguousSourceError where `source` is not one model.
     """
     options = replace(options, format=form or "savedmodel")
-    targets.check_options(options)
+    flags.check_options(options)
     try:
-        model = prepare.read_source(source, options, tag=options.tag)
+        model = read_source(source, options, tag=options.tag)
     except AmbiguousSourceError as error:
         tags = alternatives.tags(source if source.is_dir() else source.parent)
         if options.tag is not None or not tags:
             raise
         return _by_tag(source, options, tags, error.reasons, form)
-    options = targets.settle_layers(model, options)
+    options = flags.settle_layers(model, options)
     if model.architecture is not None:
         return keras_model.inspect_keras(source, model, options, form)
-    if prepare.is_portable(model, options) and not options.force_convert:
+    if is_portable(model, options) and not options.force_convert:
         return portable(source, model, options)
     if model.graph is None:
         return alone(source, model, options, form)

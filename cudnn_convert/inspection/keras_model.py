@@ -27,7 +27,7 @@ from cudnn_convert.keras.config import (
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.source import cut_at_layers, is_portable
 from cudnn_convert.read import keras_hdf5
 from cudnn_convert.read.dialects.keras import Layer
 
@@ -149,14 +149,14 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     notes: list[str] = []
     if not (options.outputs or options.inputs or options.set):
         options, notes = _cut_before_losses(model, options, brought)
-    model, whole = prepare.cut_at_layers(model, options)
+    model, whole = cut_at_layers(model, options)
     architecture = model.architecture
     assert architecture is not None
     cut = whole.inputs or whole.outputs or whole.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
     is_old = options.form.layers and not options.form.is_keras3
-    if form is None and is_old and prepare.is_portable(model, options):
+    if form is None and is_old and is_portable(model, options):
         options = replace(options, format="savedmodel")  # no format of layers but its own fits
     kept: Options | None = options
     if reasons := _needs_no_conversion(model, options):
@@ -206,7 +206,7 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
     assert model.architecture is not None
     if reason := validate.describe_unknown_model(model.architecture.config, options.custom_class_names):
         return (reason,)
-    if prepare.is_portable(model, options):
+    if is_portable(model, options):
         return (alternatives.PORTABLE,)
     return ()
 

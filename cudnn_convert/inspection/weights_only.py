@@ -19,7 +19,7 @@ from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Mo
 from cudnn_convert.plan import Plan
 from cudnn_convert.read import dialects
 from cudnn_convert.recurrences import graphless, weight_copies
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def describe_difference(
     if math.prod(raw.shape) > _MOST:
         return None
     try:
-        blob = lazy.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
+        blob = parameter_blob.split(raw.read().astype(dtype, copy=False), sizes, where="parameters")
         difference = weight_copies.compare_copies(canonical_parameters.decode(sizes.mode), blob, convention)
     except CudnnConvertError as error:
         return str(error)

@@ -10,6 +10,6 @@
 * build_keras3: Builds a Keras 3 model from a translated config, Keras 2 weights and optimizer state.
 * config      : The config of a Keras model as JSON data; no layer is built.
 
-May import: errors, private, model, weights, graph, recurrences, keras.config.
+May import: text, errors, private, model, weights, graph, recurrences, keras.config.
 Entry: `cpu_layers.rewritten` for formats of layers, `trace.trace_model` for those of graphs.
 """

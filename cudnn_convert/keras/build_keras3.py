@@ -33,12 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError, first_line
+from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError
 from cudnn_convert.keras import translate
 from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
 from cudnn_convert.model import Architecture, Array, Mode, Tensor
 from cudnn_convert.private import keras_private
+from cudnn_convert.text import first_line
 from cudnn_convert.weights import layouts
 
 

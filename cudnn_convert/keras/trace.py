@@ -19,13 +19,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import index, node_defs, session
 from cudnn_convert.keras import build_keras3, called_layers, cpu_layers, cut_layers, restore_keras3
 from cudnn_convert.keras.config import classes, differences, layer_tree, validate, values, versions
 from cudnn_convert.model import SERVING, Architecture, InMemory, Model, Signature, Tensor
 from cudnn_convert.private import keras_private, layer_calls, older_layers
 from cudnn_convert.recurrences import saved_functions
+from cudnn_convert.text import first_line
 
 #: What to do with a model that cannot be built here.
 _EXPORT: Final = "save it as a SavedModel where it loads, and convert that"

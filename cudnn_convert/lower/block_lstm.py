@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve

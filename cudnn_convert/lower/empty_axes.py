@@ -28,14 +28,15 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.model import Array
 
 _REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum"})
 
 
-def replace_reductions(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_reductions(graph: Graph) -> Graph:
     """Replace each of them over an axis of an open size; `graph` itself if there are none."""
     taken = {node.name for node in graph.node}
     changes, added = {}, list[NodeDef]()
@@ -43,21 +44,21 @@ def replace_reductions(graph: node_defs.Graph) -> node_defs.Graph:
         if node.op in _REDUCTIONS and _may_be_empty(graph, node):
             *steps, changes[node.name] = _choose(node, _axes_in_turn(graph, node), taken)
             added += steps
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
-def _may_be_empty(graph: node_defs.Graph, node: NodeDef) -> bool:
+def _may_be_empty(graph: Graph, node: NodeDef) -> bool:
     """Whether an axis that is reduced has an open size, as far as shapes and constants say."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
-    axes = node_defs.fold_constant(graph.index, tensor(node.input[1]))
+    axes = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
     if shape.rank is None or axes is None:
         return True
     return any(shape[int(axis)] in (None, 0) for axis in np.ravel(axes))
 
 
-def _axes_in_turn(graph: node_defs.Graph, node: NodeDef) -> Array:
+def _axes_in_turn(graph: Graph, node: NodeDef) -> Array:
     """The axes of a mean of floats that are taken one by one, the last first; none of another reduction."""
-    axes = node_defs.fold_constant(graph.index, tensor(node.input[1]))
+    axes = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
     rank = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape.rank
     if node.op != "Mean" or not tf.as_dtype(node.attr["T"].type).is_floating or axes is None or not rank:
         return np.zeros(0, np.int32)
@@ -114,7 +115,7 @@ _SIZED: Final = {
 }
 
 
-def copy_outputs(graph: node_defs.Graph, outputs: Sequence[str]) -> node_defs.Graph:
+def copy_outputs(graph: Graph, outputs: Sequence[str]) -> Graph:
     """Copy each output whose size a run decides; `graph` itself if there are none."""
     taken, copies = {node.name for node in graph.node}, dict[str, list[NodeDef]]()
     for name in dict.fromkeys(split(output)[0] for output in outputs):
@@ -127,7 +128,7 @@ def copy_outputs(graph: node_defs.Graph, outputs: Sequence[str]) -> node_defs.Gr
             copies[name] = [*_copy(graph.index.nodes[name], tensors, open_ends, taken)]
     if not copies:
         return graph
-    return node_defs.Graph(graph, (new for node in graph.node for new in copies.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in copies.get(node.name, [node])))
 
 
 def _may_have_none(value: Any) -> bool:
@@ -136,7 +137,7 @@ def _may_have_none(value: Any) -> bool:
     return value.dtype != tf.string and not is_known
 
 
-def _is_sized(graph: node_defs.Graph, name: str) -> bool:
+def _is_sized(graph: Graph, name: str) -> bool:
     """Whether a run decides the size of a tensor, through copies."""
     index = graph.index
     while (node := index.nodes[split(name)[0]]).op in ("Identity", "IdentityN"):
@@ -144,7 +145,7 @@ def _is_sized(graph: node_defs.Graph, name: str) -> bool:
     if node.op not in _SIZED:
         return False
     given, says = index.data_inputs(node), _SIZED[node.op]
-    return says is None or any(node_defs.fold_constant(index, given[k]) is None for k in says)
+    return says is None or any(constant_folding.fold_constant(index, given[k]) is None for k in says)
 
 
 def _copy(node: NodeDef, tensors: Sequence[Any], ends: Sequence[int], taken: set[str]) -> Iterator[NodeDef]:

@@ -12,18 +12,21 @@ python/ops/nn_ops.py with_space_to_batch.
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
 
 _OPS = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
 _IMAGE = 4
 
 
-def widen_blocks(graph: node_defs.Graph) -> node_defs.Graph:
+def widen_blocks(graph: Graph) -> Graph:
     """Give each block of rows one column; `graph` itself if there are none."""
     changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
     for node in graph.node:
-        block = node_defs.fold_constant(graph.index, tensor(node.input[1])) if node.op in _OPS else None
+        block = (
+            constant_folding.fold_constant(graph.index, tensor(node.input[1])) if node.op in _OPS else None
+        )
         if block is None or len(block) != 1:
             continue
         if graph.first_iteration.get_tensor_by_name(tensor(node.input[0])).shape.rank != _IMAGE:
@@ -44,4 +47,4 @@ def widen_blocks(graph: node_defs.Graph) -> node_defs.Graph:
         parts = [reference(edges), *names[1:3]]
         added.append(node_defs.node(names[3], "ConcatV2", parts, T=edge_kind, Tidx=tf.int32, N=2))
         changes[node.name] = node_defs.copy_node(node, inputs=[image, names[0], names[3], *waits])
-    return node_defs.replace_nodes(graph, changes, added) if changes else graph
+    return replace_nodes(graph, changes, added) if changes else graph

@@ -37,7 +37,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tensor
 from cudnn_convert.graph.passes import inlining
 
@@ -54,7 +55,7 @@ _VIEWS: Final = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Expan
 _ELSE: Final = "choose --format savedmodel or frozen"
 
 
-def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_inexact(graph: Graph) -> Graph:
     """Replace each such op; `graph` itself if there are none.
 
     Raises UnsupportedModelError for powers of integers that no product is.
@@ -65,9 +66,9 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
         if node.op not in _BODIES:
             continue
         given = graph.index.data_inputs(node)
-        if all(node_defs.fold_constant(graph.index, name) is not None for name in given):
+        if all(constant_folding.fold_constant(graph.index, name) is not None for name in given):
             continue  # the converter computes it, by TensorFlow's own kernel
-        if node.op == "TopKV2" and node_defs.fold_scalar(graph.index, given[1]):
+        if node.op == "TopKV2" and constant_folding.fold_scalar(graph.index, given[1]):
             continue
         values = [graph.shapes.get_tensor_by_name(tensor(name)) for name in given]
         if _is_right(graph.index, node, [value.shape for value in values]):
@@ -87,7 +88,7 @@ def replace_inexact(graph: node_defs.Graph) -> node_defs.Graph:
         raise UnsupportedModelError("tflite", reasons)
     if not calls:
         return graph
-    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
 
 
 def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
@@ -132,9 +133,9 @@ def _is_activated(index: Index, node: NodeDef) -> bool:
     )
 
 
-def _power_body(graph: node_defs.Graph, node: NodeDef) -> Callable[..., Any] | None:
+def _power_body(graph: Graph, node: NodeDef) -> Callable[..., Any] | None:
     """What computes a Pow; None where its kernel does. Raises ValueError for integers that no product is."""
-    power = node_defs.fold_scalar(graph.index, graph.index.data_inputs(node)[1])
+    power = constant_folding.fold_scalar(graph.index, graph.index.data_inputs(node)[1])
     if not tf.as_dtype(node.attr["T"].type).is_integer:
         root = {0.5: _root, -0.5: _inverse_root}.get(float(power)) if power is not None else None
         return None if root is None else lambda x, _: root(node, x)

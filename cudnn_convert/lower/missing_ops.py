@@ -45,13 +45,14 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph import constant_folding, control_flow, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Array
 
 
-def replace_sign_bits(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_sign_bits(graph: Graph) -> Graph:
     """Replace each test of a float's sign bit; the nodes that it read stay."""
     if not any(node.op == "Bitcast" for node in graph.node):
         return graph
@@ -69,7 +70,7 @@ def replace_sign_bits(graph: node_defs.Graph) -> node_defs.Graph:
             node_defs.node(names["below"], "Less", [names["inverse"], names["zero"]], T=kind),
         ]
         changes[node.name] = node_defs.node(node.name, "LogicalOr", [names["less"], names["below"]])
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
@@ -78,7 +79,7 @@ def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
         return None
     bits, zero = index.data_inputs(node)
     masked = index.nodes[split(bits)[0]]
-    if masked.op != "BitwiseAnd" or node_defs.fold_scalar(index, zero) != 0:
+    if masked.op != "BitwiseAnd" or constant_folding.fold_scalar(index, zero) != 0:
         return None
     cast, mask = index.data_inputs(masked)
     maker = index.nodes[split(cast)[0]]
@@ -88,14 +89,14 @@ def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
     if not kind.is_floating or whole.is_unsigned or kind.size != whole.size:
         return None
     lowest = np.iinfo(whole.as_numpy_dtype).min
-    return (reference(maker.input[0]), kind) if node_defs.fold_scalar(index, mask) == lowest else None
+    return (reference(maker.input[0]), kind) if constant_folding.fold_scalar(index, mask) == lowest else None
 
 
 #: What takes apart complex numbers.
 _PARTS: Final = frozenset({"Real", "Imag", "ComplexAbs"})
 
 
-def replace_spectra(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_spectra(graph: Graph) -> Graph:
     """Replace each RFFT outside loops whose length is constant and of which only parts are read."""
     if not any(node.op == "RFFT" for node in graph.node):
         return graph
@@ -119,7 +120,7 @@ def replace_spectra(graph: node_defs.Graph) -> node_defs.Graph:
             else:
                 inputs = [source, names[reader.op == "Imag"]]
                 changes[reader.name] = node_defs.node(reader.name, "BatchMatMulV2", inputs, T=kind)
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 def _real_type(node: NodeDef) -> tf.DType:
@@ -127,10 +128,10 @@ def _real_type(node: NodeDef) -> tf.DType:
     return tf.as_dtype(node.attr["Treal"].type) if "Treal" in node.attr else tf.float32
 
 
-def _fourier_matrices(graph: node_defs.Graph, node: NodeDef) -> tuple[Array, Array] | None:
+def _fourier_matrices(graph: Graph, node: NodeDef) -> tuple[Array, Array] | None:
     """The matrices `[width, n/2 + 1]` of both parts; None where a size is not known."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
-    length = node_defs.fold_scalar(graph.index, tensor(node.input[1]))
+    length = constant_folding.fold_scalar(graph.index, tensor(node.input[1]))
     if shape.rank is None or shape.rank < 2 or shape[-1] is None or not length or shape[-1] < length:
         return None
     turns = np.outer(np.arange(length), np.arange(length // 2 + 1)) % length * (2 * np.pi / length)
@@ -154,7 +155,7 @@ def _absolute(
     yield node_defs.node(name, "Sqrt", [total], T=kind)
 
 
-def replace_buckets(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_buckets(graph: Graph) -> Graph:
     """Replace each Bucketize outside loops."""
     buckets = [node for node in graph.node if node.op == "Bucketize"]
     frames = control_flow.frames(graph.index) if buckets else {}
@@ -164,7 +165,7 @@ def replace_buckets(graph: node_defs.Graph) -> node_defs.Graph:
         if not frames.get(node.name):
             *steps, changes[node.name] = _count_reached(node, taken)
             added += steps
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 def _count_reached(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
@@ -191,7 +192,7 @@ _GRU: Final = "GRUBlockCell"
 _MOST_PLACES: Final = 64
 
 
-def replace_gru_cells(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_gru_cells(graph: Graph) -> Graph:
     """Replace each GRUBlockCell; its outputs keep their names."""
     cells = [node for node in graph.node if node.op == _GRU]
     if not cells:
@@ -203,7 +204,7 @@ def replace_gru_cells(graph: node_defs.Graph) -> node_defs.Graph:
         calls[node.name] = inlining.call(
             inlining.trace_function(_compute_gru_step, *specs), node.name, graph.index.data_inputs(node)
         )
-    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
 
 
 def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
@@ -213,7 +214,7 @@ def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
     return r, u, c, u * h + (1.0 - u) * c
 
 
-def replace_open_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_open_convolutions(graph: Graph) -> Graph:
     """Replace depthwise convolutions of open channels whose windows are known, by products for each place."""
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:
@@ -225,7 +226,7 @@ def replace_open_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
             calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
     if not calls:
         return graph
-    return node_defs.Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,7 @@ class _Window:
     is_same: bool
 
 
-def _find_window(graph: node_defs.Graph, node: NodeDef) -> _Window | None:
+def _find_window(graph: Graph, node: NodeDef) -> _Window | None:
     """The window of a convolution with open channels; None for one that ONNX has, and for large windows."""
     image, kernel = (graph.shapes.get_tensor_by_name(tensor(name)).shape for name in node.input[:2])
     is_known = image.rank is not None and image[-1] is not None

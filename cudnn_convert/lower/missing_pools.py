@@ -21,7 +21,8 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, tensor
 from cudnn_convert.graph.passes import inlining
 
@@ -30,7 +31,7 @@ _POOLS: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
 )
 
 
-def replace_pools(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_pools(graph: Graph) -> Graph:
     """Replace each such pool and normalisation; `graph` itself if there are none."""
     changes: dict[str, list[NodeDef]] = {}
     for node in graph.node:
@@ -50,7 +51,7 @@ def replace_pools(graph: node_defs.Graph) -> node_defs.Graph:
             changes[node.name] = [node_defs.copy_node(node, op="FusedBatchNormV3")]
     if not changes:
         return graph
-    return node_defs.Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
 
 
 def _kind(node: NodeDef) -> tf.DType:
@@ -92,9 +93,9 @@ def _pack(*sizes: Any) -> Any:
     return tf.stack(sizes) if any(tf.is_tensor(size) for size in sizes) else [*sizes]
 
 
-def _with_sizes(graph: node_defs.Graph, node: NodeDef) -> NodeDef:
+def _with_sizes(graph: Graph, node: NodeDef) -> NodeDef:
     image, *others = graph.index.data_inputs(node)
-    values = [node_defs.fold_constant(graph.index, name) for name in others]
+    values = [constant_folding.fold_constant(graph.index, name) for name in others]
     plain = node_defs.copy_node(node, op="MaxPool", inputs=[image])
     for key, value in zip(("ksize", "strides"), values, strict=True):
         if value is None:

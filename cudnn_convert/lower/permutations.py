@@ -13,21 +13,24 @@ compiler/mlir/tensorflow/transforms/layout_optimization.cc MoveTransposeBefore, 
 
 from typing import Final
 
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import constant_folding, node_defs, ops
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 
 #: What a constant notes, that it equals no other.
 _READER: Final = "_reader"
 
 
-def separate_permutations(graph: node_defs.Graph) -> node_defs.Graph:
+def separate_permutations(graph: Graph) -> Graph:
     """Give each Transpose its own constant; `graph` itself if it has no loops."""
     if not any(node.op in ops.ENTERS for node in graph.node):
         return graph
     index, taken = graph.index, {node.name for node in graph.node}
     changes, added = {}, list[NodeDef]()
     for node in graph.node:
-        perm = node_defs.fold_constant(index, tensor(node.input[1])) if node.op == "Transpose" else None
+        perm = (
+            constant_folding.fold_constant(index, tensor(node.input[1])) if node.op == "Transpose" else None
+        )
         if perm is None:
             continue
         image, _, *waits = node.input
@@ -39,4 +42,4 @@ def separate_permutations(graph: node_defs.Graph) -> node_defs.Graph:
         own.attr[_READER].s = node.name.encode()
         added.append(own)
         changes[node.name] = node_defs.copy_node(node, inputs=[image, own.name, *waits])
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)

@@ -18,13 +18,14 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, claim, tensor
 from cudnn_convert.graph.passes import inlining
 
 _CONVOLUTIONS: Final = frozenset({"Conv2D", "DepthwiseConv2dNative"})
 
 
-def replace_padding(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_padding(graph: Graph) -> Graph:
     """Replace the padding of each such convolution channels last; `graph` itself if there are none.
 
     Of an open size it is computed when the model runs.
@@ -38,7 +39,7 @@ def replace_padding(graph: node_defs.Graph) -> node_defs.Graph:
                 changes[node.name] = [*_pad(node, image, windows, taken)]
     if not changes:
         return graph
-    return node_defs.Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+    return Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
 
 
 def may_leave_out(node: NodeDef) -> bool:
@@ -72,12 +73,12 @@ class _Window:
         return self.span > 1 if size is None else any(self.padding(size))
 
 
-def _shape(graph: node_defs.Graph, name: str) -> list[int | None]:
+def _shape(graph: Graph, name: str) -> list[int | None]:
     shape = graph.shapes.get_tensor_by_name(tensor(name)).shape
     return [None] * 4 if shape.rank is None else list(shape)
 
 
-def _windows(graph: node_defs.Graph, node: NodeDef) -> list[_Window]:
+def _windows(graph: Graph, node: NodeDef) -> list[_Window]:
     """Those over rows and over columns; none where they are not known."""
     sizes = _shape(graph, node.input[1])[:2]
     strides = [*node.attr["strides"].list.i][1:3]

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from cudnn_convert import decode
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import NodeDef, callees, reachable_functions, reference, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Decoder, Signature
@@ -156,7 +157,7 @@ def _log_probs(decoder: Decoder, values: Any) -> Any:
     return tf.math.log(values) if decoder.scale == "probabilities" else tf.nn.log_softmax(values)
 
 
-def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -> node_defs.Graph:
+def add_search(graph: Graph, decoder: Decoder, signature: Signature) -> Graph:
     """Add a search over the steps of a lowered graph; `signature` is that of the step."""
     index, shapes = graph.index, graph.shapes
     inputs = {split(name)[0] for name in signature.inputs.values()}
@@ -175,19 +176,19 @@ def add_search(graph: node_defs.Graph, decoder: Decoder, signature: Signature) -
     )
     added = place_search(decoder, step, traced, outer)
     library = graph.functions | {function.signature.name: function for function in traced.library}
-    return node_defs.Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
+    return Graph(graph, [*graph.node, *added], (library[name] for name in sorted(library)))
 
 
-def _make_call(graph: node_defs.Graph, part: Signature, outer: Sequence[str], *, name: str) -> CallStep:
+def _make_call(graph: Graph, part: Signature, outer: Sequence[str], *, name: str) -> CallStep:
     """A function that copies the nodes of a part; its inputs and the `outer` tensors are not copied."""
     index = graph.index
     inputs = {split(tensor)[0] for tensor in part.inputs.values()}
     ends = [split(tensor)[0] for tensor in part.outputs.values()]
     outside = inputs | {split(tensor)[0] for tensor in outer}
-    nodes = node_defs.extract_nodes(graph, index.ancestors(ends, stop=outside) - outside)
+    nodes = extract_nodes(graph, index.ancestors(ends, stop=outside) - outside)
     used = reachable_functions(graph.functions, _callees(nodes))
     functions = (function for key, function in graph.functions.items() if key in used)
-    copied = node_defs.Graph(nodes, nodes.node, functions).definition
+    copied = Graph(nodes, nodes.node, functions).definition
     read = {tensor for node in copied.node for tensor in index.data_inputs(node)}
 
     def call(fed: Mapping[str, Any], kept: Sequence[Any]) -> dict[str, Any]:
@@ -225,12 +226,12 @@ def place_search(
     return nodes
 
 
-def _find_held(graph: node_defs.Graph, needed: set[str]) -> list[str]:
+def _find_held(graph: Graph, needed: set[str]) -> list[str]:
     """The tensors of a step that stay outside of the loop: values and handles of variables, constants."""
     return [f"{node.name}:0" for node in graph.node if node.name in needed and _is_held(graph, node, needed)]
 
 
-def _is_held(graph: node_defs.Graph, node: NodeDef, needed: set[str]) -> bool:
+def _is_held(graph: Graph, node: NodeDef, needed: set[str]) -> bool:
     if node.op == "ReadVariableOp":
         return graph.index.nodes[split(node.input[0])[0]].op in ops.VARIABLES
     if node.op in ops.VARIABLES:
@@ -241,7 +242,7 @@ def _is_held(graph: node_defs.Graph, node: NodeDef, needed: set[str]) -> bool:
     return False
 
 
-def _callees(graph: node_defs.Graph) -> list[str]:
+def _callees(graph: Graph) -> list[str]:
     return [name for node in graph.node for name in callees(node)]
 
 

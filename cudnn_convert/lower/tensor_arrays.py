@@ -27,9 +27,10 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, NodeDef, claim, split, tensor
-from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
+from cudnn_convert.graph.node_defs import constant, copy_node, node
 
 _ARRAY: Final = "TensorArrayV3"
 _WRITE: Final = "TensorArrayWriteV3"
@@ -48,14 +49,14 @@ def replace_arrays(graph: Graph, outputs: Iterable[str]) -> Graph:
     """
     outputs = [*outputs]
     while begins := [node for node in graph.node if node.op == _ARRAY]:
-        graph = node_defs.prune(graph, outputs)
+        graph = prune(graph, outputs)
         every = [_describe(graph, node) for node in begins if node.name in graph.index.nodes]
         arrays = [array for array in every if array is not None]
         alone = [a for a in arrays if all(a.members.isdisjoint(b.members) for b in arrays if b is not a)]
         if not alone:
             break
         # The rank of what is written may be known only where what is read is a tensor.
-        graph = node_defs.prune(_Rewrite(graph, alone).rewrite(), outputs)
+        graph = prune(_Rewrite(graph, alone).rewrite(), outputs)
     return graph
 
 
@@ -141,7 +142,7 @@ def _is_range(index: Index, name: str) -> bool:
     source = index.nodes[split(name)[0]]
     if source.op != "Range":
         return False
-    ends = [node_defs.fold_constant(index, tensor(source.input[k])) for k in (0, 2)]
+    ends = [constant_folding.fold_constant(index, tensor(source.input[k])) for k in (0, 2)]
     return [None if end is None else int(end) for end in ends] == [0, 1]
 
 

@@ -22,9 +22,10 @@ from typing import Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
-from cudnn_convert.graph.node_defs import Graph, constant, copy_node, node
+from cudnn_convert.graph.node_defs import constant, copy_node, node
 from cudnn_convert.graph.passes import inference, inlining
 
 _FROM_TENSOR: Final = "TensorListFromTensor"
@@ -53,7 +54,7 @@ def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
     """
     if not any(node.op in _BEGINS for node in graph.node):
         return graph
-    graph = node_defs.prune(inference.copy_strides_into_loops(inference.drop_waits(graph)), outputs)
+    graph = prune(inference.copy_strides_into_loops(inference.drop_waits(graph)), outputs)
     arrays = _Arrays(graph)
     nodes: list[NodeDef] = []
     for old in graph.node:
@@ -203,7 +204,7 @@ class _Arrays:
 
     def _shape(self, stated: str, begin: str) -> tf.TensorShape:
         """The shape of a list's items: that which a constant states, else that of the items written to it."""
-        value = node_defs.fold_constant(self._index, tensor(stated))
+        value = constant_folding.fold_constant(self._index, tensor(stated))
         if value is not None and value.ndim:
             return tf.TensorShape([None if width < 0 else int(width) for width in value])
         members = (self._index.nodes[name] for name, other in self.begins.items() if other == begin)

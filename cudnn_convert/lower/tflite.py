@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import control_flow, node_defs, ops, session
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops, session
+from cudnn_convert.graph.graph import Graph, copy_graph, floats_as, import_graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inference, tf1_ops
 from cudnn_convert.lower import (
@@ -80,7 +81,7 @@ def lower_tflite(
     lowered = empty_axes.copy_outputs(empty_axes.replace_reductions(lowered), ends)
     lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
     lowered = permutations.separate_permutations(lowered)
-    lowered = _drop_checks(_single(node_defs.copy_graph(lowered)))
+    lowered = _drop_checks(_single(copy_graph(lowered)))
     return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
 
 
@@ -114,7 +115,7 @@ def _lower(
     resource = tf1_ops.to_resource_variables(
         tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables), lowered.variables
     )
-    return node_defs.Graph.of(session.freeze_variables(resource, lowered.variables, ends))
+    return Graph.of(session.freeze_variables(resource, lowered.variables, ends))
 
 
 def _refuse_doubles(graph: Any) -> None:
@@ -136,7 +137,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
     Constants in the replaced node get a control edge from the op of its input, and a Switch runs on either
     branch: the converter would not know to which branch they belong.
     """
-    graph = node_defs.Graph.of(graph)
+    graph = Graph.of(graph)
     index, changes, added = graph.index, {}, []
     for recurrence in recurrences:
         node = index.nodes[recurrence.node]
@@ -146,10 +147,10 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
             added.append(node_defs.identity(name, node.input[INPUT], dtype))
             inputs = [name, *node.input[INPUT + 1 :]]
             changes[node.name] = node_defs.copy_node(node, inputs=inputs)
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
-def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:
+def _slice_squeezed(graph: Graph) -> Graph:
     """Replace each Squeeze that leaves several open sizes by a StridedSlice.
 
     The converter of v2.21.0 fails on such a Squeeze behind a Transpose ("failed to satisfy constraint").
@@ -181,10 +182,10 @@ def _slice_squeezed(graph: node_defs.Graph) -> node_defs.Graph:
             end_mask=whole,
             shrink_axis_mask=sum(1 << k for k in squeezed),
         )
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
-def _expand_slices(graph: node_defs.Graph) -> node_defs.Graph:
+def _expand_slices(graph: Graph) -> Graph:
     """Insert the new axes of a StridedSlice by ExpandDims where it leaves several open sizes.
 
     The converter makes a Reshape of such a slice, which knows all sizes but one, and fails elsewhere.
@@ -204,7 +205,7 @@ def _expand_slices(graph: node_defs.Graph) -> node_defs.Graph:
         if spec is not None and spec.axes:
             *before, changes[node.name] = spec.nodes(node, taken)
             added += before
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 _MASKS: Final = ("begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask")
@@ -278,14 +279,14 @@ def _mask(node: NodeDef, name: str) -> int:
 def _read_bounds(index: Index, name: str) -> Any:
     """A constant's array, or the tensors that a Pack joins; else None."""
     maker = index.nodes[split(name)[0]]
-    return index.data_inputs(maker) if maker.op == "Pack" else node_defs.fold_constant(index, name)
+    return index.data_inputs(maker) if maker.op == "Pack" else constant_folding.fold_constant(index, name)
 
 
 def _select(bounds: Any, kept: Sequence[int]) -> Any:
     return [bounds[k] for k in kept] if isinstance(bounds, list) else bounds[[*kept]]
 
 
-def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:
+def _keep_switches(graph: Graph) -> Graph:
     """Add a Switch to each loop variable that only the loop's condition reads.
 
     The converter expects one of each. Source: tensorflow v2.21.0 compiler/tf2xla/functionalize_while.cc.
@@ -307,10 +308,10 @@ def _keep_switches(graph: node_defs.Graph) -> node_defs.Graph:
         added.append(node_defs.node(switch, "Switch", inputs, T=tf.as_dtype(kind)))
         added.append(node_defs.identity(read, f"{switch}:1", kind))
         changes[later[0].name] = node_defs.copy_node(later[0], inputs=[*later[0].input, f"^{read}"])
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
-def _keep_ends(graph: node_defs.Graph, ends: Sequence[str]) -> node_defs.Graph:
+def _keep_ends(graph: Graph, ends: Sequence[str]) -> Graph:
     """Insert an Identity, of the old name, behind each end of a loop or branch that is in the signature.
 
     The converter makes functions of loops and branches, whose nodes it does not find again.
@@ -322,12 +323,12 @@ def _keep_ends(graph: node_defs.Graph, ends: Sequence[str]) -> node_defs.Graph:
             renamed = node_defs.copy_node(node, name=unique(f"{name}/end", graph.index.nodes))
             added.append(renamed)
             changes[name] = node_defs.identity(name, renamed.name, node.attr["T"].type)
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 def _drop_checks(graph: Any) -> Any:
     """Remove, in place, EnsureShape ops that the static shapes do not imply, as for ONNX."""
-    seen = node_defs.import_graph(graph)
+    seen = import_graph(graph)
     for node in graph.node:
         if node.op == "EnsureShape":
             known = seen.get_tensor_by_name(tensor(node.input[0])).shape
@@ -348,9 +349,7 @@ def _single(graph: Any) -> Any:
     for argument in arguments:
         argument.type = _FLOAT if argument.type in _OTHERS else argument.type
     bodies = (node for function in functions for node in function.node_def)
-    node_defs.floats_as(
-        (value for node in (*graph.node, *bodies) for value in node.attr.values()), tf.float32
-    )
+    floats_as((value for node in (*graph.node, *bodies) for value in node.attr.values()), tf.float32)
     return graph
 
 

@@ -2,10 +2,15 @@
 
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
 
-* prepare       : Makes a plan from a model and options; plans weights that have no graph.
+* make          : Makes a plan from a model and options.
+* source        : From a path to a model with a graph: reads, cuts at layers, traces, repairs.
+* moving_averages: Replaces variables by their moving averages, for `--weights ema`.
+* from_graph    : Plans a model that has a graph: the subgraph between its inputs and outputs.
+* recurrences_only: Plans the recurrences of a graph alone.
+* from_weights  : Plans weights without a graph: each recurrence becomes a signature.
+* keras_recurrences: Plans recurrences alone as models of Keras.
 * applicable    : Which kinds of sources each option means something for, where it does not for all.
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
-* from_graph    : Plans a model that has a graph: a subgraph, or its recurrences alone.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * fixed_steps   : Opens the number of steps of a plan whose source fixed it.
@@ -21,9 +26,9 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * candidates    : Orders the tensors that may be outputs, the likeliest first.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
-May import: errors, private, formats, context, model, options, weights, graph, graph.passes, recurrences,
-keras, keras.config, read.
-Entry: `prepare.read_source` gives a model, `prepare.make_plan` a `Plan` of it.
+May import: text, errors, private, formats, context, model, options, weights, graph, graph.passes,
+recurrences, keras, keras.config, read.
+Entry: `source.read_source` gives a model, `make.make_plan` a `Plan` of it.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from cudnn_convert.errors import flag_of
 from cudnn_convert.model import KerasFile, Model
 from cudnn_convert.options import Options
 from cudnn_convert.read import saved_model
+from cudnn_convert.text import flag_of
 
 
 def _is_saved_model(model: Model) -> bool:

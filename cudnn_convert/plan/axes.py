@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, time_axis
+from cudnn_convert.graph.graph import Graph, import_checked, prune, replace_nodes
 from cudnn_convert.graph.index import INPUT, split, walk
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
@@ -64,10 +65,7 @@ def name_axes(plan: Plan) -> dict[str, tuple[Axis, ...]]:
 
 
 def _name_tensors(
-    graph: node_defs.Graph,
-    inputs: Mapping[str, Sequence[int]],
-    ends: Sequence[str],
-    recurrences: Mapping[str, bool],
+    graph: Graph, inputs: Mapping[str, Sequence[int]], ends: Sequence[str], recurrences: Mapping[str, bool]
 ) -> dict[str, tuple[Axis, ...]] | None:
     known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
     shapes = {name: value.shape for name, value in known.items()}
@@ -100,7 +98,7 @@ def _name_tensors(
     return named
 
 
-def _find_tied(graph: node_defs.Graph, recurrences: Iterable[str]) -> set[str]:
+def _find_tied(graph: Graph, recurrences: Iterable[str]) -> set[str]:
     """The nodes that share data with a recurrence: what it reads, what reads that, and so on.
 
     An input beside them has a batch and a time of its own.
@@ -116,7 +114,7 @@ def _find_tied(graph: node_defs.Graph, recurrences: Iterable[str]) -> set[str]:
     return {*walk(recurrences, neighbours)}
 
 
-def _infer(graph: node_defs.Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles) -> tf.Graph | None:
+def _infer(graph: Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles) -> tf.Graph | None:
     """The graph with as many times as it takes, the first set of sizes; None where it takes not even one.
 
     Where there are too many inputs to try, they have one time.
@@ -183,19 +181,17 @@ def _name(stated: int | None, sizes: tuple[int | None, ...], names: Mapping[Any,
     return sizes[0] if sizes[0] == sizes[1] else names.get(sizes)
 
 
-def _fix_conditions(graph: node_defs.Graph, ends: Sequence[str]) -> Iterator[node_defs.Graph]:
+def _fix_conditions(graph: Graph, ends: Sequence[str]) -> Iterator[Graph]:
     """The graph of `ends` with its conditions fixed: all to one side, all to the other."""
     frames = control_flow.frames(graph.index)
     switches = (node for node in graph.node if node.op in ops.SWITCHES and not frames.get(node.name))
     conditions = {split(node.input[1])[0] for node in switches}
     for side in (False, True) if conditions else ():
         fixed = {name: node_defs.constant(name, np.array(side)) for name in conditions}
-        yield node_defs.prune(inference.drop_dead_branches(node_defs.replace_nodes(graph, fixed)), ends)
+        yield prune(inference.drop_dead_branches(replace_nodes(graph, fixed)), ends)
 
 
-def state_widths(
-    graph: node_defs.Graph, inputs: Iterable[str], recurrences: Iterable[Recurrence]
-) -> node_defs.Graph:
+def state_widths(graph: Graph, inputs: Iterable[str], recurrences: Iterable[Recurrence]) -> Graph:
     """State the width of an input of open width that a recurrence reads: its weights bind it."""
     inputs, nodes = [*inputs], graph.index.nodes
     recurrences = [each for each in recurrences if each.node in nodes]
@@ -212,7 +208,7 @@ def state_widths(
     return graph
 
 
-def _list_shapes(graph: node_defs.Graph, inputs: Iterable[str], width: int) -> Iterator[tuple[str, Shape]]:
+def _list_shapes(graph: Graph, inputs: Iterable[str], width: int) -> Iterator[tuple[str, Shape]]:
     """Each input with one of its open axes of this width, the last axes first."""
     for name in inputs:
         shape = graph.shapes.get_tensor_by_name(name).shape
@@ -223,14 +219,14 @@ def _list_shapes(graph: node_defs.Graph, inputs: Iterable[str], width: int) -> I
 
 
 def infer_widths(
-    graph: node_defs.Graph, name: str, shape: Shape, recurrences: Iterable[Recurrence]
+    graph: Graph, name: str, shape: Shape, recurrences: Iterable[Recurrence]
 ) -> dict[str, int | None] | None:
     """The width of each recurrence's input if the placeholder tensor `name` had `shape`.
 
     None where the graph does not accept the shape.
     """
     try:
-        return read_widths(node_defs.import_checked(_with_shape(graph, name, shape)), recurrences)
+        return read_widths(import_checked(_with_shape(graph, name, shape)), recurrences)
     except InvalidModelError:
         return None
 
@@ -241,8 +237,8 @@ def read_widths(seen: tf.Graph, recurrences: Iterable[Recurrence]) -> dict[str, 
     return {node: known[-1] if known.rank else None for node, known in shapes.items()}
 
 
-def _with_shape(graph: node_defs.Graph, name: str, shape: Shape) -> node_defs.Graph:
+def _with_shape(graph: Graph, name: str, shape: Shape) -> Graph:
     """The graph with a placeholder of another shape."""
     op, _ = split(name)
     dtype = tf.as_dtype(graph.index.nodes[op].attr["dtype"].type)
-    return node_defs.replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})
+    return replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})

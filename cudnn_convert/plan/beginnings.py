@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Reason
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.graph import first_steps, node_defs, ops, safe_ops, session, stepwise
+from cudnn_convert.graph import first_steps, ops, safe_ops, session, stepwise
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, split, tensor, walk
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import TimeAxis
@@ -67,7 +68,7 @@ def walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
     return walk(start, above)
 
 
-def find_encoders(graph: node_defs.Graph, moving: Sequence[str], streamed: Sequence[str]) -> set[str]:
+def find_encoders(graph: Graph, moving: Sequence[str], streamed: Sequence[str]) -> set[str]:
     """The ops of encoders, and behind them, in a graph whose states are inputs: they need no step.
 
     `moving` are the ops of inputs with steps and of states, `streamed` the recurrences over the steps. Ops
@@ -84,7 +85,7 @@ def find_encoders(graph: node_defs.Graph, moving: Sequence[str], streamed: Seque
     return {*walk(seeds, below)}
 
 
-def find_border(graph: node_defs.Graph, encoders: set[str]) -> list[str]:
+def find_border(graph: Graph, encoders: set[str]) -> list[str]:
     """The tensors of the ops `encoders` that others read."""
     read = (
         tensor(name)
@@ -98,7 +99,7 @@ def find_border(graph: node_defs.Graph, encoders: set[str]) -> list[str]:
 
 def plan_begin(
     plan: Plan,
-    graph: node_defs.Graph,
+    graph: Graph,
     states: Sequence[StreamState],
     time: TimeAxis,
     *,
@@ -128,9 +129,7 @@ def plan_begin(
     return Beginning(Part(BEGIN, Signature(inputs, ends)), given, values), []
 
 
-def _refuse(
-    graph: node_defs.Graph, states: Sequence[StreamState], time: TimeAxis, flag: str
-) -> Iterator[Reason]:
+def _refuse(graph: Graph, states: Sequence[StreamState], time: TimeAxis, flag: str) -> Iterator[Reason]:
     """A line for each recurrence whose initial state depends on steps after the first."""
     index = graph.index
     for node in dict.fromkeys(state.node for state in states):
@@ -141,20 +140,20 @@ def _refuse(
         if carried:
             yield Reason(f"{begin} that {carried[0]} gives after its steps; convert without {flag}")
             continue
-        pruned = node_defs.prune(graph, ends)
+        pruned = prune(graph, ends)
         later = first_steps.find_later_steps(pruned, time.inputs, time.rows, ends)
         if later:
             yield Reason(f"{begin} that needs {later[0].what} ({later[0].node}); convert without {flag}")
 
 
 def find_values(
-    model: Model, graph: node_defs.Graph, ends: Mapping[str, str], inputs: Sequence[str], time: TimeAxis
+    model: Model, graph: Graph, ends: Mapping[str, str], inputs: Sequence[str], time: TimeAxis
 ) -> dict[str, Array]:
     """The values of tensors that depend on no input but its number of rows, by key; empty if one depends.
 
     Of equal rows there is one. Rows that differ are values where their number is fixed alone.
     """
-    pruned = node_defs.prune(graph, ends.values())
+    pruned = prune(graph, ends.values())
     index = pruned.index
     if any(node.op in ops.CUDNN for node in pruned.node) or any(safe_ops.others(pruned)):
         return {}
@@ -171,7 +170,7 @@ def find_values(
     return {} if is_open and any(value.shape[1] > 1 for value in values.values()) else values
 
 
-def _has_open_rows(graph: node_defs.Graph, name: str, time: TimeAxis) -> bool:
+def _has_open_rows(graph: Graph, name: str, time: TimeAxis) -> bool:
     shape, axis = graph.shapes.get_tensor_by_name(name).shape, time.rows.get(name)
     return shape.rank is None or axis is None or shape[axis] is None
 
@@ -185,7 +184,7 @@ def _reads_data(index: Index, op: str, ends: set[str]) -> bool:
     return any(name in ends for name in walk([op], below))
 
 
-def _zeros(graph: node_defs.Graph, name: str, time: TimeAxis) -> Array:
+def _zeros(graph: Graph, name: str, time: TimeAxis) -> Array:
     """Zeros for an input: two rows, one step."""
     seen = graph.shapes.get_tensor_by_name(name)
     sizes = seen.shape.as_list() if seen.shape.rank is not None else []

@@ -12,7 +12,8 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.graph import extract_nodes, import_checked, unknown
 from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 
@@ -48,7 +49,7 @@ _NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "Stateles
 
 def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
     """The kind of each output tensor of the ops `names`, in graph order."""
-    seen = node_defs.import_checked(node_defs.extract_nodes(graph, index.ancestors(names)))
+    seen = import_checked(extract_nodes(graph, index.ancestors(names)))
     wanted, listed = frozenset(names), {}
     for node in graph.node:
         if node.name in wanted:
@@ -93,7 +94,7 @@ def order_candidates(
 ) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
-    closed = index.descendants(node.name for node in node_defs.unknown(graph)) | {*_list_latents(walk)[1]}
+    closed = index.descendants(node.name for node in unknown(graph)) | {*_list_latents(walk)[1]}
     closed |= list_drawn(walk)
     reached = [name for name in _list_unlabelled(walk, sources) if name not in closed]
     open_ = [name for name in reached if index.nodes[name].op not in ops.PLACEHOLDERS]

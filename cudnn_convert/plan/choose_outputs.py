@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import control_flow, crf, node_defs, ops
+from cudnn_convert.graph import control_flow, crf, ops
+from cudnn_convert.graph.graph import Graph, unknown
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.training import Source, Walk
 from cudnn_convert.plan import candidates
@@ -48,7 +49,7 @@ class Choice:
     beside: tuple[str, ...] = ()
 
 
-def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
+def infer_outputs(path: Path, graph: Graph) -> Choice:
     """Choose the outputs of a graph. Raises AmbiguousSourceError, UnsupportedModelError."""
     index = graph.index
     nodes = parameter_source.recurrences(index) or parameter_source.cpu_recurrences(index)
@@ -60,7 +61,7 @@ def infer_outputs(path: Path, graph: node_defs.Graph) -> Choice:
     dropped = control_flow.below(index, others, [node.name for node in wanted])
     walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
     # The output of another package's op has a value only where that package is.
-    elsewhere = control_flow.inside(index) | {node.name for node in node_defs.unknown(graph)}
+    elsewhere = control_flow.inside(index) | {node.name for node in unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
     kinds = candidates.describe_candidates(graph, index, leaves)
     numbers = [name for name, kind in kinds.items() if kind == candidates.NUMBERS]
@@ -103,9 +104,7 @@ def _is_leaf(walk: Walk, name: str) -> bool:
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_draws(
-    path: Path, graph: node_defs.Graph, walk: Walk, names: list[str], sources: list[Source]
-) -> None:
+def _refuse_draws(path: Path, graph: Graph, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Refuse leaves that are drawn, such as an action that explores. Raises AmbiguousSourceError."""
     drawn = candidates.list_drawn(walk)
     if not (taken := [name for name in names if split(name)[0] in drawn]):
@@ -121,9 +120,7 @@ def _refuse_draws(
     raise AmbiguousSourceError(path, [_ask(reason, [*([",".join(whole)] if whole else []), *listed])])
 
 
-def _refuse_part(
-    path: Path, graph: node_defs.Graph, walk: Walk, names: list[str], sources: list[Source]
-) -> None:
+def _refuse_part(path: Path, graph: Graph, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
@@ -171,7 +168,7 @@ def _refuse_part(
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _list_chains(graph: node_defs.Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
+def _list_chains(graph: Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
     """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
     index = graph.index
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
@@ -183,7 +180,7 @@ def _list_chains(graph: node_defs.Graph, walk: Walk, names: Iterable[str]) -> li
     return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
 
 
-def _list_tags(graph: node_defs.Graph, walk: Walk, chains: list[tuple[str, str]]) -> list[str]:
+def _list_tags(graph: Graph, walk: Walk, chains: list[tuple[str, str]]) -> list[str]:
     """The tags `[batch, time]` that the graph decodes from scores and transitions, and gives to metrics."""
     read = {split(name)[0] for chain in chains for name in chain}
     inside = control_flow.inside(walk.index)

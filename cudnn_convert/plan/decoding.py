@@ -14,6 +14,7 @@ import tensorflow as tf
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import replace_nodes
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.model import Decoder, Part, Signature
 from cudnn_convert.options import MASK_OF_CALL, Options
@@ -301,7 +302,7 @@ def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> Any:
             changes[name] = node_defs.copy_node(graph.index.nodes[name])
             changes[name].attr["shape"].shape.CopyFrom(shape.as_proto())
             changes[name].attr.pop("_output_shapes", None)
-    return node_defs.replace_nodes(graph, changes)
+    return replace_nodes(graph, changes)
 
 
 def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | None) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from cudnn_convert.errors import Reason
 from cudnn_convert.graph import time_axis
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes.open_steps import open_steps
 from cudnn_convert.graph.time_axis import Mixing
 from cudnn_convert.model import Recurrence

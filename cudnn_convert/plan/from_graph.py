@@ -1,28 +1,17 @@
-"""Plans a model that has a graph: a subgraph, or its recurrences alone.
+"""Plans a model that has a graph: the subgraph between its inputs and outputs.
 
 `plan_graph` inlines all calls, resolves the request, and takes the graph through the passes of `section`:
 from what the file has to what inference needs between the inputs and outputs of the request.
-
-`plan_recurrences` plans the recurrences of a graph alone: nothing is cut, and what stands around them need
-not run.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
 
-from cudnn_convert.errors import (
-    AmbiguousSourceError,
-    InvalidModelError,
-    Reason,
-    Remedy,
-    UnsupportedModelError,
-    UsageError,
-)
+from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
 from cudnn_convert.graph import control_flow, moving_averages, ops, recurrent_state, session
-from cudnn_convert.graph.index import INPUT, Index, NodeDef, split, walk
-from cudnn_convert.graph.node_defs import Graph, prune, share_without_devices
+from cudnn_convert.graph.graph import Graph, share_without_devices
+from cudnn_convert.graph.index import Index, NodeDef, split
 from cudnn_convert.graph.passes import (
     batch_statistics,
     channels_last,
@@ -34,11 +23,12 @@ from cudnn_convert.graph.passes import (
     subgraphs,
 )
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
-from cudnn_convert.model import SERVING, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan, axes, notes, obstacles, prepare, requests, statistics
+from cudnn_convert.model import SERVING, USUAL, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.plan import Plan, axes, notes, obstacles, requests, statistics
+from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
-from cudnn_convert.recurrences import graphless, parameter_source, resolve, restored_blobs
+from cudnn_convert.recurrences import resolve, restored_blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +178,6 @@ def _inputs(
     return sorted(specs, key=lambda spec: order.get(spec.tensor, len(order)))
 
 
-_USUAL: Final = Convention()
-
-
 def plan_graph(
     model: Model,
     *,
@@ -199,7 +186,7 @@ def plan_graph(
     constants: Sequence[str] = (),
     signature: str | None = None,
     weights: str = "auto",
-    convention: Convention = _USUAL,
+    convention: Convention = USUAL,
     keeps_variables: bool = True,
     keeps_examples: bool = True,
     forgets: bool = False,
@@ -217,7 +204,7 @@ def plan_graph(
     computed so too.
     """
     model = restored_blobs.with_restored_blobs(model)
-    model, copy = prepare.use_moving_averages(inline_model(model), weights)
+    model, copy = use_moving_averages(inline_model(model), weights)
     original = Graph.of(model.graph)
     index = original.index
     wanted = request(
@@ -269,7 +256,7 @@ def plan_graph(
         *replicas.describe(original, simple.index.nodes),
         *(() if for_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
-        *prepare.describe_unused_averages(model, weights, _variables(graph, recurrences)),
+        *describe_unused_averages(model, weights, _variables(graph, recurrences)),
         *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
@@ -348,87 +335,3 @@ def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part,
         )
 
     return tuple(Part(part.name, of(part), part.prefix) for part in given)
-
-
-def plan_recurrences(
-    model: Model, *, signature: str | None = None, weights: str = "auto", convention: Convention = _USUAL
-) -> Plan:
-    """Plan the recurrences that a signature reaches, or all of a graph without signatures.
-
-    Those of the same weights are planned once. Raises UnsupportedModelError with all reasons at once.
-    """
-    requests.require(model, signature)
-    if signature is not None:
-        model = replace(model, signatures={signature: model.signatures[signature]})
-    model = restored_blobs.with_restored_blobs(model)
-    model, copy = prepare.use_moving_averages(inline_model(model), weights)
-    graph = _extract_needed(model)
-    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
-    if not recurrences:
-        reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
-        raise UnsupportedModelError(model.path, [reason])
-    singles, twins = [], dict[str, list[str]]()
-    for recurrence in _distinct(recurrences, twins):
-        turned = replace(recurrence, time_major=True)
-        singles.append(graphless.Single(recurrence.node, turned, not recurrence.time_major, states=True))
-    same = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
-    taken = [recurrence.shared for recurrence in recurrences]
-    notes = (*model.notes, *same, *prepare.describe_unused_averages(model, weights, taken))
-    flags = prepare.describe_choices(graphless.Interface(), signature, weights)
-    return prepare.join_plans(model, singles, notes=notes, flags=flags, graph=graph)
-
-
-#: What stands between a recurrence and the ends of a graph that has nothing else.
-_COPIES: Final = frozenset({"Identity", "IdentityN"})
-_ENDS: Final = frozenset({"Placeholder", "PlaceholderWithDefault"})
-
-
-def list_other_ops(model: Model) -> tuple[str, ...]:
-    """Describe ops that feed or read a graph's recurrences, beside placeholders and copies.
-
-    At most one on each side of each recurrence, as `name (op)`.
-    """
-    index = Graph.of(inline_model(model).graph).index
-    others = []
-    for node in parameter_source.recurrences(index):
-        source = index.maker(index.data_inputs(node)[INPUT], _COPIES)
-        others += [] if source.op in _ENDS else [source]
-        others += [reader for reader in _readers(index, node) if reader.op not in _COPIES][:1]
-    return tuple(dict.fromkeys(f"{node.name} ({node.op})" for node in others))
-
-
-def _readers(index: Index, node: Any) -> Iterator[Any]:
-    """The ops that read a node, through copies."""
-
-    def below(name: str) -> Iterator[str]:
-        is_passed = name == node.name or index.nodes[name].op in _COPIES
-        return (reader.name for reader in index.consumers(name)) if is_passed else iter(())
-
-    return (index.nodes[name] for name in walk([node.name], below) if name != node.name)
-
-
-def _extract_needed(model: Model) -> Graph:
-    """Prune the graph to what the recurrences need.
-
-    Raises UnsupportedModelError where TensorFlow cannot import it.
-    """
-    graph = Graph.of(model.graph)
-    needed = prune(graph, [node.name for node in parameter_source.recurrences(graph.index)])
-    try:
-        _ = needed.shapes
-    except InvalidModelError as cause:
-        raise UnsupportedModelError(model.path, [str(cause)]) from cause
-    return needed
-
-
-def _distinct(recurrences: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
-    """Yield one recurrence for each set of weights and axes; `twins` collects the others."""
-    seen: dict[tuple[Any, ...], str] = {}
-    for recurrence in recurrences:
-        first = seen.setdefault(
-            (recurrence.shared or recurrence.node, recurrence.sizes, recurrence.time_major), recurrence.node
-        )
-        if first == recurrence.node:
-            yield recurrence
-        else:
-            twins.setdefault(first, []).append(recurrence.node)

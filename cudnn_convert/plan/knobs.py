@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Remedy
 from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, NodeDef, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inference, subgraphs
 from cudnn_convert.model import Array
 

@@ -15,7 +15,8 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import gpu_ops, node_defs, ops
+from cudnn_convert.graph import gpu_ops, ops
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import channels_last, half_precision, plain_convolutions, subgraphs
 from cudnn_convert.graph.passes.inference import MASKS, mask
@@ -33,7 +34,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 def check_runs_on_cpu(
     path: Path,
-    graph: node_defs.Graph,
+    graph: Graph,
     *,
     outputs: Mapping[str, str] = _NONE,
     hint: str | None = None,
@@ -48,7 +49,7 @@ def check_runs_on_cpu(
     """
     whole, ends = graph.index, [*outputs.values()] or _unread(graph)
     hidden = parameters_only(whole, {split(name)[0] for name in outputs.values()})
-    index = node_defs.extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
+    index = extract_nodes(graph, whole.nodes.keys() - hidden).index if hidden else whole
     reasons = [
         *_random(graph, index, outputs, cut or CutGraph(graph, ends, {})),
         *statistics.reasons(graph, ends, asked),
@@ -60,7 +61,7 @@ def check_runs_on_cpu(
         raise UnsupportedModelError(path, reasons + ([f"{hint}; others with --outputs"] if hint else []))
 
 
-def _random(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str], cut: CutGraph) -> Iterator[str]:
+def _random(graph: Graph, index: Index, outputs: Mapping[str, str], cut: CutGraph) -> Iterator[str]:
     """Active dropout and other random ops, with the `--set` that turns them off.
 
     `cut` is what `graph` was made of, and still has the author's flags.
@@ -96,15 +97,15 @@ def _random(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str], cu
         )
 
 
-def _unread(graph: node_defs.Graph) -> list[str]:
+def _unread(graph: Graph) -> list[str]:
     return [f"{node.name}:0" for node in graph.node if not graph.index.is_read(node.name)]
 
 
-def _list_random(graph: node_defs.Graph) -> list[str]:
+def _list_random(graph: Graph) -> list[str]:
     return [node.name for node in graph.node if node.op in ops.RANDOM]
 
 
-def _list_masks(graph: node_defs.Graph) -> list[str]:
+def _list_masks(graph: Graph) -> list[str]:
     return [node.name for node in graph.node if node.op in MASKS and mask(graph.index, f"{node.name}:0")]
 
 
@@ -130,7 +131,7 @@ def _dropouts(
         yield Reason(f"{_list(members)}: expected no dropout at inference, found {what}; {cure}", cure)
 
 
-def _calls_of_python(graph: node_defs.Graph, cut: CutGraph | None) -> Iterator[Reason]:
+def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
     """A reason for calls of Python that the author's own flag leaves out, such as of what augments data."""
     calls = _list_calls(graph)
     off = knobs.find_knobs(cut.graph, cut.outputs, _list_calls) if calls and cut else []
@@ -140,11 +141,11 @@ def _calls_of_python(graph: node_defs.Graph, cut: CutGraph | None) -> Iterator[R
         yield Reason(f"{_list(calls)}: {expected}; {cure}", cure)
 
 
-def _list_calls(graph: node_defs.Graph) -> list[str]:
+def _list_calls(graph: Graph) -> list[str]:
     return [node.name for node in graph.node if node.op in ops.PYTHON]
 
 
-def _without_kernel(graph: node_defs.Graph, index: Index, outputs: Mapping[str, str]) -> Iterator[str]:
+def _without_kernel(graph: Graph, index: Index, outputs: Mapping[str, str]) -> Iterator[str]:
     nodes: dict[tuple[str, str], list[str]] = {}
     for node in index.nodes.values():
         if node.op in graph.functions or node.op in ops.CUDNN:
@@ -185,7 +186,7 @@ def _lacking(node: NodeDef) -> str:
     return ""
 
 
-def note_gpu_ops(graph: node_defs.Graph) -> Iterator[str]:
+def note_gpu_ops(graph: Graph) -> Iterator[str]:
     """Notes on ops that only a GPU runs as the source has them."""
     first = [node.op for node in graph.node if channels_last.is_channels_first(node)]
     if first:
@@ -244,11 +245,11 @@ def undrawable(plan: Plan) -> list[str]:
     """
     if plan.graph is None:
         return []
-    index = node_defs.Graph.of(plan.graph).index
+    index = Graph.of(plan.graph).index
     asked = {op for op, _ in map(split, plan.signature.inputs.values()) if index.is_read(op)}
     if all(_is_plain(node) for node in plan.graph.node if node.name in asked):
         return []
-    return [*_undrawable(plan, node_defs.import_graph(plan.graph), asked)]
+    return [*_undrawable(plan, import_graph(plan.graph), asked)]
 
 
 def _is_plain(node: NodeDef) -> bool:

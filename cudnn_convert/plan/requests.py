@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
-from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.graph import ops, recurrent_state
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, prune
 from cudnn_convert.graph.index import Index, split, tensor
 from cudnn_convert.graph.passes import state_io, subgraphs
 from cudnn_convert.model import SERVING, Array, Model, Part, Signature
@@ -40,21 +41,21 @@ def _key(variable: str) -> str:
     return variable.replace("/", "_")
 
 
-def find_requested_states(graph: node_defs.Graph, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
+def find_requested_states(graph: Graph, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
     """The requested inputs that are state: they leave their variables in every format."""
     index, tensors = graph.index, [spec.tensor for spec in inputs]
     named = {name for name in tensors if index.nodes[split(name)[0]].op in ops.VARIABLES}
     if not named:
         return set()
     ends = {split(name)[0] for name in tensors if name not in named}
-    needed = node_defs.extract_nodes(graph, index.ancestors((split(name)[0] for name in outputs), stop=ends))
+    needed = extract_nodes(graph, index.ancestors((split(name)[0] for name in outputs), stop=ends))
     return named & {state.tensor for state in recurrent_state.find(needed, outputs)}
 
 
-def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
+def refuse_bound(graph: Graph, outputs: Sequence[str], bound: Collection[str]) -> None:
     """Refuse `--set` of a state. Raises UsageError."""
     if any(graph.index.nodes[split(name)[0]].op in ops.VARIABLES for name in bound):
-        for state in recurrent_state.find(node_defs.prune(graph, outputs), outputs):
+        for state in recurrent_state.find(prune(graph, outputs), outputs):
             if state.tensor in bound:
                 what = f"found {state.tensor}, which {state.writes[-1].op} writes"
                 cure = "leave it out, or name it with --inputs in the place of --set"
@@ -62,7 +63,7 @@ def refuse_bound(graph: node_defs.Graph, outputs: Sequence[str], bound: Collecti
 
 
 def next_outputs(
-    settled: state_io.Settled, graph: node_defs.Graph, inputs: Mapping[str, str], outputs: Iterable[str]
+    settled: state_io.Settled, graph: Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
     """The next values of leaving states that are no output yet, each with its tensor.
 
@@ -145,7 +146,7 @@ class Request:
 
 def request(
     model: Model,
-    graph: node_defs.Graph,
+    graph: Graph,
     *,
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -177,7 +178,7 @@ def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
 
 
 def _choose_parts(
-    model: Model, graph: node_defs.Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
+    model: Model, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
     """The file's signatures taken, the inputs, the outputs, and the choice from the graph.
 
@@ -241,15 +242,13 @@ def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
     return [Spec(part.prefix + key, name) for key, name in tensors.items()]
 
 
-def _constants(
-    path: Path, graph: node_defs.Graph, settings: Sequence[str], outputs: list[str]
-) -> dict[str, Array]:
+def _constants(path: Path, graph: Graph, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:
     """The values that `--set` binds, by tensor; globs match tensors that the outputs need."""
     if not settings:
         return {}
     index = graph.index
     needed = index.ancestors(split(name)[0] for name in outputs)
-    seen = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
+    seen = import_checked(extract_nodes(graph, needed))
     bound: dict[str, Array] = {}
     for setting in settings:
         pattern, equals, text = setting.rpartition("=")

@@ -16,8 +16,8 @@ import numpy as np
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import moving_averages, session
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, NodeDef, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import batch_statistics, inference, subgraphs
 from cudnn_convert.model import Array, Model
 from cudnn_convert.plan import knobs

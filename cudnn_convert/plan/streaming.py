@@ -15,7 +15,8 @@ from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
@@ -53,8 +54,8 @@ class _Draft:
     are the step's by key, without states and what is `encoded`.
     """
 
-    full: node_defs.Graph
-    graph: node_defs.Graph
+    full: Graph
+    graph: Graph
     states: tuple[StreamState, ...]
     encoded: tuple[EncodedTensor, ...]
     encoders: frozenset[str]
@@ -161,13 +162,13 @@ def _draft(plan: Plan, still: frozenset[str], flag: str, steps: Mapping[str, int
     encoders = beginnings.find_encoders(full, ops_of_steps, [recurrence.node for recurrence in recurrences])
     outputs = {key: name for key, name in plan.signature.outputs.items() if split(name)[0] not in encoders}
     ends = [*outputs.values(), *(state.end for state in states)]
-    border = beginnings.find_border(node_defs.prune(full, ends), encoders)
+    border = beginnings.find_border(prune(full, ends), encoders)
     if lost := [name for name in border if split(name)[0] not in plan.whole.index.nodes]:
         what = f"a tensor of the source between an encoder and the steps, found {lost[0]}, which is none"
         return [Reason(f"{lost[0]}: {flag}: expected {what}; {_WITHOUT[flag]}")]
     encoded = tuple(_name_encoded(name, taken_keys, taken_ops) for name in border)
     full = stream_states.feed_encoded(full, encoded, encoders, defaults=False)
-    graph = node_defs.prune(full, ends)
+    graph = prune(full, ends)
     inputs = {key: name for key, name in plan.signature.inputs.items() if split(name)[0] in graph.index.nodes}
     fixed = {name for key, name in inputs.items() if key in still} | {each.start for each in encoded}
     axes = dict.fromkeys([*inputs.values(), *fixed], ()) | dict.fromkeys(starts, (1,))
@@ -208,7 +209,7 @@ def _with_states(plan: Plan, draft: _Draft, form: str, *, stateless: bool) -> Pl
         | {state.next_key: f"{state.node}:{PLACES[state.kind][1]}" for state in states}
         | {key: begins[state] for state, key in streaming.begin_outputs.items()},
     )
-    graph = node_defs.prune(draft.full, [*signature.tensors, *_ends(streaming.parts)])
+    graph = prune(draft.full, [*signature.tensors, *_ends(streaming.parts)])
     if stateless:
         graph = stream_states.stream_states(plan.graph, states, defaults=True)
         graph = stream_states.feed_encoded(graph, encoded, draft.encoders, defaults=True)
@@ -379,7 +380,7 @@ def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
     return names
 
 
-def _refuse(plan: Plan, graph: node_defs.Graph, time: TimeAxis | None, flag: str) -> Iterator[Reason]:
+def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Iterator[Reason]:
     """A line for each reason why the graph with states cannot run in chunks."""
     begin, without = f"{flag}: expected", _WITHOUT[flag]
     if time is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split, unique
 from cudnn_convert.graph.passes.state_io import Carried
 from cudnn_convert.model import Signature, VariableState
@@ -57,8 +58,8 @@ def plan_variable_states(plan: Plan, form: str) -> Plan:
     begins = {key: f"{node.name}:0" for key, node in constants.items()}
     named = replace(
         plan,
-        whole=node_defs.Graph(plan.whole, [*plan.whole.node, *constants.values()]),
-        graph=node_defs.Graph(plan.graph, [*plan.graph.node, *constants.values()]),
+        whole=Graph(plan.whole, [*plan.whole.node, *constants.values()]),
+        graph=Graph(plan.graph, [*plan.graph.node, *constants.values()]),
         source=_rename(plan.source, keys, variables),
         signature=_rename(plan.signature, keys, begins),
         parts=tuple(replace(part, signature=_rename(part.signature, keys, begins)) for part in plan.parts),

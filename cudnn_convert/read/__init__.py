@@ -16,7 +16,7 @@
 * dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
 * tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.
 
-May import: errors, private, context, model, graph.index, graph.ops, keras.config, read.tensorbundle,
+May import: text, errors, private, context, model, graph.index, graph.ops, keras.config, read.tensorbundle,
 read.dialects.
 Entry: `read`.
 """

@@ -24,8 +24,9 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from cudnn_convert import context
-from cudnn_convert.errors import AGAIN, ReadError, first_line
+from cudnn_convert.errors import AGAIN, ReadError
 from cudnn_convert.model import Array
+from cudnn_convert.text import first_line
 
 _SUPERBLOCK: Final = b"\x89HDF\r\n\x1a\n"
 _HEAP: Final = b"GCOL\x01\x00\x00\x00"

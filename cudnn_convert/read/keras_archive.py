@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cudnn_convert import context
-from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError, first_line
+from cudnn_convert.errors import AGAIN, ReadError, UnsupportedModelError
 from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, KerasFile, Model, Tensor
 from cudnn_convert.read import hdf5
 from cudnn_convert.read.hdf5 import Store
+from cudnn_convert.text import first_line
 
 KIND: Final = "Keras archive"
 TAGS: Final = False

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert.errors import MissingDependencyError, ReadError, first_line
+from cudnn_convert.errors import MissingDependencyError, ReadError
+from cudnn_convert.text import first_line
 
 _MOST: Final = 1_000_000
 #: What makes the value of a tag of PyYAML for Python.

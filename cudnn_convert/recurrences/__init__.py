@@ -11,7 +11,7 @@
   cuDNN's are.
 * named_weights     : Decoded weights by name: arrays, PyTorch's state dict, layers of Keras 3.
 
-May import: errors, private, keras_cells, model, weights, graph, graph.passes.
+May import: text, errors, private, keras_cells, model, weights, graph, graph.passes.
 Entry: `resolve.recurrences` for a graph, `graphless.find_blob_recurrences` and `graphless.canonical`
 without one.
 """

@@ -19,11 +19,12 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import constant_folding, node_defs, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, NodeDef, callees, reachable_functions, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 _X, _H, _C, _BLOB = "EnsureShape", "EnsureShape_1", "EnsureShape_2", "split"
 #: What stands for the cell states of a mode without them.
@@ -50,7 +51,7 @@ def restore_nodes(graph: Any) -> Any:
     """Replace the ops of each recurrence of the drop-in by its cuDNN node; the graph itself without any."""
     if not any(node.op == "SplitV" and node.name.endswith(f"/{_BLOB}") for node in graph.node):
         return graph
-    whole = node_defs.Graph.of(graph)
+    whole = Graph.of(graph)
     regions = [region for scope in _scopes(whole.index) if (region := _read(whole, scope)) is not None]
     if not regions:
         return graph
@@ -60,12 +61,10 @@ def restore_nodes(graph: Any) -> Any:
     nodes = [node if node.name in inside else node_defs.redirect(node, references) for node in whole.node]
     # A recurrence may read what another gave.
     added = [node_defs.redirect(node, references) for region in regions for node in _make(whole, region)]
-    changed = node_defs.Graph(whole, [*nodes, *added])
+    changed = Graph(whole, [*nodes, *added])
     # Gradients still read the ops; what nobody reads would look like an output.
     needed = changed.index.ancestors([node.name for node in changed.node if node.name not in inside])
-    return node_defs.Graph(
-        whole, [node for node in changed.node if node.name in needed or node.name not in inside]
-    )
+    return Graph(whole, [node for node in changed.node if node.name in needed or node.name not in inside])
 
 
 def _scopes(index: Index) -> Iterator[str]:
@@ -78,7 +77,7 @@ def _scopes(index: Index) -> Iterator[str]:
                 yield scope
 
 
-def _read(graph: node_defs.Graph, scope: str) -> _Region | None:
+def _read(graph: Graph, scope: str) -> _Region | None:
     """The recurrence in a scope; None where something in it is not as the drop-in makes it."""
     index, prefix = graph.index, f"{scope}/"
     nodes = frozenset(name for name in index.nodes if name.startswith(prefix))
@@ -115,7 +114,7 @@ def _read(graph: node_defs.Graph, scope: str) -> _Region | None:
         return None
     time_major = hidden[0] is not None
     depth = hidden[0] if time_major else hidden[1]
-    pieces = node_defs.fold_constant(index, tensor(index.nodes[f"{prefix}{_BLOB}"].input[1]))
+    pieces = constant_folding.fold_constant(index, tensor(index.nodes[f"{prefix}{_BLOB}"].input[1]))
     if pieces is None or depth is None or hidden[2] is None:
         return None
     outputs = _find_outputs(graph, nodes, [depth] * (1 + has_c), time_major=time_major)
@@ -153,13 +152,13 @@ def _find_sizes(
         sizes = Sizes(
             mode, depth // directions, directions, units, input_size, skip, width if projected else 0
         )
-        if lazy.length(sizes) == int(np.sum(pieces)):
+        if parameter_blob.length(sizes) == int(np.sum(pieces)):
             return sizes
     return None
 
 
 def _find_outputs(
-    graph: node_defs.Graph, nodes: frozenset[str], depths: Sequence[int], *, time_major: bool
+    graph: Graph, nodes: frozenset[str], depths: Sequence[int], *, time_major: bool
 ) -> dict[str, int]:
     """The tensors of a region that are outputs, each with its number: y, and a state for each of `depths`."""
     index, seen = graph.index, graph.shapes
@@ -193,7 +192,7 @@ def _find_outputs(
     return outputs
 
 
-def _uses_relu(graph: node_defs.Graph, nodes: frozenset[str]) -> bool:
+def _uses_relu(graph: Graph, nodes: frozenset[str]) -> bool:
     """Whether the ops of a region, or of functions that they call, have a relu."""
     index = graph.index
     called = reachable_functions(
@@ -203,7 +202,7 @@ def _uses_relu(graph: node_defs.Graph, nodes: frozenset[str]) -> bool:
     return any(node.op == "Relu" for node in (*(index.nodes[name] for name in nodes), *inner))
 
 
-def _make(graph: node_defs.Graph, region: _Region) -> list[NodeDef]:
+def _make(graph: Graph, region: _Region) -> list[NodeDef]:
     """The cuDNN node of a region, which is time-major, with what turns axes around it."""
     dtype = tf.as_dtype(graph.index.nodes[f"{region.scope}/{_X}"].attr["T"].type)
     inputs, nodes = [*map(reference, region.inputs)], list[NodeDef]()

@@ -13,7 +13,7 @@ from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.model import Mode, Model, Signature
 from cudnn_convert.recurrences import graphless
 from cudnn_convert.recurrences.graphless import Alone, Described, Interface
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 _CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
 
@@ -49,7 +49,7 @@ def assemble_graph(
 
 def _variable(recurrence: Alone) -> Any:
     """A variable under the key of the blob, whether the blob exists or not."""
-    shape = [lazy.length(recurrence.sizes)]
+    shape = [parameter_blob.length(recurrence.sizes)]
     return tf.raw_ops.VarHandleOp(
         dtype=recurrence.dtype, shape=shape, shared_name=recurrence.variable, name=recurrence.variable
     )

@@ -27,7 +27,7 @@ from cudnn_convert.model import (
     is_float,
 )
 from cudnn_convert.recurrences.weight_copies import BLOB, scopes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 #: The largest size of an axis in TensorFlow and NumPy; a damaged index may claim any shape.
 _MOST_VALUES: Final = 2**63 - 1
@@ -50,7 +50,7 @@ def find_blob_recurrences(
         left = [_of_any_name(model, description, wanted)]
     everything = [*alone, *(_describe_blob(model, key, description) for key in left if _is(key, wanted))]
     recurrences = tuple(name_signatures(everything))
-    counts = {recurrence.name: lazy.length(recurrence.sizes) for recurrence in recurrences}
+    counts = {recurrence.name: parameter_blob.length(recurrence.sizes) for recurrence in recurrences}
     if reasons := [
         Reason(f"{scope}: expected weights that a file can hold, found sizes for {count} values; {AGAIN}")
         for scope, count in counts.items()
@@ -87,7 +87,7 @@ def _complete(description: Described) -> bool:
 
 def _fitting(tensor: Tensor, description: Described) -> list[Sizes]:
     given = (description.mode, description.layers, description.directions, description.units)
-    return lazy.fitting(math.prod(tensor.shape), *given)
+    return parameter_blob.fitting(math.prod(tensor.shape), *given)
 
 
 def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:

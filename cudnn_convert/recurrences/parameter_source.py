@@ -17,11 +17,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import PARAMS, Index, NodeDef, split, unique, walk
 from cudnn_convert.graph.session import check_values, session
 from cudnn_convert.model import Array, BlobEvidence, CanonicalEvidence, Model
+from cudnn_convert.text import first_line
 
 #: Ops that hand a tensor on as it is. Switch and Enter carry it into a branch or a loop.
 _CARRIERS: Final = ops.COPIES | {"RefIdentity", "ReadVariableOp", "Cast"}
@@ -140,7 +142,7 @@ def value(model: Model, index: Index, origin: Origin) -> Array:
     reasons = [f"{origin.op}: {reason}" for reason in _obstacles(below)]
     if reasons:
         raise UnsupportedModelError(model.path, reasons)
-    graph = node_defs.Graph(tf.compat.v1.GraphDef(), _plain(below))
+    graph = Graph(tf.compat.v1.GraphDef(), _plain(below))
     check_values(model.path, graph, model.variables, decoded=())
     try:
         with session(graph, model.variables) as running:

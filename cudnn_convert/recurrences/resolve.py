@@ -17,13 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import CudnnConvertError, ReadError, RefusalError, UnsupportedModelError
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import constant_folding, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, PARAMS, AnyGraph, Index, split, tensor
 from cudnn_convert.model import Array, Cell, Convention, Mode, Model, Recurrence, Sizes
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import parameter_source, weight_copies
 from cudnn_convert.recurrences.weight_copies import Facts
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 #: Ops that hand on a tensor of the same number of steps.
 _SAME_STEPS: Final = ops.COPIES | {"Cast", "ReverseV2", "ReverseSequence"}
@@ -41,7 +42,7 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
     source, begin, *_ = index.data_inputs(steps)
     shape = _node(index, source)
     time = 0 if "time_major" not in node.attr or node.attr["time_major"].b else 1
-    if shape.op != "Shape" or node_defs.fold_scalar(index, begin) != time:
+    if shape.op != "Shape" or constant_folding.fold_scalar(index, begin) != time:
         return False
     return _root(index, index.data_inputs(shape)[0]) == _root(index, inputs[INPUT])
 
@@ -60,7 +61,7 @@ _USUAL: Final = Convention()
 
 
 def recurrences(
-    model: Model, graph: node_defs.Graph, *, copy: str = "auto", convention: Convention = _USUAL
+    model: Model, graph: Graph, *, copy: str = "auto", convention: Convention = _USUAL
 ) -> tuple[Recurrence, ...]:
     """Decode every cuDNN node of `graph`; `copy` and `convention` as in `weight_copies.take`.
 
@@ -93,7 +94,7 @@ class _Around:
     """The surroundings of a node; `names` are those of computed parameters so far."""
 
     model: Model
-    graph: node_defs.Graph
+    graph: Graph
     names: parameter_source.Names
     take: Callable[[Facts, parameter_source.Origin], weight_copies.Weights]
 
@@ -168,7 +169,7 @@ def is_time_major(node: Any) -> bool:
     return "time_major" not in node.attr or bool(node.attr["time_major"].b)
 
 
-def read_inputs(graph: node_defs.Graph, node: Any) -> list[tf.Tensor]:
+def read_inputs(graph: Graph, node: Any) -> list[tf.Tensor]:
     """The imported inputs of a node, with shapes of a loop's first iteration if the rank is unknown."""
     tensors = list(graph.shapes.get_operation_by_name(node.name).inputs)
     if all(tensors[position].shape.rank is not None for position in (INPUT, INPUT_H, INPUT_C)):
@@ -219,7 +220,7 @@ def _options(facts: Facts) -> Iterator[str]:
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
     """Contradictions between the graph's static shapes and the sizes of the weights."""
     hidden, cell = sizes.states(time_major=time_major)
-    wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [lazy.length(sizes)]}
+    wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [parameter_blob.length(sizes)]}
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
     if weight_copies.skips(facts.input_mode, sizes) != sizes.skip_input:
         message = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
@@ -262,7 +263,7 @@ class Block:
     full: bool
 
 
-def blocks(graph: node_defs.Graph, outputs: Iterable[str]) -> list[Block]:
+def blocks(graph: Graph, outputs: Iterable[str]) -> list[Block]:
     """The BlockLSTM nodes of a graph with the given outputs, in graph order."""
     nodes, ends = (
         [node for node in graph.node if node.op in ops.BLOCK_LSTMS],
@@ -316,7 +317,9 @@ def _cell(
     index: Index, inputs: tuple[str, ...], layout: layouts.Layout, *, forget_bias: float, peephole: bool
 ) -> Cell | None:
     positions = (KERNEL, BIAS, *((WCI, WCF, WCO) if peephole else ()))
-    values = [node_defs.fold_constant(index, _origin(index, inputs[position])) for position in positions]
+    values = [
+        constant_folding.fold_constant(index, _origin(index, inputs[position])) for position in positions
+    ]
     known = [value.astype(np.float32) for value in values if value is not None]
     if len(known) < len(values):
         return None
@@ -334,7 +337,9 @@ def _takes_last(index: Index, reader: Any) -> bool:
     """Whether a node is `states[-1]` or `states[-1:]` on the first axis."""
     if reader.op != "StridedSlice":
         return False
-    begin, _, stride = (node_defs.fold_constant(index, name) for name in index.data_inputs(reader)[1:4])
+    begin, _, stride = (
+        constant_folding.fold_constant(index, name) for name in index.data_inputs(reader)[1:4]
+    )
     masks = {name: reader.attr[f"{name}_mask"].i & 1 for name in ("begin", "ellipsis", "new_axis")}
     if begin is None or stride is None or any(masks.values()) or begin[0] != -1 or stride[0] != 1:
         return False
@@ -346,7 +351,7 @@ def _is_full(index: Index, steps: str, x: str) -> bool:
     node = index.maker(_origin(index, steps), ["Cast"])
     if node.op != "StridedSlice" or not node.attr["shrink_axis_mask"].i & 1:
         return False
-    begin = node_defs.fold_constant(index, tensor(node.input[1]))
+    begin = constant_folding.fold_constant(index, tensor(node.input[1]))
     shape = index.nodes[split(node.input[0])[0]]
     same = shape.op == "Shape" and _origin(index, tensor(shape.input[0])) == _origin(index, x)
     return bool(same and begin is not None and begin.tolist() == [0] and not node.attr["begin_mask"].i)

@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import constant_folding, node_defs, ops
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, open_session
 from cudnn_convert.graph.index import Index, NodeDef, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.recurrent_state import root
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array, InMemory, Model
@@ -71,7 +71,7 @@ def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
 
 def _is_whole(index: Index, packing: NodeDef) -> bool:
     """Whether an op packs the matrices of all layers and directions: TensorFlow before 1.4 saved half."""
-    layers = node_defs.fold_constant(index, index.data_inputs(packing)[0])
+    layers = constant_folding.fold_constant(index, index.data_inputs(packing)[0])
     mode, direction = packing.attr["rnn_mode"].s.decode(), packing.attr["direction"].s.decode()
     directions = 2 if direction == "bidirectional" else 1
     expected = 0 if layers is None else _MATRICES.get(mode, 2) * int(layers) * directions
@@ -89,7 +89,7 @@ def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:
             if node.op not in ops.ARITHMETIC:
                 return {}
             continue
-        names, slices = (node_defs.fold_constant(index, name) for name in index.data_inputs(node)[1:])
+        names, slices = (constant_folding.fold_constant(index, name) for name in index.data_inputs(node)[1:])
         if names is None or slices is None or any(slices):
             return {}
         entries |= {f"{op}:{k}": bytes(name).decode() for k, name in enumerate(names)}
@@ -108,12 +108,12 @@ def _compute(graph: Graph, packing: NodeDef, entries: Mapping[str, Array]) -> Ar
     constants = {name: node_defs.constant(name.replace(":", "/"), value) for name, value in entries.items()}
     moved = {name: node.name for name, node in constants.items()}
     needed = index.ancestors((split(name)[0] for name in inputs), control=False, stop=_list_restores(index))
-    kept = node_defs.extract_nodes(graph, needed - _list_restores(index))
+    kept = extract_nodes(graph, needed - _list_restores(index))
     nodes = [node_defs.redirect(node, moved) for node in kept.node]
     fetched = [f"{moved[name]}:0" if name in moved else name for name in inputs]
     try:
-        imported = node_defs.import_checked(Graph(kept, [*nodes, *constants.values()], ()))
-        with node_defs.open_session(imported) as running:
+        imported = import_checked(Graph(kept, [*nodes, *constants.values()], ()))
+        with open_session(imported) as running:
             values = running.run(fetched)
     except (InvalidModelError, tf.errors.OpError):
         return None

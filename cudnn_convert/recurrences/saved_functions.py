@@ -27,11 +27,12 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph.graph import Graph, extract_nodes, floats_as, open_session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import channels_last, inlining
 from cudnn_convert.model import Array, Convention, Mode, Signature, Sizes
 from cudnn_convert.recurrences import parameter_source, resolve, weight_copies
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 #: Gradients of convolutions and pools, which have no CPU kernel where images are channels first.
 _GRADIENTS: Final = frozenset(
@@ -194,7 +195,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
                 for position, argument in enumerate(functions[name].signature.output_arg)
             }
             signatures[name] = Signature(inputs, outputs)
-    return node_defs.Graph(graph, [*graph.node, *nodes]).definition, signatures
+    return Graph(graph, [*graph.node, *nodes]).definition, signatures
 
 
 def _ops_by_id(meta: Any) -> dict[int, str]:
@@ -240,7 +241,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
     Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
-    graph = node_defs.Graph.of(graph)
+    graph = Graph.of(graph)
     _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
     stored: dict[tuple[str, str], Stored] = {}
     reasons: list[str] = []
@@ -265,7 +266,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
 
 def _describe_packed(
-    graph: node_defs.Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
+    graph: Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
 ) -> Stored:
     tensors = resolve.read_inputs(graph, node)
     facts = resolve.describe_node(node, tensors)
@@ -306,9 +307,9 @@ def _matrices(
         return None
     numbers = _number_elements({name: source.shape.as_list() for name, source in sources.items()})
     packed = _pack(index, origin.tensor, numbers)
-    if packed is None or packed.size != lazy.length(sizes):
+    if packed is None or packed.size != parameter_blob.length(sizes):
         return None
-    ((cell,),) = lazy.split(packed, sizes, where=node.name)
+    ((cell,),) = parameter_blob.split(packed, sizes, where=node.name)
     wanted = layouts.pack_keras(layouts.conventional(cell, convention, canonical=False))
     here = {name: beside[1] for name in numbers if (beside := _beside(index.nodes[name], node))}
     names = [
@@ -359,10 +360,10 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
     nodes = [*_to_float64(index.nodes[op] for op in sorted(needed - numbers.keys()))]
     with tf.Graph().as_default() as graph:
         fed = {name: tf.compat.v1.placeholder(tf.float64, ids.shape, name) for name, ids in numbers.items()}
-        names = node_defs.extract_nodes(node_defs.Graph(tf.compat.v1.GraphDef(), nodes), needed)
+        names = extract_nodes(Graph(tf.compat.v1.GraphDef(), nodes), needed)
         inputs = {f"{name}:0": placeholder for name, placeholder in fed.items()}
         tf.import_graph_def(names.definition, inputs, name="packing")
-        with node_defs.open_session(graph) as session:
+        with open_session(graph) as session:
             feeds = {fed[name]: ids for name, ids in numbers.items()}
             return np.asarray(session.run(f"packing/{tensor}", feeds)).reshape(-1)
 
@@ -371,5 +372,5 @@ def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
     """Copy the nodes with float64 for every float type, which is exact for element numbers."""
     for node in nodes:
         changed = node_defs.copy_node(node)
-        node_defs.floats_as(changed.attr.values(), tf.float64)
+        floats_as(changed.attr.values(), tf.float64)
         yield changed

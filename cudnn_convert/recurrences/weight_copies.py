@@ -30,7 +30,7 @@ from cudnn_convert.model import (
     Model,
     Sizes,
 )
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import buffers, layouts, lazy, parameter_blob
 from cudnn_convert.weights.lazy import Cells
 
 
@@ -62,7 +62,7 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
     `sizes.input_size` is 0 where the graph does not state it; `sizes.skip_input` is ignored.
     """
     for skip in (False, True):
-        inputs = lazy.solve_input_size(elements, replace(sizes, skip_input=skip))
+        inputs = parameter_blob.solve_input_size(elements, replace(sizes, skip_input=skip))
         if inputs is not None and sizes.input_size in (0, inputs):
             solved = replace(sizes, input_size=inputs, skip_input=skip)
             return solved if skips(input_mode, solved) == skip else None
@@ -71,10 +71,12 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
 
 def describe_lengths(sizes: Sizes) -> str:
     """The blob lengths for `sizes`, with and without input matrices in layer 0."""
-    without, with_one = (lazy.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1))
+    without, with_one = (
+        parameter_blob.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1)
+    )
     linear = f"{without} + {with_one - without} * input size"
     if sizes.input_size:
-        linear = f"{lazy.length(replace(sizes, skip_input=False))}"
+        linear = f"{parameter_blob.length(replace(sizes, skip_input=False))}"
     return f"{linear} values for linear_input, {without} for skip_input"
 
 
@@ -198,7 +200,7 @@ def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
     """
     if ours.shape != theirs.shape:
         return math.inf, 0.0
-    pairs = [(lazy.contiguous(own), other) for own, other in zip(ours, theirs, strict=True)]
+    pairs = [(buffers.contiguous(own), other) for own, other in zip(ours, theirs, strict=True)]
     gaps = [np.max(np.abs(own - other), initial=0.0) for own, other in pairs]
     return float(np.max(gaps)), float(np.max([np.max(np.abs(own), initial=0.0) for own, _ in pairs]))
 
@@ -296,7 +298,7 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
     if sizes is None:
         actual = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
         raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {actual}")
-    cells = lazy.split(blob, sizes, where=variable)
+    cells = parameter_blob.split(blob, sizes, where=variable)
     return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
 
 
@@ -320,7 +322,7 @@ def _cast(cells: Cells, facts: Facts) -> Cells:
 def _refuse_disagreement(
     model: Model, facts: Facts, weights: Weights, blob: Array, convention: Convention
 ) -> None:
-    raw = lazy.split(blob, weights.sizes, where=f"{facts.node}: params")
+    raw = parameter_blob.split(blob, weights.sizes, where=f"{facts.node}: params")
     difference = compare_copies(weights.cells, raw, convention)
     if difference is None:
         return

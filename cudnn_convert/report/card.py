@@ -12,8 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path, PurePath
 from typing import Final
 
-from cudnn_convert.errors import UsageError, command, visible
+from cudnn_convert.errors import UsageError
 from cudnn_convert.report import OutputReport, PieceReport, RecurrenceReport, Report, Verification
+from cudnn_convert.text import command, visible
 from cudnn_convert.version import __version__
 
 #: By which a card is known as one of this tool's.

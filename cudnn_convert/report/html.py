@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from cudnn_convert.errors import visible
 from cudnn_convert.report import Distribution, OverTime
+from cudnn_convert.text import visible
 
 _LIGHT: Final = (
     "--page:#f5f6f8;--card:#ffffff;--ink:#1a1f26;--soft:#57616d;--line:#d9dee5;--mark:#2456c9;"

@@ -10,7 +10,7 @@ With `force` an OUT that this tool wrote is exchanged for the new one in one ste
 (`renameat2` with RENAME_EXCHANGE, Linux 3.15). Elsewhere the old one waits in the folder until the new one is
 in place, and after a crash the next run puts it back. Two runs to one OUT replace it one after the other.
 
-May import: errors. `staging` stands above most rooms: its row of `ALLOWED` says what it imports.
+May import: text, errors.
 Entry: `atomic_output`.
 """
 

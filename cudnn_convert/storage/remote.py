@@ -28,8 +28,8 @@ from cudnn_convert.errors import (
     ReadError,
     UsageError,
     WriteError,
-    first_line,
 )
+from cudnn_convert.text import first_line
 
 #: The schemes of addresses, and the package that fsspec needs for each.
 STORES: Final[Mapping[str, str]] = {"s3": "s3fs", "gs": "gcsfs", "memory": "fsspec"}

@@ -1,13 +1,4 @@
-"""Writes variable bundles, and TensorFlow 1 checkpoints with their MetaGraph.
-
-TensorFlow's ops write `<prefix>.index` and `<prefix>.data-00000-of-00001`. A large bundle has several data
-files, written in turn, so that the content of at most three is in memory.
-Source: tensorflow v2.21.0 core/kernels/save_restore_v2_ops.cc (MergeV2Checkpoints moves the data files and
-deletes the folder that they were in), core/util/tensor_bundle/tensor_bundle.cc MergeBundles.
-
-`add_variables` adds the nodes that save and restore variables, and the protos that describe them to a loader.
-Source: tensorflow v2.21.0 python/training/saver.py (names of the restore subgraph),
-core/protobuf/saver.proto, core/framework/variable.proto.
+"""Writes TensorFlow 1 checkpoints with their MetaGraph.
 
 A checkpoint is `model.ckpt.index`, `.data-*`, the MetaGraph `.meta`, and a `checkpoint` file.
 `tf.train.import_meta_graph` and the saver that it returns restore it in TensorFlow 1.15 and in TensorFlow 2
@@ -18,177 +9,27 @@ TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/traini
 `--rename OLD=NEW` changes the keys of variables, in the checkpoint and in its graph.
 """
 
-import errno
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 import tensorflow as tf
-from tensorflow.core.framework import variable_pb2
-from tensorflow.core.protobuf import meta_graph_pb2, saver_pb2
+from tensorflow.core.protobuf import meta_graph_pb2
 
-from cudnn_convert import context
 from cudnn_convert.errors import UsageError
-from cudnn_convert.graph import index, node_defs, session
+from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, import_graph, strip_devices
 from cudnn_convert.graph.index import AnyGraph, rename_reference
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import tf1_cells
-from cudnn_convert.model import SERVING, Array, Mode, Part, Tensor
+from cudnn_convert.model import SERVING, Mode, Part, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import saved_model
-from cudnn_convert.weights.lazy import prefetch, size
-
-#: Bytes from which a data file gets no further tensor.
-_SHARD: Final = 1 << 28
-#: Data files prefetched while one is written: a pseudo-layer's two matrices are made together.
-_AHEAD: Final = 2
-
-
-def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
-    """Write each tensor under its key; at least one, since a bundle cannot be empty.
-
-    Each is read once, in the order of the keys. Raises OSError, and what reading them raises.
-    """
-    shards = [*_shards(variables)]
-    written, total = 0, sum(map(size, variables.values()))
-    context.report_progress("writing", written, total)
-    if len(shards) == 1:
-        _save_tensors(prefix, shards[0], _read(shards[0], variables))
-        return
-    # A separate folder, as Saver uses: merging deletes it.
-    parts = [f"{prefix}_temp/part-{number:05d}-of-{len(shards):05d}" for number in range(len(shards))]
-    Path(f"{prefix}_temp").mkdir()
-    read = prefetch((_read(names, variables) for names in shards), _AHEAD)
-    for part, names, tensors in zip(parts, shards, read, strict=True):
-        _save_tensors(Path(part), names, tensors)
-        written += sum(size(variables[name]) for name in names)
-        context.report_progress("writing", written, total)
-    with _as_os_error():
-        tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=str(prefix))
-
-
-def _shards(variables: Mapping[str, Tensor]) -> Iterator[list[str]]:
-    """The sorted keys, grouped by data file."""
-    names: list[str] = []
-    bytes_taken = 0
-    for name in sorted(variables):
-        if bytes_taken >= _SHARD:
-            yield names
-            names, bytes_taken = [], 0
-        names.append(name)
-        bytes_taken += size(variables[name])
-    yield names
-
-
-def _read(names: Sequence[str], variables: Mapping[str, Tensor]) -> list[Any]:
-    with tf.device("/CPU:0"):
-        return [_tensor(variables[name].read()) for name in names]
-
-
-def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> None:
-    with tf.device("/CPU:0"):
-        arguments = {
-            "tensor_names": tf.constant(names, tf.string),
-            "shape_and_slices": tf.constant([""] * len(names), tf.string),
-            "tensors": tensors,
-        }
-        with _as_os_error():
-            tf.raw_ops.SaveV2(prefix=str(prefix), **arguments)
-
-
-def _tensor(array: Array) -> Any:
-    """A tensor that shares the array's memory where possible."""
-    if array.dtype.kind == "O":
-        return tf.convert_to_tensor(array)
-    return tf_private.share_memory(array, tf.as_dtype(array.dtype))
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.OpError as cause:  # TensorFlow's form of the system's error
-        reason = cause.message.partition(" [Op:")[0].rpartition("; ")[2]
-        raise OSError(errno.EIO, reason) from cause
-
-
-def add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
-    """Add the save and restore nodes of variables to `meta`, and their protos."""
-    scope = index.unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
-    dtypes = [tf.as_dtype(variables[session.checkpoint_key(node)].dtype) for node in ops]
-    prefix = node_defs.string_constant(f"{scope}/Const", ["model"], scalar=True)
-    added = [prefix, *_restore(ops, dtypes, scope), *_save_nodes(ops, dtypes, scope)]
-    meta.graph_def.node.extend(added)
-    meta.saver_def.CopyFrom(_saver(scope))
-    definitions = [_definition(node, scope).SerializeToString(deterministic=True) for node in ops]
-    for collection in ("variables", "trainable_variables"):
-        meta.collection_def[collection].bytes_list.value.extend(definitions)
-
-
-def _restore(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any]:
-    restored = []
-    for node, dtype in zip(ops, dtypes, strict=True):
-        stem = f"{scope}/{node.name}"
-        names = node_defs.string_constant(f"{stem}/tensor_names", [session.checkpoint_key(node)])
-        slices = node_defs.string_constant(f"{stem}/shape_and_slices", [""])
-        inputs = [f"{scope}/Const", names.name, slices.name]
-        read = node_defs.node(f"{stem}/RestoreV2", "RestoreV2", inputs, dtypes=[dtype])
-        if node.op == "VarHandleOp":
-            assign = node_defs.node(f"{stem}/Assign", "AssignVariableOp", [node.name, read.name], dtype=dtype)
-        else:
-            assign = node_defs.node(
-                f"{stem}/Assign", "Assign", [node.name, read.name], T=dtype, validate_shape=False
-            )
-        restored.append(f"^{assign.name}")
-        yield from (names, slices, read, assign)
-    yield node_defs.node(f"{scope}/restore_all", "NoOp", restored)
-
-
-def _save_nodes(ops: list[Any], dtypes: list[tf.DType], scope: str) -> Iterator[Any]:
-    names = node_defs.string_constant(f"{scope}/tensor_names", [session.checkpoint_key(node) for node in ops])
-    slices = node_defs.string_constant(f"{scope}/shape_and_slices", ["" for _ in ops])
-    reads = [
-        node_defs.node(f"{scope}/{node.name}/read", "ReadVariableOp", [node.name], dtype=dtype)
-        if node.op == "VarHandleOp"
-        else node_defs.identity(f"{scope}/{node.name}/read", node.name, dtype.as_datatype_enum)
-        for node, dtype in zip(ops, dtypes, strict=True)
-    ]
-    prefix = f"{scope}/Const"
-    inputs = [prefix, names.name, slices.name, *(read.name for read in reads)]
-    save = node_defs.node(f"{scope}/SaveV2", "SaveV2", inputs, dtypes=dtypes)
-    yield from (names, slices, *reads, save)
-    string = tf.string.as_datatype_enum
-    yield node_defs.identity(f"{scope}/control_dependency", prefix, string, control=[f"^{save.name}"])
-
-
-def _saver(scope: str) -> Any:
-    return saver_pb2.SaverDef(
-        filename_tensor_name=f"{scope}/Const:0",
-        save_tensor_name=f"{scope}/control_dependency:0",
-        restore_op_name=f"{scope}/restore_all",
-        max_to_keep=5,
-        sharded=False,
-        version=saver_pb2.SaverDef.V2,
-    )
-
-
-def _definition(node: Any, scope: str) -> Any:
-    """A VariableDef whose initial value is restored from the checkpoint."""
-    stem = f"{scope}/{node.name}"
-    return variable_pb2.VariableDef(
-        variable_name=f"{node.name}:0",
-        initializer_name=f"{stem}/Assign",
-        initial_value_name=f"{stem}/RestoreV2:0",
-        snapshot_name=f"{stem}/read:0",
-        is_resource=node.op == "VarHandleOp",
-        trainable=True,
-    )
-
+from cudnn_convert.targets.bundle import add_variables, write_bundle
 
 #: The producer version of TensorFlow 1.15.
 _PRODUCER: Final = 134
@@ -260,11 +101,11 @@ def _meta_graph(graph: AnyGraph, parts: Sequence[Part], values: Mapping[str, Ten
     meta.meta_info_def.tensorflow_version = tf.__version__
     meta.meta_info_def.stripped_default_attrs = True
     # Functions that nothing calls may have unknown ops.
-    node_defs.strip_devices(node_defs.drop_uncalled_functions(node_defs.Graph.of(graph)), meta.graph_def)
+    strip_devices(drop_uncalled_functions(Graph.of(graph)), meta.graph_def)
     meta.graph_def.versions.producer = min(graph.versions.producer, _PRODUCER)
     add_variables(meta, variable_ops(meta.graph_def), values)
     tf_private.strip_defaults(meta)
-    seen = node_defs.import_graph(meta.graph_def)
+    seen = import_graph(meta.graph_def)
     for part in parts:
         saved_model.describe(meta.signature_def[part.name], part.signature, seen)
     if len(parts) == 1:
@@ -333,7 +174,7 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         if new in taken:
             raise UsageError(f"--rename: expected a free name for {old}, found {new}, an op of the graph")
     nodes = []
-    for node in node_defs.strip_devices(graph).node:
+    for node in strip_devices(graph).node:
         old = node.name
         node.name = ops.get(old, old)
         for position, name in enumerate(node.input):
@@ -343,4 +184,4 @@ def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Co
         nodes.append(node)
         if old in fetched:
             nodes.append(node_defs.identity(old, node.name, node.attr["dtype"].type))
-    return node_defs.Graph(graph, nodes)
+    return Graph(graph, nodes)

@@ -7,7 +7,8 @@ underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node
 from pathlib import Path
 
 from cudnn_convert.formats import FROZEN_KEY
-from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph import session
+from cudnn_convert.graph.graph import Graph, copy_graph, drop_uncalled_functions
 from cudnn_convert.graph.index import AnyGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -38,7 +39,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def write(path: Path, graph: AnyGraph, *, provenance: str) -> None:
     """Write `graph` to `path` with deterministic bytes."""
-    result = node_defs.copy_graph(node_defs.drop_uncalled_functions(node_defs.Graph.of(graph)))
+    result = copy_graph(drop_uncalled_functions(Graph.of(graph)))
     for node in result.node:  # one that was converted before has its own
         if FROZEN_KEY in node.attr:
             del node.attr[FROZEN_KEY]

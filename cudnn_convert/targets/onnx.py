@@ -179,7 +179,7 @@ def _beside(
 
     `total` is the size of all constants, for progress.
     """
-    from cudnn_convert.weights.lazy import prefetch  # few models need threads, which take time to import
+    from cudnn_convert.weights.buffers import prefetch  # few models need threads, which take time to import
 
     moved = [
         constant

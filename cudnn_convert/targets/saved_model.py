@@ -28,6 +28,7 @@ from tensorflow.core.protobuf import fingerprint_pb2, meta_graph_pb2, saved_mode
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import node_defs, session
+from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, import_graph, strip_devices
 from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
@@ -35,7 +36,7 @@ from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tens
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.targets import checkpoint
+from cudnn_convert.targets import bundle
 
 
 def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
@@ -120,12 +121,12 @@ def write(
     meta.meta_info_def.stripped_default_attrs = False
     signatures = [part.signature for part in parts]
     signature_ops = [split(name)[0] for signature in signatures for name in signature.tensors]
-    called = node_defs.drop_uncalled_functions(node_defs.Graph.of(graph))
-    _rename_case_clashes(node_defs.strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
+    called = drop_uncalled_functions(Graph.of(graph))
+    _rename_case_clashes(strip_devices(called, meta.graph_def), [*signature_ops, *initializers])
     ops = session.variable_ops(meta.graph_def)
     if ops:
-        checkpoint.add_variables(meta, ops, variables)
-    seen = node_defs.import_graph(meta.graph_def)
+        bundle.add_variables(meta, ops, variables)
+    seen = import_graph(meta.graph_def)
     for part in parts:
         describe(meta.signature_def[part.name], part.signature, seen, axes.get(part.name, {}))
     if len(parts) == 1:
@@ -134,7 +135,7 @@ def write(
     (folder / "saved_model.pb").write_bytes(saved.SerializeToString(deterministic=True))
     if ops:
         (folder / "variables").mkdir()
-        checkpoint.write_bundle(
+        bundle.write_bundle(
             folder / "variables" / "variables",
             {session.checkpoint_key(node): variables[session.checkpoint_key(node)] for node in ops},
         )

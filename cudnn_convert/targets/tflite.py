@@ -17,15 +17,17 @@ import tensorflow as tf
 
 from cudnn_convert import report
 from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
-from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, first_line
+from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.formats import TFLITE_KEY, part_file
-from cudnn_convert.graph import node_defs, safe_ops
+from cudnn_convert.graph import safe_ops
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.passes.subgraphs import Cuts
 from cudnn_convert.lower import infinities, tflite
 from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.targets import saved_model as write_saved_model
+from cudnn_convert.text import first_line
 
 _BUILT_IN: Final = (tf.lite.OpsSet.TFLITE_BUILTINS,)
 _ALL: Final = (*_BUILT_IN, tf.lite.OpsSet.SELECT_TF_OPS)
@@ -79,7 +81,7 @@ def write(
     keys of `signature`, and deterministic bytes. Raises UnsupportedModelError with a line for each op that
     TensorFlow Lite lacks, or without `built_in` that Flex lacks too.
     """
-    pruned = node_defs.prune(node_defs.Graph.of(graph), signature.tensors)
+    pruned = prune(Graph.of(graph), signature.tensors)
     index = pruned.index
     cuts = Cuts(index, user, outputs=signature.outputs, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(pruned)]:

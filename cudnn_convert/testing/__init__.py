@@ -9,7 +9,8 @@ Nothing heavy is imported before a comparison needs it: functions and arrays nee
 * sides  : One side of a comparison: a model, file, function or answers, and its names.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 
-May import: errors, private, formats, context, model, weights, report, keras.config, artifacts, verification.
+May import: text, errors, private, formats, context, model, weights, report, keras.config, artifacts,
+verification.
 Entry: `assert_equivalent`.
 """
 

@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.context import silence
-from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError, first_line
+from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import SERVING, Array, Part, Signature
+from cudnn_convert.text import first_line
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.weights import npz_archive
 

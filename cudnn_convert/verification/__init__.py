@@ -22,8 +22,7 @@
 * pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 * ops        : Statement 4 of the proof: every op around recurrences, by itself.
 
-May import: errors, private, formats, context, model, casts, options, weights, reference, report, graph,
-graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces,
-verification.ops.
+May import: text, errors, private, formats, context, model, casts, options, weights, reference, report, graph,
+graph.passes, recurrences, plan, artifacts, storage.staging, feeds, verification.pieces, verification.ops.
 Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, function_graphs, node_defs
+from cudnn_convert.graph.graph import Graph, copy_graph
 from cudnn_convert.graph.index import Index, library
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -142,15 +143,15 @@ def _run_channels_last(graph: Any) -> None:
     functions = library(graph)
     for function in graph.library.function:
         if any(map(_read_format, function.node_def)):
-            body = node_defs.copy_graph(function_graphs.make_graph(function, functions))
+            body = copy_graph(function_graphs.make_graph(function, functions))
             body.ClearField("library")
             _run_channels_last(body)
-            function.CopyFrom(function_graphs.with_body(function, node_defs.Graph(body), functions))
+            function.CopyFrom(function_graphs.with_body(function, Graph(body), functions))
     nodes = [node for node in graph.node if _read_format(node)]
     if not nodes:
         return
     frames = control_flow.frames(Index(graph))
-    shapes = node_defs.Graph.of(graph).first_iteration  # behind a loop others are not known
+    shapes = Graph.of(graph).first_iteration  # behind a loop others are not known
     for node in nodes:
         rank = shapes.get_tensor_by_name(f"{node.name}:0").shape.rank if node.op == "BiasAdd" else None
         others = [f"{node.name}:{k}" for k in range(1, 6)]

@@ -14,7 +14,8 @@ from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.source import user_code
 from cudnn_convert.report import (
     DecodingReport,
     GlueReport,
@@ -132,7 +133,7 @@ def judge_search(
         return None
     from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
 
-    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    form, vouched = judging.options.format, user_code(judging.options)
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
@@ -168,7 +169,7 @@ def judge_whole(
     with judging.judge.open(trust=judging.trust) as source:
         feeds = choose_feeds(judging, source, without=without)
         trial = _try_feeds(judging, source, feeds, feeds)
-    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    form, vouched = judging.options.format, user_code(judging.options)
     before = streaming.open_before(form, artifact, plan.streaming, vouched)
     comparison = Comparison(judging, trial, [{} for _ in feeds])
     chunked = streaming.run_from_the_start(comparison, plan, runner, before)
@@ -371,7 +372,7 @@ def _size(feed: Mapping[str, Array]) -> int:
 def open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
     if not isinstance(artifact, Path):
         return artifact
-    form, vouched = judging.options.format, prepare.user_code(judging.options)
+    form, vouched = judging.options.format, user_code(judging.options)
     return runners.open_artifact(form, artifact, judging.plan.parts, vouched)
 
 

@@ -28,11 +28,13 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert import casts
-from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
-from cudnn_convert.graph import node_defs
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, prune, replace_nodes
 from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
+from cudnn_convert.text import first_line
 from cudnn_convert.verification import ids, judges
 from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
 
@@ -49,7 +51,7 @@ def find_padding(index: Index, name: str) -> Any:
             inputs = index.data_inputs(reader)
             if reader.op == "NotEqual" and current in inputs:
                 other = inputs[1 - inputs.index(current)]
-                if (constant := node_defs.fold_scalar(index, other)) is not None:
+                if (constant := constant_folding.fold_scalar(index, other)) is not None:
                     return constant
     return None
 
@@ -144,7 +146,7 @@ def generate(
 def _generate(
     plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], floats: Floats
 ) -> list[dict[str, Array]]:
-    seen, index = node_defs.import_graph(plan.graph), Index(plan.graph)
+    seen, index = import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
     tensors = {name: _describe_input(index, seen, name) for name in names} | _states(plan)
     paddings = {name: find_padding(index, name) for name in names}
@@ -424,9 +426,9 @@ class _Windows:
     """The convolutions and pools of a plan's graph, and what they read."""
 
     def __init__(self, plan: Plan) -> None:
-        graph = node_defs.Graph.of(plan.graph)
+        graph = Graph.of(plan.graph)
         self._ops = [node.name for node in graph.node if node.op in _WINDOWS]
-        self._graph = node_defs.prune(graph, [f"{name}:0" for name in self._ops])
+        self._graph = prune(graph, [f"{name}:0" for name in self._ops])
         #: Why inputs of these shapes are refused, or None.
         self._known: dict[tuple[Any, ...], str | None] = {}
 
@@ -449,7 +451,7 @@ class _Windows:
             for name, value in inputs.items()
         }
         try:
-            graph = node_defs.import_graph(node_defs.replace_nodes(self._graph, changes))
+            graph = import_graph(replace_nodes(self._graph, changes))
         except ValueError as cause:
             return first_line(cause)
         for name in self._ops:
@@ -462,7 +464,7 @@ class _Windows:
 
 def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
     """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
-    seen, reasons, feed = node_defs.import_graph(plan.graph), [], {}
+    seen, reasons, feed = import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
     for key, name in named.items():
         wanted, given, at = seen.get_tensor_by_name(name), values[key], f"{where}: {key}"

@@ -20,14 +20,16 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import ReadError, first_line
-from cudnn_convert.graph import node_defs, ops, recurrent_state, safe_ops, session
+from cudnn_convert.errors import ReadError
+from cudnn_convert.graph import constant_folding, node_defs, ops, recurrent_state, safe_ops, session
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph, open_session, prune, strip_devices
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
 from cudnn_convert.model import Array, BlobEvidence, Checkpoint, EncodedTensor, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
+from cudnn_convert.text import first_line
 from cudnn_convert.verification import channels_first, feeds, judges
 from cudnn_convert.verification.judges import USUAL, Call, Computation, Draw, Floats, Sizes, Source
 
@@ -68,7 +70,7 @@ class GraphJudge:
             if split(name)[0] not in index.nodes:
                 continue  # what a state variable holds next
             node = index.maker(name, ["Identity", "Cast"])
-            axis = node_defs.fold_scalar(index, tensor(node.input[1])) if node.op == "ArgMax" else None
+            axis = constant_folding.fold_scalar(index, tensor(node.input[1])) if node.op == "ArgMax" else None
             if axis is not None:
                 scores[key] = (tensor(node.input[0]), axis)
         return scores
@@ -99,7 +101,7 @@ def open_source(
     needed = [split(name)[0] for name in plan.signature.tensors]
     needed += [write.op for state in plan.states for write in state.state.writes]
     needed += plan.initializers
-    model, pruned = plan.model, node_defs.prune(node_defs.Graph(graph), needed)
+    model, pruned = plan.model, prune(Graph(graph), needed)
     with session.session(
         pruned, model.variables, initializers=plan.initializers, assets=model.assets, rewrite=rewrite
     ) as running:
@@ -139,7 +141,7 @@ def build_graph(
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
     """
-    graph = node_defs.strip_devices(plan.whole)
+    graph = strip_devices(plan.whole)
     take_states(graph, plan)
     left = {node.name for node in graph.node if node.op in ops.PYTHON}
     left -= {node.name for node in plan.graph.node}
@@ -208,7 +210,7 @@ def _unread_writes(plan: Plan, graph: Any) -> set[str]:
     if not any(node.op in ops.WRITES for node in graph.node):
         return set()
     outputs = [*plan.signature.outputs.values()]
-    needed = node_defs.prune(node_defs.Graph(graph), outputs)
+    needed = prune(Graph(graph), outputs)
     assigned = recurrent_state.find_assigned_variables(needed, outputs)
     return {write.op for state in assigned if not state.read for write in state.writes}
 
@@ -304,7 +306,7 @@ def _take_encoded(graph: Any, encoded: Sequence[EncodedTensor]) -> None:
     """Let all nodes read tensors that are the same at all steps from placeholders, in place."""
     if not encoded:
         return
-    seen = node_defs.import_graph(graph)
+    seen = import_graph(graph)
     starts = {each.tensor: split(each.start)[0] for each in encoded}
     for node in graph.node:
         for position, name in enumerate(node.input):
@@ -429,7 +431,7 @@ def _is_taken(tensor: Any, entry: _Entry) -> bool:
 def _read(prefix: Path, entry: _Entry) -> Array:
     try:
         dtype = tf.train.load_checkpoint(str(prefix)).get_variable_to_dtype_map()[entry.key]
-        with tf.Graph().as_default() as graph, node_defs.open_session(graph) as running:
+        with tf.Graph().as_default() as graph, open_session(graph) as running:
             (value,) = tf.raw_ops.RestoreV2(
                 prefix=str(prefix), tensor_names=[entry.key], shape_and_slices=[entry.slices], dtypes=[dtype]
             )
@@ -477,11 +479,11 @@ def list_restored_keys(checkpoint: Checkpoint) -> dict[str, str]:
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
     """Evaluates the names and slices of restore ops, where that is arithmetic alone."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
-    needed = node_defs.extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
+    needed = extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(safe_ops.others(needed)):
         return {}
-    with tf.Graph().as_default() as scratch, node_defs.open_session(scratch) as running:
-        tf.import_graph_def(node_defs.strip_devices(needed), name="")
+    with tf.Graph().as_default() as scratch, open_session(scratch) as running:
+        tf.import_graph_def(strip_devices(needed), name="")
         given = {name: index.data_inputs(index.nodes[name])[1:3] for name in wanted}
         values = running.run(given)
     return {

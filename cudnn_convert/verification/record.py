@@ -15,15 +15,16 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import UnsupportedModelError, UsageError, first_line
+from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.feeds.data import Calls
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph, prune
 from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.session import Restore, checkpoint_key, session, variable_ops
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
+from cudnn_convert.text import first_line
 from cudnn_convert.verification import graph_judge, recordings
 
 
@@ -178,12 +179,12 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
 
 def runnable(plan: Plan, restores: Collection[Restore]) -> Graph:
     """The cut graph with its own cuDNN nodes, and what restores its variables."""
-    whole = node_defs.prune(Graph.of(plan.whole), _ends(plan))
+    whole = prune(Graph.of(plan.whole), _ends(plan))
     if not restores:
         return whole
     present = {node.name for node in whole.node}
     needed = Index(plan.model.graph).ancestors([restore.op for restore in restores]) - present
-    savers = node_defs.extract_nodes(plan.model.graph, needed | present)
+    savers = extract_nodes(plan.model.graph, needed | present)
     return Graph(whole, [*whole.node, *(node for node in savers.node if node.name in needed)])
 
 
@@ -231,7 +232,7 @@ def _plain(value: Any) -> Array:
 
 def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGraph) -> dict[str, Any]:
     """The source's own name for each tensor of the cut graph, and its type."""
-    seen = node_defs.import_graph(graph)
+    seen = import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 

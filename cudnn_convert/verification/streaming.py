@@ -97,15 +97,18 @@ def plan_whole(plan: Plan) -> Plan | None:
     streaming = plan.streaming
     if streaming is None or streaming.whole is None:
         return None
-    from cudnn_convert.graph import node_defs  # TensorFlow, which weights without a graph do not need
+    from cudnn_convert.graph.graph import (  # TensorFlow, which weights without a graph do not need
+        Graph,
+        copy_graph,
+    )
     from cudnn_convert.verification import graph_judge
 
     whole = streaming.whole
-    graph = node_defs.copy_graph(whole.whole)
+    graph = copy_graph(whole.whole)
     graph_judge.keep_begins(graph, plan)
     outputs = dict(whole.signature.outputs) | {begin_key(state): state.begin for state in streaming.states}
     outputs |= {_ENCODE + each.key: each.tensor for each in streaming.encoded}
-    return replace(whole, whole=node_defs.Graph(graph), signature=Signature(whole.signature.inputs, outputs))
+    return replace(whole, whole=Graph(graph), signature=Signature(whole.signature.inputs, outputs))
 
 
 def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]]:

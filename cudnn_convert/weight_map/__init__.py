@@ -28,7 +28,7 @@ from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GateReport, LayoutReport, TensorRegion, VariableReport, WeightsReport
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, lazy, parameter_blob
 
 
 def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
@@ -238,7 +238,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
 def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
     """Regions of the parameter blob, from split element numbers."""
     sizes = recurrence.sizes
-    cells = lazy.split(np.arange(lazy.length(sizes)), sizes, where=recurrence.shared)
+    cells = parameter_blob.split(np.arange(parameter_blob.length(sizes)), sizes, where=recurrence.shared)
     numbered = tuple(
         tuple(layouts.conventional(cell, recurrence.convention, canonical=False) for cell in layer)
         for layer in cells

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.model import Array, Cell, Convention, Gate, Mode
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import buffers
 
 _I, _F, _C, _O = Gate.INPUT, Gate.FORGET, Gate.CELL, Gate.OUTPUT
 _R, _Z, _N = Gate.RESET, Gate.UPDATE, Gate.CANDIDATE
@@ -197,12 +197,12 @@ def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
 def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
     """Transpose kernels `[gates, units, inputs]` to columns, stacked, with gates reordered."""
     gates, units, _ = kernels[0].shape
-    values = lazy.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
+    values = buffers.empty((sum(kernel.shape[2] for kernel in kernels), gates, units), kernels[0].dtype)
     row = 0
     for kernel in kernels:
         rows = values[row : row + kernel.shape[2]]
         for position, gate in enumerate(order):
-            lazy.fill(rows[:, position], kernel[gate].T)
+            buffers.fill(rows[:, position], kernel[gate].T)
         row += len(rows)
     return values.reshape(len(values), gates * units)
 
@@ -261,7 +261,7 @@ def _side_by_side(blocks: Sequence[Array]) -> Array:
     The result is a transposed view: gates are reordered, values are not transposed in memory.
     """
     count, units = blocks[0].shape
-    rows = lazy.empty((count, len(blocks), units), blocks[0].dtype)
+    rows = buffers.empty((count, len(blocks), units), blocks[0].dtype)
     for position, block in enumerate(blocks):
         rows[:, position] = block
     return np.asarray(rows.transpose(1, 2, 0))

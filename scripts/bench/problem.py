@@ -14,7 +14,7 @@ from shapes import Shape
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 v1 = tf.compat.v1
 INPUT: Final = "x"
@@ -46,7 +46,7 @@ def posed(cell: str, shape: Shape, folder: Path, *, seed: int) -> Problem:
     sizes = Sizes(Mode(cell), shape.layers, shape.directions, shape.units, shape.inputs)
     chance = np.random.default_rng(seed)
     reach = 1 / np.sqrt(shape.units)
-    blob = chance.uniform(-reach, reach, lazy.length(sizes)).astype(np.float32)
+    blob = chance.uniform(-reach, reach, parameter_blob.length(sizes)).astype(np.float32)
     x = chance.standard_normal((shape.steps, shape.batch, shape.inputs)).astype(np.float32)
     recurrence = Recurrence(
         node=OUTPUT,
@@ -55,7 +55,7 @@ def posed(cell: str, shape: Shape, folder: Path, *, seed: int) -> Problem:
         time_major=True,
         lengths=False,
         dtype=blob.dtype,
-        cells=lazy.split(blob, sizes, where="blob"),
+        cells=parameter_blob.split(blob, sizes, where="blob"),
         evidence=BlobEvidence(blob),
         shared="blob",
     )

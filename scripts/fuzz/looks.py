@@ -27,7 +27,7 @@ from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.inspection import inspect
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
 from cudnn_convert.read import read
 from cudnn_convert.verification import check, recordings
 from cudnn_convert.verification.judges import Judge
@@ -195,7 +195,7 @@ def _shards(path: Path) -> None:
 @cache
 def _judge(source: Path) -> Judge:
     ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
-    return check.choose_judge(prepare.make_plan(read(source), Options(format="onnx", **ends)))
+    return check.choose_judge(make_plan(read(source), Options(format="onnx", **ends)))
 
 
 LOOKS: Mapping[str, Callable[[Path], None]] = {

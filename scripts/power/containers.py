@@ -15,7 +15,7 @@ import tensorflow as tf
 from support.graphs import drawing
 
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 v1 = tf.compat.v1
 #: Width of the usual input `x [time, batch, WIDTH]`, and of each recurrence's direction.
@@ -49,7 +49,7 @@ class Net:
         """A cuDNN node's outputs `[time, batch, directions * UNITS]`."""
         self._count += 1
         sizes = Sizes(mode, 1, directions, UNITS, int(x.shape[-1]))
-        blob = self._rng.uniform(-0.5, 0.5, lazy.length(sizes)).astype(np.float32)
+        blob = self._rng.uniform(-0.5, 0.5, parameter_blob.length(sizes)).astype(np.float32)
         zeros = tf.zeros([directions, tf.shape(x)[1], UNITS])
         call = tf.raw_ops.CudnnRNN if lengths is None else tf.raw_ops.CudnnRNNV3
         output = call(

@@ -33,10 +33,10 @@ from support.tiers import tier
 import cudnn_convert
 from cudnn_convert import targets
 from cudnn_convert.cli import commands, terminal
-from cudnn_convert.errors import flag_of
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.options import Options
 from cudnn_convert.report import RecurrenceReport, Report
+from cudnn_convert.text import flag_of
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.

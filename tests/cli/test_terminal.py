@@ -27,12 +27,12 @@ import os, signal, time
 from cudnn_convert import cli, pipeline
 from cudnn_convert.cli import terminal
 terminal._AFTER = {after}
-planned = pipeline.prepare.make_plan
+planned = pipeline.make_plan
 def slowly(*given):
     made = planned(*given)
     {before}
     return made
-pipeline.prepare.make_plan = slowly
+pipeline.make_plan = slowly
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored in the background
 cli.run()
 """
@@ -80,14 +80,17 @@ def test_lowering_is_heard_as_bytes_of_weights(tmp_path: Path, out: str) -> None
 
 
 def test_the_files_of_a_bundle_are_heard_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cudnn_convert.targets import checkpoint  # TensorFlow writes them
+    from cudnn_convert.targets import (
+        bundle,  # TensorFlow writes them
+        checkpoint,
+    )
 
     monkeypatch.setattr(checkpoint, "_SHARD", 100)
     sizes = {"a": 30, "b": 35, "c": 40}
     tensors = {name: InMemory(np.zeros(size, np.float32)) for name, size in sizes.items()}
     heard: list[tuple[str, int, int]] = []
     with context.listen(lambda step, done=0, total=0: heard.append((step, done, total))):
-        checkpoint.write_bundle(tmp_path / "variables", tensors)
+        bundle.write_bundle(tmp_path / "variables", tensors)
     assert heard == [("writing", done, 420) for done in (0, 120, 260, 420)]
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from support.samples import ROOT
 from support.tiers import some
 
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 PROGRAM: Final = ROOT / "tests" / "support" / "programs" / "rebuilt_fixtures.py"
 FIXTURES: Final = ROOT / "tests" / "data" / "tf1" / "1.15.5"
@@ -93,10 +93,10 @@ def test_the_blob_has_the_weights_where_cudnn_packs_them(rebuilt: Path, name: st
         mode = Mode(found["mode"])
         sizes = Sizes(mode, found["layers"], found["directions"], found["units"], found["input_size"])
         keys = [key for key in original if key.endswith("/opaque_kernel")]
-        fitting = [key for key in keys if original[key].size == lazy.length(sizes)]
+        fitting = [key for key in keys if original[key].size == parameter_blob.length(sizes)]
         assert fitting
         for key in fitting:
-            pairs = (lazy.split(values[key], sizes, where=key) for values in (saved, original))
+            pairs = (parameter_blob.split(values[key], sizes, where=key) for values in (saved, original))
             for ours, theirs in (
                 (a, b) for row in zip(*pairs, strict=True) for a, b in zip(*row, strict=True)
             ):

@@ -18,7 +18,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.options import Options
-from cudnn_convert.plan import axes, prepare
+from cudnn_convert.plan import axes
+from cudnn_convert.plan.make import make_plan
 
 #: The axes of some models, by key.
 AXES: dict[str, dict[str, list[Any]]] = {
@@ -187,7 +188,7 @@ def test_halves_that_are_doubled_have_no_name() -> None:
         tf.concat([half, half, y[:1]], axis=0, name="scores")
         tf.identity(y, name="steps")
     options = Options(outputs=["scores:0", "steps:0"])
-    named = axes.name_axes(prepare.make_plan(model(graph), options))
+    named = axes.name_axes(make_plan(model(graph), options))
     assert named == {"x": ("time", "batch", 3), "scores": (None, "batch", 2), "steps": ("time", "batch", 2)}
 
 
@@ -200,7 +201,7 @@ def test_what_shares_no_data_with_a_recurrence_has_no_name_of_its_axes() -> None
         tf.math.floormod(left, right, name="rest")
         tf.fill(placeholder("dims", (None,), tf.int32), 1.0, name="filled")
     outputs = ["steps:0", "rest:0", "filled:0"]
-    named = axes.name_axes(prepare.make_plan(model(graph), Options(outputs=outputs)))
+    named = axes.name_axes(make_plan(model(graph), Options(outputs=outputs)))
     beside = {"left": (None, None), "right": (None, None), "rest": (None, None), "dims": (None,)}
     assert named == {"x": ("time", "batch", 3), "steps": ("time", "batch", 2), **beside}
 
@@ -211,7 +212,7 @@ def test_an_open_width_is_what_the_weights_take(tmp_path: Path) -> None:
         x, beside = (placeholder(name, (None, None, None)) for name in ("x", "beside"))
         y = lstm(tf.transpose(x, [1, 2, 0]), variable("blob", BLOB.shape)).output
         tf.concat([y, beside[:, :, :1]], axis=2, name="scores")
-    plan = prepare.make_plan(model(graph), Options(outputs=["scores:0"]))
+    plan = make_plan(model(graph), Options(outputs=["scores:0"]))
     shapes = {
         name: plan.graph.shapes.get_tensor_by_name(f"{name}:0").shape.as_list() for name in plan.source.inputs
     }

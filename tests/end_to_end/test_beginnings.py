@@ -16,6 +16,7 @@ from support.tiers import combinations, some
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.passes import stream_states
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
@@ -63,14 +64,14 @@ def test_a_beginning_with_zeros_is_refused(
 ) -> None:
     make = stream_states.stream_states
 
-    def begin_with_zeros(graph: Any, states: Any, *, defaults: bool) -> node_defs.Graph:
+    def begin_with_zeros(graph: Any, states: Any, *, defaults: bool) -> Graph:
         made = make(graph, states, defaults=defaults)
         changes = {}
         for state in states:
             node = state.begin.removesuffix(":0")
             changes[node] = node_defs.copy_node(made.index.nodes[node])
             changes[node].op = "ZerosLike"
-        return node_defs.replace_nodes(made, changes)
+        return replace_nodes(made, changes)
 
     monkeypatch.setattr(stream_states, "stream_states", begin_with_zeros)
     source = Case(start, "two_recurrences").save(tmp_path)

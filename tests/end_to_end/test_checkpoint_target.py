@@ -21,7 +21,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
 from cudnn_convert.model import InMemory, Mode
-from cudnn_convert.targets.checkpoint import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
 from cudnn_convert.weights import layouts
 
 RECORD = json.loads((ROOT / "tests" / "data" / "tf1_restore.json").read_text())

@@ -315,7 +315,7 @@ def source_of(name: str) -> Path:
 
 
 @pytest.mark.slow(
-    "cudnn_convert/plan/notes.py", "cudnn_convert/plan/prepare.py", "cudnn_convert/graph/training.py"
+    "cudnn_convert/plan/notes.py", "cudnn_convert/plan/make.py", "cudnn_convert/graph/training.py"
 )
 @pytest.mark.parametrize("case", NOTED)
 def test_what_a_note_names_is_done(tmp_path: Path, case: str) -> None:

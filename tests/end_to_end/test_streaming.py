@@ -23,7 +23,9 @@ from support.tiers import combinations, tier
 import cudnn_convert
 from cudnn_convert.artifacts import runners
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 
 FORMATS = ("savedmodel", "frozen", "onnx", "tflite")
 #: Of chunks: of one step, of several, and ragged ones.
@@ -50,7 +52,7 @@ BOUNDS = {"float16": 2e-3, "float32": 1e-5, "float64": 1e-5}
 
 def planned(source: Path, form: str, **flags: Any) -> Plan:
     options = Options(format=form, states=True, **flags)
-    return prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+    return make_plan(read_source(source, options, tag=None), options)
 
 
 def streamed(sample: Fixture, form: str, folder: Path) -> tuple[cudnn_convert.Report, dict[str, Any]]:

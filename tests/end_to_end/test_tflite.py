@@ -31,7 +31,7 @@ from cudnn_convert.artifacts import runners, tflite
 from cudnn_convert.errors import ReadError, UnsupportedModelError, VerificationError
 from cudnn_convert.lower import inexact_kernels
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 LAYERS, DIRECTIONS, UNITS, INPUTS = 2, 2, 5, 3
 DEPTH = LAYERS * DIRECTIONS
@@ -55,7 +55,7 @@ def ops(path: Path) -> set[str]:
 def recurrent(folder: Path, mode: str, *, time_major: bool, lengths: bool) -> tuple[Path, np.ndarray]:
     """A model of one node with states, two layers and directions; gives its prefix and its parameters."""
     blob = np.random.default_rng(7).normal(
-        0, 0.4, lazy.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
+        0, 0.4, parameter_blob.length(Sizes(Mode(mode), LAYERS, DIRECTIONS, UNITS, INPUTS))
     )
     blob = blob.astype(np.float32)
     with drawing() as graph:

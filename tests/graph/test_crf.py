@@ -9,7 +9,7 @@ import tensorflow as tf
 from support.graphs import drawing, placeholder, v1, variable
 
 from cudnn_convert.graph import crf
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 
 TAGS = 4
 

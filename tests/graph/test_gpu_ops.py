@@ -14,6 +14,7 @@ from support.graphs import drawing
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import gpu_ops, node_defs, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.passes import half_precision, replicas
 from cudnn_convert.plan import obstacles
 from cudnn_convert.private import tf_private
@@ -62,7 +63,7 @@ def node_of(row: gpu_ops.Row) -> Any:
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
 def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.Row) -> None:
     """What is dropped as a part of training is refused where an output needs it all the same."""
-    graph = node_defs.Graph(node_of(row))
+    graph = Graph(node_of(row))
     found = gpu_ops.find_row(graph.node[-1])
     assert found is not None
     assert found.op == row.op
@@ -100,7 +101,7 @@ def test_a_program_of_xla_for_a_gpu_alone_is_refused(platforms: list[str]) -> No
     with (
         pytest.raises(UnsupportedModelError, match="compiled for CUDA alone") if is_refused else nullcontext()
     ):
-        obstacles.check_runs_on_cpu(Path("model.pb"), node_defs.Graph(graph), outputs={"y": "asked:0"})
+        obstacles.check_runs_on_cpu(Path("model.pb"), Graph(graph), outputs={"y": "asked:0"})
 
 
 def test_half_that_no_cpu_computes_goes_through_float32(tmp_path: Path) -> None:

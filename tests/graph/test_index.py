@@ -12,7 +12,8 @@ from support.graphs import drawing, placeholder, v1, variable
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import index, node_defs
+from cudnn_convert.graph import constant_folding, index, node_defs
+from cudnn_convert.graph.graph import Graph, import_checked
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Convention, Model
@@ -70,9 +71,9 @@ def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
 
 def test_what_no_import_takes_has_no_value() -> None:
     graph = unknown_attribute()
-    assert node_defs.fold_constant(Index(graph), "one/again:0") is None
+    assert constant_folding.fold_constant(Index(graph), "one/again:0") is None
     graph.node[1].attr["T"].type = tf.float32.as_datatype_enum
-    assert node_defs.fold_constant(Index(graph), "one/again:0") == 1
+    assert constant_folding.fold_constant(Index(graph), "one/again:0") == 1
 
 
 def test_what_no_import_takes_is_refused() -> None:
@@ -80,7 +81,7 @@ def test_what_no_import_takes_is_refused() -> None:
     with pytest.raises(
         InvalidModelError, match=r"graph: expected nodes that TensorFlow \S+ can import, found"
     ):
-        resolve.recurrences(Model("m", "a graph", graph, {}), node_defs.Graph(graph))
+        resolve.recurrences(Model("m", "a graph", graph, {}), Graph(graph))
     with pytest.raises(
         InvalidModelError, match=r"graph: expected nodes that TensorFlow \S+ can import, found"
     ):
@@ -95,12 +96,12 @@ def test_functions_of_one_name_are_refused(name: str) -> None:
         function.signature.name = signature
         function.node_def.add(name=f"node_{len(graph.library.function)}", op="NoOp")
     if name == "g":
-        assert node_defs.import_checked(graph).get_operation_by_name("one") is not None
+        assert import_checked(graph).get_operation_by_name("one") is not None
     else:
         with pytest.raises(
             InvalidModelError, match="found Cannot add function 'f' because a different function"
         ):
-            node_defs.import_checked(graph)
+            import_checked(graph)
 
 
 def test_what_the_optimizer_does_not_find_is_told() -> None:
@@ -127,7 +128,7 @@ def test_what_the_optimizer_does_not_find_is_told() -> None:
 def folded(build: Callable[[], Any], **given: float) -> Any:
     with drawing() as graph:
         name = build().name
-    return node_defs.fold_constant(Index(graph.as_graph_def()), name, given)
+    return constant_folding.fold_constant(Index(graph.as_graph_def()), name, given)
 
 
 @pytest.mark.parametrize(
@@ -183,5 +184,5 @@ def test_a_scalar_is_a_python_value_of_one_element() -> None:
         tf.constant([[True]], name="one")
         tf.constant([1, 2], name="two")
     index = Index(graph.as_graph_def())
-    assert node_defs.fold_scalar(index, "one:0") is True
-    assert node_defs.fold_scalar(index, "two:0") is None
+    assert constant_folding.fold_scalar(index, "one:0") is True
+    assert constant_folding.fold_scalar(index, "two:0") is None

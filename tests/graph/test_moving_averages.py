@@ -10,7 +10,7 @@ import tensorflow as tf
 from support.graphs import drawing, placeholder, resource, v1, variable
 
 from cudnn_convert.graph import moving_averages
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 
 
 def averages(update: Callable[[Any, Any, Any], Any], *, in_branch: bool = False) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from support.graphs import drawing, placeholder, v1
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, recurrent_state
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import state_io, tf1_ops
 from cudnn_convert.model import InMemory
@@ -160,14 +161,14 @@ def drawn(build_output: Callable[[Any], Any], *, resource: bool) -> Any:
         v = v1.Variable(START * 0, trainable=False, name="v", use_resource=resource)
         tf.identity(build_output(v), "y")
     made = graph.as_graph_def()
-    return node_defs.extract_nodes(made, Index(made).ancestors(["y"]))
+    return extract_nodes(made, Index(made).ancestors(["y"]))
 
 
 class Judge:
     """A graph in a Session, its variable `v` of either kind."""
 
     def __init__(self, graph: Any, variable: str = "v") -> None:
-        made = node_defs.import_graph(graph)
+        made = import_graph(graph)
         self.session, target = v1.Session(graph=made), made.get_tensor_by_name(f"{variable}:0")
         with made.as_default():
             self.value = v1.placeholder(tf.float32)
@@ -190,14 +191,14 @@ class Judge:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_state_that_left_its_variable(case: Callable[[Any], Any], resource: bool) -> None:
     graph = drawn(case, resource=resource)
-    (found,) = recurrent_state.find(node_defs.Graph(graph), ["y:0"])
+    (found,) = recurrent_state.find(Graph(graph), ["y:0"])
     assert (found.variable, found.tensor) == ("v", "v:0")
     judge, held = Judge(graph), START
-    made, (end,) = state_io.promote_state_to_io(Path("m"), node_defs.Graph(graph), [found], {"v": START_NODE})
-    made = node_defs.extract_nodes(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
+    made, (end,) = state_io.promote_state_to_io(Path("m"), Graph(graph), [found], {"v": START_NODE})
+    made = extract_nodes(made, Index(made).ancestors(["y", end.removesuffix(":0")]))
     assert not [node.op for node in made.node if node.op in ops.WRITES | {"VarHandleOp", "VariableV2"}]
     names = {node.name for node in made.node}
-    with v1.Session(graph=node_defs.import_graph(made)) as running:
+    with v1.Session(graph=import_graph(made)) as running:
         for x in FEEDS:
             judge.set(held)
             expected = judge.run(x)
@@ -260,7 +261,7 @@ def left_alone(v: Any) -> Any:
     ids=lambda case: case.__name__,
 )
 def test_what_is_no_state(case: Callable[[Any], Any], resource: bool) -> None:
-    assert recurrent_state.find(node_defs.Graph(drawn(case, resource=resource)), ["y:0"]) == ()
+    assert recurrent_state.find(Graph(drawn(case, resource=resource)), ["y:0"]) == ()
 
 
 def racing(v: Any) -> Any:
@@ -291,7 +292,7 @@ def scattered(v: Any) -> Any:
 )
 @pytest.mark.parametrize("resource", [False, True], ids=["reference", "resource"])
 def test_what_cannot_be_told_is_refused(case: Callable[[Any], Any], resource: bool, reason: str) -> None:
-    graph = node_defs.Graph(drawn(case, resource=resource))
+    graph = Graph(drawn(case, resource=resource))
     with pytest.raises(UnsupportedModelError) as refused:
         state_io.promote_state_to_io(
             Path("m"), graph, recurrent_state.find(graph, ["y:0"]), {"v": START_NODE}
@@ -312,7 +313,7 @@ def in_a_loop(v: Any) -> Any:
 
 
 def test_an_assignment_in_a_loop_is_refused() -> None:
-    graph = node_defs.Graph(drawn(in_a_loop, resource=False))
+    graph = Graph(drawn(in_a_loop, resource=False))
     with pytest.raises(
         UnsupportedModelError, match="expected no assignment inside a loop, found while/Assign"
     ):

@@ -15,7 +15,8 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
-from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph import constant_folding, node_defs, ops, safe_ops
+from cudnn_convert.graph.graph import import_graph
 from cudnn_convert.graph.index import Index
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.model import Signature
@@ -200,7 +201,7 @@ def test_tensorflow_alone_would_read_the_file(watched: Watched) -> None:
 def test_to_import_a_graph_reads_no_file(watched: Watched) -> None:
     held = reading(watched.path)
     before = held.SerializeToString(deterministic=True)
-    imported = node_defs.import_graph(held)
+    imported = import_graph(held)
     assert imported.get_tensor_by_name("y:0").shape.rank is None
     assert not watched.opened
     assert held.SerializeToString(deterministic=True) == before
@@ -244,14 +245,14 @@ def test_what_tensorflow_computes_unasked(node: Any) -> None:
     assert list(safe_ops.ops_run_by_import([fed, node])) == []
     assert list(safe_ops.ops_run_by_import([node])) == [], "an argument of a function"
     assert op_def_registry.get(node.op).input_arg
-    node_defs.import_graph(graph_pb2.GraphDef(node=[text, node]))
+    import_graph(graph_pb2.GraphDef(node=[text, node]))
 
 
 def test_a_constant_that_is_another_file_is_refused() -> None:
     node = node_defs.node("c", "ImmutableConst", dtype=tf.int32, shape=tf.TensorShape([2]))
     node.attr["memory_region_name"].s = b"/etc/hostname"
     with pytest.raises(InvalidModelError) as caught:
-        node_defs.import_graph(graph_pb2.GraphDef(node=[node]))
+        import_graph(graph_pb2.GraphDef(node=[node]))
     told = "c: expected nodes that hold or take their values, found ImmutableConst, which reads them"
     assert str(caught.value) == told
 
@@ -269,6 +270,6 @@ def ones(dims: list[int]) -> Any:
 
 
 def test_constants_that_would_fill_memory_are_not_computed() -> None:
-    assert node_defs.fold_scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
-    assert node_defs.fold_scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
-    assert node_defs.fold_scalar(Index(ones([1 << 30])), "sum:0") is None
+    assert constant_folding.fold_scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
+    assert constant_folding.fold_scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
+    assert constant_folding.fold_scalar(Index(ones([1 << 30])), "sum:0") is None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs, separable
+from cudnn_convert.graph import separable
+from cudnn_convert.graph.graph import Graph
 
 v1 = tf.compat.v1
 
@@ -62,6 +63,6 @@ def part(read: Any, written: Any) -> Any:
 def test_a_hidden_write_is_told_by_its_variable(build: Callable[[Any, Any], Any], op: str) -> None:
     with tf.Graph().as_default() as graph:
         build(*handles())
-    hidden = separable.find_hidden_writes(node_defs.Graph.of(graph.as_graph_def()))
+    hidden = separable.find_hidden_writes(Graph.of(graph.as_graph_def()))
     assert [*hidden] == (["written"] if op else [])
     assert all(what.endswith(f"({op}) writes it") or f"(Stateless{op})" in what for what in hidden.values())

@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import session
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.model import Array, InMemory, Mode
 
 # Sessions whose variables get their values from files.

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import BLOB, INPUTS, UNITS, drawing, lstm, placeholder, variable
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.time_axis import TimeAxis, find_time_axis
 
 Change = Callable[[Any], Any]
@@ -23,7 +23,7 @@ def judged(after: Change, before: Change = tf.identity, shape: Any = (None, None
     with drawing() as graph:
         y = lstm(before(placeholder("x", shape)), variable("blob", BLOB.shape)).output
         tf.identity(after(y), "scores")
-    whole = node_defs.Graph(graph.as_graph_def())
+    whole = Graph(graph.as_graph_def())
     time = find_time_axis(whole, {"x:0": ()}, ["scores:0", "rnn:1"], {"rnn": True})
     assert time is not None
     return time
@@ -141,7 +141,7 @@ def test_lengths_may_be_compared_with_the_numbers_of_the_steps(is_given: bool) -
         mask = tf.transpose(mask)[:, :, None]
         mask = mask if is_given else mask / tf.cast(lengths, tf.float32)[None, :, None]
         tf.identity(y * mask, "scores")
-    whole = node_defs.Graph(graph.as_graph_def())
+    whole = Graph(graph.as_graph_def())
     time = find_time_axis(whole, {"x:0": (), "lengths:0": ()}, ["scores:0"], {"rnn": True})
     assert time is not None
     assert time.lengths == {"lengths:0"}

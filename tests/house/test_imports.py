@@ -25,59 +25,64 @@ SUBROOMS = (
 #: Each room, from the lowest up, and the rooms that it may import from, its own always among them.
 ALLOWED = {
     "version": "",
-    "errors": "",
+    "text": "",
+    "errors": "text",
     "reference": "",
     "decode": "",
     "private": "",
     "formats": "",
     "context": "errors private",
-    "storage": "errors",
+    "storage": "text errors",
     "process": "errors context storage",
     "model": "errors",
     "casts": "errors model",
-    "options": "errors formats context",
+    "options": "text errors formats context",
     "weights": "errors model context",
     "calls": "errors context process options",
-    "report": "version errors model storage",
-    "graph": "errors private model",
-    "graph.passes": "errors private model graph",
+    "report": "version text errors model storage",
+    "graph": "text errors private model",
+    "graph.passes": "text errors private model graph",
     "keras_cells": "private",
-    "recurrences": "errors private keras_cells model weights graph graph.passes",
+    "recurrences": "text errors private keras_cells model weights graph graph.passes",
     "keras.config": "errors model graph.ops",
-    "keras": "errors private model weights graph recurrences keras.config",
+    "keras": "text errors private model weights graph recurrences keras.config",
     "read.tensorbundle": "errors model weights",
     "read.dialects": "errors model weights read.variable_keys",
-    "read": "errors private context model graph.index graph.ops keras.config read.tensorbundle read.dialects",
+    "read": "text errors private context model graph.index graph.ops keras.config read.tensorbundle "
+    "read.dialects",
     "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "compat": "private model weights lower.tensorflow",
     "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
-    "lower.onnx": "version errors model weights graph graph.passes recurrences lower.block_lstm lower.search "
-    "lower.missing_ops lower.tensor_lists",
-    "plan": "errors private formats context model options weights graph graph.passes recurrences keras "
+    "lower.onnx": "version text errors model weights graph graph.passes recurrences lower.block_lstm "
+    "lower.search lower.missing_ops lower.tensor_lists",
+    "plan": "text errors private formats context model options weights graph graph.passes recurrences "
+    "keras keras.config read",
+    "artifacts": "text errors private formats context storage model casts graph recurrences keras "
     "keras.config read",
-    "artifacts": "errors private formats context storage model casts graph recurrences keras keras.config "
-    "read",
     "storage.staging": "errors formats context storage options read artifacts",
-    "feeds": "errors private context storage model casts options weights read.tensorbundle storage.staging",
-    "targets": "errors private formats context model options weights report graph graph.passes recurrences "
-    "keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
-    "verification.pieces": "errors private formats model weights reference report graph graph.passes "
+    "feeds": "text errors private context storage model casts options weights read.tensorbundle "
+    "storage.staging",
+    "targets": "text errors private formats context model options weights report graph graph.passes "
+    "recurrences keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
+    "verification.pieces": "text errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
-    "verification.ops": "errors process private formats model weights reference report graph graph.passes "
-    "recurrences plan artifacts verification verification.pieces",
-    "verification": "errors private formats context model casts options weights reference report graph "
-    "graph.passes recurrences plan artifacts storage.staging feeds verification.pieces verification.ops",
+    "verification.ops": "text errors process private formats model weights reference report graph "
+    "graph.passes recurrences plan artifacts verification verification.pieces",
+    "verification": "text errors private formats context model casts options weights reference report "
+    "graph graph.passes recurrences plan artifacts storage.staging feeds verification.pieces "
+    "verification.ops",
     "weight_map": "model weights report graph plan artifacts",
-    "testing": "errors private formats context model weights report keras.config artifacts verification",
+    "testing": "text errors private formats context model weights report keras.config artifacts verification",
     "inspection": "errors formats context model options weights graph graph.passes recurrences keras "
     "keras.config read read.dialects read.tensorbundle plan targets storage.staging",
-    "pipeline": "version errors formats context storage model options weights report recurrences read plan "
-    "targets artifacts storage.staging feeds verification weight_map",
+    "pipeline": "version text errors formats context storage model options weights report recurrences "
+    "read plan targets artifacts storage.staging feeds verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
-    "batch": "version errors formats context storage process options report read storage.staging pipeline",
-    "benchmark": "errors private formats context storage process model casts options weights report feeds "
-    "plan artifacts pipeline",
-    "cli": "version errors formats context storage process model options report artifacts inspection "
+    "batch": "version text errors formats context storage process options report read storage.staging "
+    "pipeline",
+    "benchmark": "text errors private formats context storage process model casts options weights report "
+    "feeds plan artifacts pipeline",
+    "cli": "version text errors formats context storage process model options report artifacts inspection "
     "pipeline batch benchmark",
     "__main__": "cli",
     "__init__": "version errors context options calls report artifacts recurrences inspection pipeline "

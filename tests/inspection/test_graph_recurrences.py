@@ -17,7 +17,7 @@ import cudnn_convert
 from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, graph_recurrences
 from cudnn_convert.model import Convention, InMemory, Model
 from cudnn_convert.read import read
-from cudnn_convert.targets.checkpoint import write_bundle
+from cudnn_convert.targets.bundle import write_bundle
 
 STEM = "cudnn_lstm/stack_bidirectional_rnn/cell_{}/bidirectional_rnn/{}/cudnn_compatible_lstm_cell/{}"
 
@@ -239,12 +239,12 @@ def test_an_op_that_tensorflow_does_not_know_hides_shapes_alone() -> None:
     with drawing() as graph:
         lstm(placeholder("x"), variable("params", [64]))
     definition = graph.as_graph_def()
-    seen = graph_recurrences.Graph(Model(PATH, "checkpoint", definition, {}))
+    seen = graph_recurrences.InspectedGraph(Model(PATH, "checkpoint", definition, {}))
     assert seen.end("x:0").shape == (None, None, 3)
     definition.node.add(name="strange", op="NoSuchOp")
     [node] = [node for node in definition.node if node.op == "CudnnRNN"]
     node.input[0] = "strange"
-    seen = graph_recurrences.Graph(Model(PATH, "checkpoint", definition, {}))
+    seen = graph_recurrences.InspectedGraph(Model(PATH, "checkpoint", definition, {}))
     assert seen.end("x:0") == End("x:0", None, None)
     [one] = seen.recurrences({}, (), Convention())
     assert (one.mode, one.units, one.layers, one.live) == ("lstm", None, None, None)

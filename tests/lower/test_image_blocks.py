@@ -11,7 +11,8 @@ from support.graphs import drawing, placeholder
 from support.recorded import assert_close
 
 import cudnn_convert
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower import image_blocks
 
@@ -30,9 +31,9 @@ def dilated(shape: tuple[int | None, ...] = (None, 9, 5, 3)) -> tf.Graph:
 
 
 def test_blocks_get_a_column() -> None:
-    source = node_defs.Graph.of(dilated().as_graph_def())
+    source = Graph.of(dilated().as_graph_def())
     changed = image_blocks.widen_blocks(source)
-    blocks = [node_defs.fold_constant(changed.index, f"{node.input[1]}:0") for node in changed.node
+    blocks = [constant_folding.fold_constant(changed.index, f"{node.input[1]}:0") for node in changed.node
               if node.op in ("SpaceToBatchND", "BatchToSpaceND")]  # fmt: skip
     assert [block.tolist() for block in blocks if block is not None] == [[2, 1], [2, 1]]
     answers = []
@@ -46,7 +47,7 @@ def test_blocks_get_a_column() -> None:
 def test_blocks_of_others_stay(shape: tuple[int | None, ...]) -> None:
     with drawing() as graph:
         tf.space_to_batch_nd(placeholder("x", shape), [2], [[1, 2]], name="y")
-    whole = node_defs.Graph.of(graph.as_graph_def())
+    whole = Graph.of(graph.as_graph_def())
     assert image_blocks.widen_blocks(whole) is whole
 
 
@@ -54,6 +55,6 @@ def test_tensorflow_lite_runs_them(tmp_path: Path) -> None:
     source, out = tmp_path / "model.pb", tmp_path / "out.tflite"
     source.write_bytes(dilated().as_graph_def().SerializeToString())
     cudnn_convert.convert(source, out, format="tflite", outputs="y:0", force_convert=True)
-    with session(node_defs.Graph.of(dilated().as_graph_def()), {}) as opened:
+    with session(Graph.of(dilated().as_graph_def()), {}) as opened:
         expected = opened.run("y:0", {"x:0": IMAGE})
     assert_close(cudnn_convert.run(out, data={"x": IMAGE}).outputs[0]["y"], expected)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from support.graphs import ops
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.inexact_kernels import notes, replace_inexact
 
@@ -22,13 +22,13 @@ MATRICES = [MATRIX, np.random.default_rng(5).standard_normal((4, 3)).astype(np.f
 LARGE = np.array([-0.0, 0.0, 1e-30, 4.0, 2.0**126, 3e38], np.float32)
 
 
-def drawn(build: Callable[..., Any], *given: np.ndarray) -> node_defs.Graph:
+def drawn(build: Callable[..., Any], *given: np.ndarray) -> Graph:
     with tf.Graph().as_default() as graph:
         inputs = [
             v1.placeholder(x.dtype, [None] * x.ndim, name) for x, name in zip(given, "xyz", strict=False)
         ]
         tf.identity(build(*inputs), "end")
-    return node_defs.Graph.of(graph.as_graph_def())
+    return Graph.of(graph.as_graph_def())
 
 
 @pytest.mark.parametrize(

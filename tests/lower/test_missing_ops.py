@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import drawing, placeholder
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, prune
 from cudnn_convert.lower import missing_ops
 from cudnn_convert.lower.missing_ops import replace_buckets, replace_sign_bits, replace_spectra
 from cudnn_convert.lower.onnx import convert
@@ -44,7 +44,7 @@ def answer(graph: Any, x: Any) -> Any:
 )
 def test_each_float_is_as_negative_as_its_bit_says(dtype: str, whole: Any) -> None:
     source = drawn(lambda x: negative(x, whole), dtype).as_graph_def()
-    replaced = replace_sign_bits(node_defs.Graph(source)).definition
+    replaced = replace_sign_bits(Graph(source)).definition
     assert {node.name: node.op for node in replaced.node}["Less"] == "LogicalOr"
     x = X.astype(np.dtype(dtype))
     np.testing.assert_array_equal(answer(replaced, x), np.signbit(x))
@@ -65,7 +65,7 @@ def test_each_float_is_as_negative_as_its_bit_says(dtype: str, whole: Any) -> No
     ids=["mask", "bound", "whole", "unsigned", "no_mask", "cast", "wider"],
 )
 def test_other_bits_stay(test: Any) -> None:
-    graph = node_defs.Graph(drawn(test).as_graph_def())
+    graph = Graph(drawn(test).as_graph_def())
     assert replace_sign_bits(graph).node == graph.node
 
 
@@ -110,8 +110,8 @@ def test_parts_of_a_spectrum_are_products(dtype: str, bound: float, length: int)
     old = source.__class__.FromString(source.SerializeToString())
     for node in old.node:  # as TensorFlow 1 writes it
         node.attr.pop("Treal", None) if node.op == "RFFT" and dtype == "float32" else None
-    replaced = replace_spectra(node_defs.Graph(old))
-    replaced = node_defs.prune(replaced, ["y:0"]).definition
+    replaced = replace_spectra(Graph(old))
+    replaced = prune(replaced, ["y:0"]).definition
     assert not {node.op for node in replaced.node} & {"RFFT", "Real", "Imag", "ComplexAbs"}
     assert all(value.WhichOneof("value") for node in replaced.node for value in node.attr.values())
     x = np.random.default_rng(length).standard_normal((3, 2, 12)).astype(dtype)
@@ -127,7 +127,7 @@ def test_parts_of_a_spectrum_are_products(dtype: str, bound: float, length: int)
 def test_a_spectrum_of_each_row() -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(spectra(v1.placeholder("float32", [None, 12], "x"), 8), "y")
-    replaced = replace_spectra(node_defs.Graph(graph.as_graph_def())).definition
+    replaced = replace_spectra(Graph(graph.as_graph_def())).definition
     x = np.random.default_rng(0).standard_normal((3, 12)).astype(np.float32)
     numbers = np.fft.rfft(x[:, :8])
     expected = np.concatenate([numbers.real, numbers.imag, np.abs(numbers)], -1)
@@ -160,7 +160,7 @@ def in_a_loop(x: Any) -> Any:
     ids=["length", "width", "narrow", "vector", "complex", "loop"],
 )
 def test_other_spectra_stay(width: int | None, build: Any) -> None:
-    graph = node_defs.Graph(drawn_frames("float32", width, build).as_graph_def())
+    graph = Graph(drawn_frames("float32", width, build).as_graph_def())
     assert [node.op for node in replace_spectra(graph).node] == [node.op for node in graph.node]
 
 
@@ -177,7 +177,7 @@ NUMBERS = np.array([[-2, -1.5, 3 - 1e-9, 0.25], [3, 1e7, -np.inf, np.nan]])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
 def test_a_number_is_in_the_bucket_whose_boundaries_it_has_reached(dtype: str) -> None:
     graph = drawn(buckets, dtype).as_graph_def()
-    replaced = replace_buckets(node_defs.Graph(graph)).definition
+    replaced = replace_buckets(Graph(graph)).definition
     assert "Bucketize" not in {node.op for node in replaced.node}
     x = (
         NUMBERS.astype(dtype)
@@ -203,16 +203,16 @@ def test_buckets_in_a_loop_stay() -> None:
     with tf.Graph().as_default() as graph:
         x = v1.placeholder("float32", [None, None], "x")
         v1.while_loop(lambda k, _: k < 3, lambda k, y: (k + 1, tf.cast(buckets(y), tf.float32)), [0, x])
-    given = node_defs.Graph(graph.as_graph_def())
+    given = Graph(graph.as_graph_def())
     assert replace_buckets(given) is given
 
 
 def both(graph: tf.Graph, replace: Any, feeds: dict[str, Any], outputs: list[str]) -> tuple[Any, Any]:
     """What TensorFlow's own op gives, and what stands in its place."""
-    source = node_defs.Graph(graph.as_graph_def())
+    source = Graph(graph.as_graph_def())
     answers = []
     for made in (source, replace(source)):
-        with v1.Session(graph=node_defs.import_graph(made)) as session:
+        with v1.Session(graph=import_graph(made)) as session:
             answers.append(session.run(outputs, feeds))
     return answers[0], answers[1]
 
@@ -256,7 +256,7 @@ def test_a_depthwise_convolution_of_open_channels(padding: str, stride: int, mul
         "image:0": rng.normal(size=(2, 6, 7, 5)).astype(np.float32),
         "kernel:0": rng.normal(size=(2, 3, 5, multiplier)).astype(np.float32),
     }
-    replaced_graph = missing_ops.replace_open_convolutions(node_defs.Graph(graph.as_graph_def()))
+    replaced_graph = missing_ops.replace_open_convolutions(Graph(graph.as_graph_def()))
     assert not any(node.op == "DepthwiseConv2dNative" for node in replaced_graph.node)
     (one,), (other,) = both(graph, missing_ops.replace_open_convolutions, feeds, ["y:0"])
     np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5)

@@ -12,7 +12,8 @@ from support.graphs import drawing, placeholder
 from support.recorded import assert_close
 
 import cudnn_convert
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import control_flow, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.lower import permutations
 
 RNG = np.random.default_rng(3)
@@ -54,7 +55,7 @@ def test_a_loop_has_what_stands_around_it_too(tmp_path: Path, *, has_functions: 
 
 
 def test_each_has_a_constant_of_its_own_frame() -> None:
-    made = permutations.separate_permutations(node_defs.Graph.of(drawn(has_functions=False).as_graph_def()))
+    made = permutations.separate_permutations(Graph.of(drawn(has_functions=False).as_graph_def()))
     frames = control_flow.frames(made.index)
     readers = [node for node in made.node if node.op == "Transpose"]
     perms = [made.index.nodes[node.input[1]] for node in readers]
@@ -68,5 +69,5 @@ def test_each_has_a_constant_of_its_own_frame() -> None:
 def test_a_graph_without_loops_stays() -> None:
     with drawing() as graph:
         tf.transpose(placeholder("x"), [2, 0, 1])
-    source = node_defs.Graph.of(graph.as_graph_def())
+    source = Graph.of(graph.as_graph_def())
     assert permutations.separate_permutations(source) is source

@@ -12,7 +12,7 @@ from support.graphs import drawing, placeholder
 from support.recorded import assert_close
 
 import cudnn_convert
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower import same_padding
 
@@ -42,7 +42,7 @@ def test_every_size_gets_the_padding_of_same(*, depthwise: bool, is_open: bool) 
             with drawing() as graph:
                 x = placeholder("x", (None, *sizes, 2))
                 tf.identity(convolve(x, window, stride, depthwise=depthwise), "y")
-            source = node_defs.Graph.of(graph.as_graph_def())
+            source = Graph.of(graph.as_graph_def())
             made = same_padding.replace_padding(source)
             image = RNG.uniform(0.5, 1, (2, height, width, 2)).astype(np.float32)
             np.testing.assert_allclose(answer(made, image), answer(source, image), rtol=1e-5)
@@ -60,7 +60,7 @@ def test_what_needs_no_padding_gets_none() -> None:
     with drawing() as graph:
         x = placeholder("x", (None, None, None, 2))
         tf.identity(convolve(x, (1, 1), 2), "y")
-    ops = {node.op for node in same_padding.replace_padding(node_defs.Graph.of(graph.as_graph_def())).node}
+    ops = {node.op for node in same_padding.replace_padding(Graph.of(graph.as_graph_def())).node}
     assert ops == {"Placeholder", "Const", "Conv2D", "Identity"}
 
 
@@ -69,7 +69,7 @@ def test_others_stay() -> None:
         x = placeholder("x", (None, 4, 5, 2))
         tf.identity(convolve(x, (2, 2), 2) + convolve(x, (3, 3), 2), "y")
         tf.nn.conv2d(x, KERNEL[:1, :2], 2, "VALID")
-    source = node_defs.Graph.of(graph.as_graph_def())
+    source = Graph.of(graph.as_graph_def())
     assert same_padding.replace_padding(source) is source
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from support import search_steps
 from support.search_steps import BIAS, FEED, TABLE, VOCABULARY, numbers_of
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, copy_graph
 from cudnn_convert.lower import search
 from cudnn_convert.model import Signature
 
@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 BOUNDS = {np.float64: 1e-12, np.float32: 1e-5, np.float16: 2e-2}
 
 
-def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node_defs.Graph, Signature]:
+def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[Graph, Signature]:
     """The step as a graph, with variables, which `initialize` sets, and a function."""
     with tf.Graph().as_default() as graph:
         token = v1.placeholder(tf.int64, [None, 1], "token")
@@ -52,14 +52,14 @@ def graph_of_step(dtype: Any, scale: str, logits_axis: int | None) -> tuple[node
         )
         ends = {"next": after.name, "still_next": still.name, "logits": logits.name}
         inputs = {each.op.name: each.name for each in (token, state, still, context, lengths, factor)}
-        return node_defs.Graph.of(graph.as_graph_def()), Signature(inputs, ends)
+        return Graph.of(graph.as_graph_def()), Signature(inputs, ends)
 
 
 def run_search(kind: str, dtype: Any, scale: str, logits_axis: int | None) -> dict[str, Any]:
     """What a Session answers, by the keys of the search."""
     graph, signature = graph_of_step(dtype, scale, logits_axis)
     rules = search_steps.decoder(kind, scale, logits_axis)
-    definition = node_defs.copy_graph(search.add_search(graph, rules, signature))
+    definition = copy_graph(search.add_search(graph, rules, signature))
     ends = rules.signature
     with tf.Graph().as_default() as runnable:
         tf.graph_util.import_graph_def(definition, name="")

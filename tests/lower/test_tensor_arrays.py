@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.tiers import some
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, prune
 from cudnn_convert.graph.index import split
 from cudnn_convert.graph.passes.inference import drop_waits
 from cudnn_convert.lower.tensor_arrays import replace_arrays
@@ -138,25 +138,25 @@ BUILDS = (
 )
 
 
-def built(build: Callable[[Any], Any], shape: Any = STEPS) -> node_defs.Graph:
+def built(build: Callable[[Any], Any], shape: Any = STEPS) -> Graph:
     """The graph of a function of `x`, its nodes in no order that matters."""
     with tf.Graph().as_default() as graph:
         tf.identity(build(v1.placeholder(tf.float32, shape, "x")), name="y")
     nodes = reversed(graph.as_graph_def().node)
-    return drop_waits(node_defs.Graph(graph.as_graph_def(), nodes))
+    return drop_waits(Graph(graph.as_graph_def(), nodes))
 
 
-def arrays(graph: node_defs.Graph) -> list[str]:
+def arrays(graph: Graph) -> list[str]:
     return sorted(node.op for node in graph.node if node.op.startswith("TensorArray"))
 
 
-def answer(graph: node_defs.Graph) -> Any:
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+def answer(graph: Graph) -> Any:
+    with v1.Session(graph=import_graph(graph)) as session:
         return session.run("y:0", {"x:0": X})
 
 
-def lite_answer(graph: node_defs.Graph) -> Any:
-    with node_defs.import_graph(graph).as_default() as imported, v1.Session() as session:
+def lite_answer(graph: Graph) -> Any:
+    with import_graph(graph).as_default() as imported, v1.Session() as session:
         ends = [[imported.get_tensor_by_name(name)] for name in ("x:0", "y:0")]
         content = v1.lite.TFLiteConverter.from_session(session, *ends).convert()
     run = tf.lite.Interpreter(model_content=content)
@@ -314,6 +314,6 @@ def of_shapes_that_nothing_states(x: Any) -> Any:
     ],
 )
 def test_any_other_array_stays(build: Any) -> None:
-    before = node_defs.prune(built(build), ["y:0"])
+    before = prune(built(build), ["y:0"])
     after = replace_arrays(before, ["y:0"])
     assert arrays(after) == arrays(before)

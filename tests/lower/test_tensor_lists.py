@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph
 from cudnn_convert.graph.passes.inlining import inline_functions
 from cudnn_convert.lower.tensor_lists import replace_lists
 
@@ -95,7 +96,7 @@ BUILDS = (
 )
 
 
-def flat(build: Any) -> node_defs.Graph:
+def flat(build: Any) -> Graph:
     """The graph of a function of `x`, its loops laid flat."""
     with tf.Graph().as_default() as graph:
         tf.identity(build(v1.placeholder(tf.float32, [None, 2, 3], "x")), name="y")
@@ -104,19 +105,19 @@ def flat(build: Any) -> node_defs.Graph:
     return laid
 
 
-def answer(graph: node_defs.Graph) -> Any:
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+def answer(graph: Graph) -> Any:
+    with v1.Session(graph=import_graph(graph)) as session:
         return session.run("y:0", {"x:0": X})
 
 
-def lists(graph: node_defs.Graph) -> list[str]:
+def lists(graph: Graph) -> list[str]:
     return [node.op for node in graph.node if node.op.startswith("TensorList")]
 
 
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_loop_answers_as_before(build: Any) -> None:
     before = flat(build)
-    before = node_defs.Graph(before, reversed(before.node))  # in no order that matters
+    before = Graph(before, reversed(before.node))  # in no order that matters
     after = replace_lists(before, ["y:0"])
     assert lists(before)
     assert not lists(after)
@@ -156,7 +157,7 @@ def test_zeros_stand_for_items_that_no_iteration_writes() -> None:
     """TensorFlow has them already; tf2onnx stacks what the loop wrote alone, as is said to it here."""
     graph = replace_lists(flat(fewer_than_there_is_room_for), ["y:0"])
     [written] = [node.name for node in graph.node if node.op == "TensorArrayGatherV3"]
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+    with v1.Session(graph=import_graph(graph)) as session:
         found = session.run("y:0", {"x:0": X, f"{written}:0": X})
     np.testing.assert_array_equal(found, np.concatenate([X, np.zeros((2, 2, 3))]))
 
@@ -225,7 +226,7 @@ def one_of_two(x: Any) -> Any:
 def test_any_other_list_stays(build: Any) -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(build(v1.placeholder(tf.float32, [None, 2, 3], "x")), name="y")
-    before = node_defs.Graph(graph.as_graph_def())
+    before = Graph(graph.as_graph_def())
     after = replace_lists(before, ["y:0"])
     assert lists(after) == lists(before)
     np.testing.assert_array_equal(answer(after), answer(before))
@@ -260,7 +261,7 @@ def test_lists_outside_of_loops(length: bool) -> None:
 
     with tf.Graph().as_default() as graph:
         tf.identity(build(v1.placeholder(tf.float32, [None, 2, 3], "x")), name="y")
-    before = node_defs.Graph(graph.as_graph_def())
+    before = Graph(graph.as_graph_def())
     after = replace_lists(before, ["y:0"])
     assert not lists(after)
     np.testing.assert_array_equal(answer(after), answer(before))
@@ -293,5 +294,5 @@ def test_a_list_of_all_items_is_stacked_as_it_is() -> None:
 
 def test_a_graph_without_lists_is_the_same_object() -> None:
     x = node_defs.placeholder("x", tf.float32, tf.TensorShape([]))
-    graph = node_defs.Graph(tf.Graph().as_graph_def(), [x])
+    graph = Graph(tf.Graph().as_graph_def(), [x])
     assert replace_lists(graph, []) is graph

@@ -14,7 +14,7 @@ from support.graphs import drawing, ops
 from support.tiers import combinations, some
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, prune
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower import tflite
 from cudnn_convert.lower.tflite import FORM
@@ -146,7 +146,7 @@ def test_checks_of_shapes_stay_where_they_are_known_to_hold() -> None:
 
 def lite_answers(graph: Any, given: dict[str, Any], wanted: list[str]) -> list[Any]:
     """What the file that the converter makes of a lowered graph answers, by the names of tensors."""
-    with node_defs.import_graph(graph).as_default() as imported, v1.Session() as running:
+    with import_graph(graph).as_default() as imported, v1.Session() as running:
         ends = [[imported.get_tensor_by_name(name) for name in names] for names in (given, wanted)]
         content = v1.lite.TFLiteConverter.from_session(running, *ends).convert()
     run = tf.lite.Interpreter(model_content=content)
@@ -188,16 +188,16 @@ def test_a_variable_that_only_the_condition_reads_has_a_switch() -> None:
         a = v1.placeholder("float32", [None, 2], "a")
         loop = v1.while_loop(lambda k, _, go: tf.logical_and(k < 9, go), body, [0, a, tf.constant(True)])
         tf.identity(loop[1], "y")
-    source = node_defs.prune(node_defs.Graph(graph.as_graph_def()), ["y:0"])
+    source = prune(Graph(graph.as_graph_def()), ["y:0"])
     made = tflite.lower_tflite(source, [], {}, ends=["a:0", "y:0"]).graph
-    index = node_defs.Graph.of(made).index
+    index = Graph.of(made).index
     merges = [node for node in source.node if node.op == "Merge"]
     assert len(merges) == 3
     for merge in merges:
         assert [node.op for node in index.consumers(merge.name)].count("Switch") == 1
     added = {*index.nodes} - {*source.index.nodes}
     assert sorted(index.nodes[name].op for name in added) == ["Identity", "Switch"]
-    assert added <= node_defs.prune(node_defs.Graph.of(made), ["y:0"]).index.nodes.keys()
+    assert added <= prune(Graph.of(made), ["y:0"]).index.nodes.keys()
     given = {"a:0": np.array([[1, 2], [-1, 1]], np.float32)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
@@ -229,7 +229,7 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         given = {"a:0": np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes)}
         with v1.Session(graph=graph) as running:
             expected = running.run("y:0", given)
-        known = node_defs.Graph.of(made).shapes.get_tensor_by_name("y:0").shape
+        known = Graph.of(made).shapes.get_tensor_by_name("y:0").shape
         assert known.as_list() == graph.get_tensor_by_name("y:0").shape.as_list()
         np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
@@ -269,7 +269,7 @@ def test_new_axes_that_the_converter_takes_stay() -> None:
         tf.strided_slice(wide, bounds, bounds, begin_mask=3, end_mask=3, new_axis_mask=4, name="computed")
         odd = v1.placeholder("float32", None, "odd")
         tf.strided_slice(odd, [0, 0], [0, 0], begin_mask=1, end_mask=1, new_axis_mask=2, name="unknown")
-    expanded = tflite._expand_slices(node_defs.Graph(graph.as_graph_def()))
+    expanded = tflite._expand_slices(Graph(graph.as_graph_def()))
     kinds = {node.name: node.op for node in expanded.node}
     assert (kinds["single"], kinds["computed"], kinds["unknown"]) == (
         "StridedSlice",

@@ -10,7 +10,7 @@ import pytest
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
 from cudnn_convert.reference.steps import Step, sigmoid
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 
 def drops_bias(monkeypatch: pytest.MonkeyPatch, which: int) -> None:
@@ -33,7 +33,7 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
         blob: Array, mode: str, *, layers: int, directions: int, units: int, input_size: int, **named: Any
     ) -> list[Step]:
         sizes = Sizes(Mode(mode), layers, directions, units, input_size)
-        cells = lazy.split(np.asarray(blob, np.float64), sizes, where="reference")
+        cells = parameter_blob.split(np.asarray(blob, np.float64), sizes, where="reference")
         return [_reset_first(cell) for layer in cells for cell in layer]
 
     monkeypatch.setattr(reference, "steps_from_blob", changed)

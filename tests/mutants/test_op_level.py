@@ -17,7 +17,7 @@ from support.samples import fixture
 from support.tiers import combinations, tier
 
 from cudnn_convert.model import Array, Cell, Sizes
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, lazy, parameter_blob
 
 LENGTHS, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_skip_lstm"
 #: The block, the loop and ONNX each have a way of their own with a projection.
@@ -97,7 +97,7 @@ def tried(cases: Sequence[tuple[str, str, Any]]) -> list[Any]:
 def test_regions_taken_in_another_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, order: str, to: str
 ) -> None:
-    read = lazy.split
+    read = parameter_blob.split
     monkeypatch.setattr(
         lazy, "split", lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named)
     )
@@ -131,7 +131,7 @@ def test_a_part_spoiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sample: str, spoil: tuple[str, Any], to: str
 ) -> None:
     part, change = spoil
-    read = lazy.split
+    read = parameter_blob.split
 
     def spoiled(*given: Any, **named: Any) -> Sequence[Sequence[Cell]]:
         found = read(*given, **named)

@@ -19,7 +19,7 @@ from support.tiers import tier
 
 from cudnn_convert.model import Cell, Mode
 from cudnn_convert.read.dialects import contrib
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, lazy, parameter_blob
 
 LSTM = "1.15.5-lstm_bi_2l_states"
 CHECKPOINTS = {
@@ -105,7 +105,7 @@ def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, ou
 
 @pytest.mark.mutant("reader blob: directions_swapped")
 def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
-    read = lazy.split
+    read = parameter_blob.split
     monkeypatch.setattr(
         lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
     )

@@ -15,6 +15,7 @@ from support.samples import fixture
 from support.tiers import tier
 
 from cudnn_convert.graph import node_defs, stepwise
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import stream_states
 
@@ -25,21 +26,19 @@ BOTH, CHEAPEST = "savedmodel", "onnx"
 Change = Callable[[pytest.MonkeyPatch], None]
 
 
-def changed(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[node_defs.Graph, Any], node_defs.Graph]
-) -> None:
+def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[Graph, Any], Graph]) -> None:
     """From now on what the pass makes is changed."""
     make = stream_states.stream_states
 
-    def make_wrong(graph: Any, states: Any, *, defaults: bool) -> node_defs.Graph:
+    def make_wrong(graph: Any, states: Any, *, defaults: bool) -> Graph:
         return change(make(graph, states, defaults=defaults), states)
 
     monkeypatch.setattr(stream_states, "stream_states", make_wrong)
 
 
-def rewired(graph: node_defs.Graph, inputs: dict[str, list[str]], added: Any = ()) -> node_defs.Graph:
+def rewired(graph: Graph, inputs: dict[str, list[str]], added: Any = ()) -> Graph:
     nodes = {name: node_defs.copy_node(graph.index.nodes[name], inputs=read) for name, read in inputs.items()}
-    return node_defs.replace_nodes(graph, nodes, added)
+    return replace_nodes(graph, nodes, added)
 
 
 def not_carried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +54,7 @@ def h_and_c_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def next_states_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(graph: node_defs.Graph, states: Any) -> node_defs.Graph:
+    def change(graph: Graph, states: Any) -> Graph:
         h, c = (f"{state.key}_next" for state in states)
         read = {name: [*graph.index.nodes[name].input] for name in (h, c)}
         return rewired(graph, {h: read[c], c: read[h]})
@@ -66,7 +65,7 @@ def next_states_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 def layers_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Going in, the state of the first layer is that of the last."""
 
-    def change(graph: node_defs.Graph, states: Any) -> node_defs.Graph:
+    def change(graph: Graph, states: Any) -> Graph:
         axis = node_defs.constant("axis", np.array([0], np.int32))
         turned = [
             node_defs.node(f"{s.key}/turned", "ReverseV2", [s.key, "axis"], T=tf.float32, Tidx=tf.int32)
@@ -82,7 +81,7 @@ def layers_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 def not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     """The signature without states begins with what no source begins with."""
 
-    def change(graph: node_defs.Graph, states: Any) -> node_defs.Graph:
+    def change(graph: Graph, states: Any) -> Graph:
         index: Index = graph.index
         rest = {s.key: f"{index.nodes[s.key].input[0]}" for s in states if index.nodes[s.key].input}
         ones = [

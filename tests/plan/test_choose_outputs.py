@@ -13,7 +13,7 @@ from support.graphs import BLOB, INPUTS, PATH, UNITS, drawing, lstm, model, plac
 from support.samples import CHOOSING, FIXTURES, REAL, STATEFUL, Fixture, fixture
 
 from cudnn_convert.errors import AmbiguousSourceError, UnsupportedModelError
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.passes import tf1_ops
 from cudnn_convert.plan import Plan, choose_outputs
 from cudnn_convert.plan.from_graph import inline_model, plan_graph

@@ -11,15 +11,17 @@ from support import asking_graphs
 from support.asking_graphs import WORDS, language_model, logits_of
 from support.graphs import UNITS, variable
 
-from cudnn_convert import targets
 from cudnn_convert.errors import CudnnConvertError, UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
+from cudnn_convert.targets import flags
 
 
 def planned(source: Path, **flags: Any) -> Plan:
     options = Options(**{"decode": "greedy", "steps": 4, "format": "onnx"} | flags)
-    return prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+    return make_plan(read_source(source, options, tag=None), options)
 
 
 def refused(source: Path, **flags: Any) -> str:
@@ -229,5 +231,5 @@ def test_flags_that_do_not_fit_each_other(flags: dict[str, Any], line: str) -> N
 @pytest.mark.parametrize("form", ["tflite", "frozen", "keras", "h5", "checkpoint", "npz", "safetensors"])
 def test_formats_that_cannot_search(form: str) -> None:
     with pytest.raises(UsageError) as caught:
-        targets.check_options(Options(decode="greedy", steps=3, format=form))
+        flags.check_options(Options(decode="greedy", steps=3, format=form))
     assert str(caught.value) == f"--decode: expected --format savedmodel or onnx, found {form}"

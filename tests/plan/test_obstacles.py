@@ -11,7 +11,7 @@ from support.graphs import BLOB, PATH, cast_dropout, drawing, floor_dropout, lst
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.plan import obstacles
 
 

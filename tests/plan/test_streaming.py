@@ -15,7 +15,9 @@ from support.tiers import tier
 
 from cudnn_convert.errors import CudnnConvertError, UnsupportedModelError
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 
 BIDIRECTIONAL = "a bidirectional one, which needs the end of the sequence first"
 LOOP, BRANCH = "one in a loop, which runs several times", "one in a branch, which not every call takes"
@@ -66,7 +68,7 @@ NAMES = {
 
 def planned(source: Path, form: str = "frozen", **flags: Any) -> Plan:
     options = Options(format=form, states=True, **flags)
-    return prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+    return make_plan(read_source(source, options, tag=None), options)
 
 
 def of(sample: Fixture) -> Plan:

@@ -13,7 +13,9 @@ from support.graphs import drawing, placeholder, resource, saved
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 
 SHAPE = (2, 3)
 START = np.array([[0.5, -1.5, 2.5], [-3.5, 4.5, -5.5]], np.float32)
@@ -42,7 +44,7 @@ def model(folder: Path, name: str, change: Callable[[Any, Any], Any], start: Any
 
 def planned(source: Path, form: str = "onnx", *, states: bool = True) -> Plan:
     options = Options(format=form, outputs=("y",), states=states, verify=False)
-    return prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+    return make_plan(read_source(source, options, tag=None), options)
 
 
 def write_once(handle: Any, y: Any) -> Any:

@@ -15,7 +15,7 @@ from properties.strategies import MODES, Run, runs
 from cudnn_convert import reference
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells
 from cudnn_convert.model import Array, Cell, Convention, Mode
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 #: What MIOpen has in cuDNN's places; those who convert its blob as cuDNN's write that down.
 MIOPEN = {Mode.LSTM: "ifog", Mode.GRU: "zrn", Mode.RNN_TANH: "h", Mode.RNN_RELU: "h"}
@@ -106,7 +106,7 @@ def test_a_blob(data: st.DataObject, mode: Mode, order: str, forget_bias: float)
     kept = [[by_hand.relabelled(parts, *letters) for parts in layer] for layer in run.parts]
     blob, sizes = by_hand.blob(mode, kept), run.sizes
     convention = Convention(order, forget_bias)
-    for layer, cells in zip(run.parts, lazy.split(blob, sizes, where="blob"), strict=True):
+    for layer, cells in zip(run.parts, parameter_blob.split(blob, sizes, where="blob"), strict=True):
         for parts, cell in zip(layer, cells, strict=True):
             found, expected = (
                 layouts.conventional(cell, convention, canonical=False),

@@ -9,7 +9,7 @@ import pytest
 import record_cudnn as rec
 
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 pytestmark = pytest.mark.slow("scripts/record_cudnn.py", "tests/recorder/")
 
@@ -25,13 +25,13 @@ def sizes(net: rec.Network) -> Sizes:
 
 @pytest.mark.parametrize("net", LINEAR, ids=lambda net: net.name)
 def test_size_is_the_package_s(net: rec.Network) -> None:
-    assert rec.blob_size(net) == lazy.length(sizes(net))
+    assert rec.blob_size(net) == parameter_blob.length(sizes(net))
 
 
 @pytest.mark.parametrize("net", LINEAR, ids=lambda net: net.name)
 def test_regions_cut_where_the_package_cuts(net: rec.Network) -> None:
     blob = np.arange(rec.blob_size(net), dtype=np.float64)
-    cells = [cell for layer in lazy.split(blob, sizes(net), where="blob") for cell in layer]
+    cells = [cell for layer in parameter_blob.split(blob, sizes(net), where="blob") for cell in layer]
     for weights, cell in zip(rec.unpack(net, blob), cells, strict=True):
         np.testing.assert_array_equal(weights.kernel, cell.kernel)
         np.testing.assert_array_equal(weights.recurrent, cell.recurrent_kernel)

@@ -19,7 +19,7 @@ from cudnn_convert.read import dialects, read
 from cudnn_convert.recurrences import graphless
 from cudnn_convert.recurrences.graph_from_weights import Interface, assemble_graph
 from cudnn_convert.recurrences.graphless import Described
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 
 def alone(name: str, folder: Path, *, drop: str = "") -> Path:
@@ -43,7 +43,7 @@ def holding(**shapes: tuple[int, ...]) -> Model:
 
 
 def blob_of(mode: Mode, layers: int, units: int, directions: int, inputs: int) -> tuple[int]:
-    return (lazy.length(Sizes(mode, layers, directions, units, inputs)),)
+    return (parameter_blob.length(Sizes(mode, layers, directions, units, inputs)),)
 
 
 def test_every_fitting_size_is_listed_for_a_blob_alone(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from support.tiers import combinations
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import Array, BlobEvidence
 from cudnn_convert.plan import choose_outputs, obstacles

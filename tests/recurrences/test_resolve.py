@@ -12,12 +12,12 @@ import tensorflow as tf
 from support.cases import Case
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.model import Mode, Model, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve, weight_copies
 from cudnn_convert.recurrences.resolve import lengths_are_trivial
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 # The input mode of a node and the length of its parameters: which pairs are taken, and what refusals say.
 
@@ -44,7 +44,9 @@ UNKNOWN = dataclasses.replace(LINEAR, input_size=0)
 )
 def test_the_length_must_be_that_of_the_mode(input_mode: str, sizes: Sizes, taken: bool, known: bool) -> None:
     said = dataclasses.replace(sizes, skip_input=False) if known else UNKNOWN
-    assert weight_copies.solve_sizes(lazy.length(sizes), said, input_mode) == (sizes if taken else None)
+    assert weight_copies.solve_sizes(parameter_blob.length(sizes), said, input_mode) == (
+        sizes if taken else None
+    )
 
 
 @pytest.mark.parametrize("input_mode", ["linear_input", "skip_input", "auto_select"])
@@ -52,7 +54,7 @@ def test_another_input_size_than_the_graphs_is_not_taken(input_mode: str) -> Non
     for sizes in (OTHER, SKIP):
         assert (
             weight_copies.solve_sizes(
-                lazy.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode
+                parameter_blob.length(sizes), dataclasses.replace(LINEAR, input_size=4), input_mode
             )
             is None
         )

@@ -13,7 +13,7 @@ import tensorflow as tf
 from cudnn_convert import reference
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.reference import steps
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 MODES = pytest.mark.parametrize("mode", [mode.value for mode in Mode])
 TIME, BATCH, INPUTS, UNITS = 5, 3, 4, 2
@@ -118,7 +118,7 @@ def test_a_projection_by_hand() -> None:
 @pytest.mark.parametrize("directions", [1, 2])
 def test_a_skipped_input_is_an_identity_kernel(mode: str, directions: int) -> None:
     gates, sizes = len(Mode(mode).gates), Sizes(Mode(mode), 2, directions, UNITS, UNITS, skip_input=True)
-    blob = np.random.default_rng(5).uniform(-0.7, 0.7, lazy.length(sizes))
+    blob = np.random.default_rng(5).uniform(-0.7, 0.7, parameter_blob.length(sizes))
     one, whole, at = np.tile(np.eye(UNITS), (gates, 1)).ravel(), [], 0
     for _ in range(directions):
         whole += [one, blob[at : at + gates * UNITS * UNITS]]
@@ -138,7 +138,7 @@ def test_a_skipped_input_is_an_identity_kernel(mode: str, directions: int) -> No
 
 def test_a_projected_network_has_states_of_two_widths() -> None:
     sizes = Sizes(Mode.LSTM, 2, 2, 4, INPUTS, projection=3)
-    blob = np.random.default_rng(5).uniform(-0.7, 0.7, lazy.length(sizes))
+    blob = np.random.default_rng(5).uniform(-0.7, 0.7, parameter_blob.length(sizes))
     steps = reference.steps_from_blob(
         blob, "lstm", layers=2, directions=2, units=4, input_size=INPUTS, projection=3
     )
@@ -151,7 +151,7 @@ def test_a_projected_network_has_states_of_two_widths() -> None:
 
 def weights(mode: str, *, layers: int = 1, directions: int = 1, seed: int = 3) -> np.ndarray:
     sizes = Sizes(Mode(mode), layers, directions, UNITS, INPUTS)
-    return np.random.default_rng(seed).uniform(-0.7, 0.7, lazy.length(sizes))
+    return np.random.default_rng(seed).uniform(-0.7, 0.7, parameter_blob.length(sizes))
 
 
 def inputs(layers: int = 1, directions: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -163,7 +163,7 @@ def test_an_input_is_the_same_every_time() -> None:
     assert [one.changed for one in first] != [one.changed for one in other]
 
 
-@pytest.mark.slow("scripts/fuzz/", "cudnn_convert/pipeline.py", "cudnn_convert/plan/prepare.py")
+@pytest.mark.slow("scripts/fuzz/", "cudnn_convert/pipeline.py", "cudnn_convert/plan/make.py")
 def test_no_reader_fails_at_once(tmp_path: Path) -> None:
     """A few inputs of each reader, as the command tries them: a child that TensorFlow did not run in."""
     words = ["--count", "70", "--seconds", "300", "--out", str(tmp_path)]

@@ -190,13 +190,13 @@ FORMATS: Final = (
         r"leave out (?P<gone>--recurrences-only)",
     ),
     Advice(
-        ["plan/prepare.py: --layout: expected batch with --format keras"],
+        ["plan/keras_recurrences.py: --layout: expected batch with --format keras"],
         asking_files.graphless("1.15.5-gru_bi"),
         ["--format", "keras", "--layout", "time"],
         r"leave out (?P<gone>--layout)",
     ),
     Advice(
-        ["plan/prepare.py: --lengths: expected none with --format keras"],
+        ["plan/keras_recurrences.py: --lengths: expected none with --format keras"],
         asking_files.graphless("1.15.5-gru_bi"),
         ["--format", "keras", "--lengths"],
         r"leave out (?P<gone>--lengths)",

@@ -97,7 +97,7 @@ ASKED: Final = (
         r"say it with (--logits \S+), or say",
     ),
     Advice(
-        ["plan/prepare.py: --states: expected --format {}"],
+        ["plan/make.py: --states: expected --format {}"],
         asking_graphs.plain,
         ["--states", "--format", "checkpoint"],
         r"expected (--format \w+), (?P<other>frozen)",
@@ -408,7 +408,7 @@ ASKED: Final = (
         r"without (?P<gone>--weights)",
     ),
     Advice(
-        ["plan/prepare.py: take the weights"],
+        ["plan/moving_averages.py: take the weights"],
         asking_graphs.plain,
         ["--weights", "ema"],
         r"without (?P<gone>--weights)",
@@ -440,7 +440,9 @@ NOTES: Final = (
     Advice(
         ["plan/notes.py: --outputs {}"], "1.15.5-string_outputs", [], r"include them with (--outputs \S+)"
     ),
-    Advice(["plan/prepare.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"),
+    Advice(
+        ["plan/moving_averages.py: takes them"], "1.15.5-moving_average", [], r"; (--weights ema) takes them"
+    ),
     Advice(
         ["plan/requests.py: --outputs {}"],
         asking_graphs.updated_aside,

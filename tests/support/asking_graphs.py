@@ -12,7 +12,7 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.model import Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 from support.graphs import (
     BLOB,
     INPUTS,
@@ -40,7 +40,7 @@ def drawn(*shape: int) -> np.ndarray:
 
 def of(mode: Mode, layers: int, units: int, directions: int, inputs: int) -> np.ndarray:
     """A blob."""
-    return drawn(lazy.length(Sizes(mode, layers, directions, units, inputs)))
+    return drawn(parameter_blob.length(Sizes(mode, layers, directions, units, inputs)))
 
 
 def plain(folder: Path) -> Path:
@@ -497,7 +497,7 @@ def without_recurrence(folder: Path) -> Path:
 
 def bidirectional(folder: Path) -> Path:
     """A recurrence that needs the end of a sequence first."""
-    values = drawn(lazy.length(Sizes(Mode.LSTM, 1, 2, UNITS, INPUTS)))
+    values = drawn(parameter_blob.length(Sizes(Mode.LSTM, 1, 2, UNITS, INPUTS)))
     with drawing() as graph:
         x = placeholder("x")
         zeros = tf.zeros([2, tf.shape(x)[1], UNITS])

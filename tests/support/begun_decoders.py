@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 from support.graphs import drawing, placeholder, saved, variable
 from support.starts import drawn
 
@@ -41,7 +41,7 @@ class Decoder:
         rows = {"state": 1, "speaker": SPEAKER, "attention": 2 * ENCODED}[self.kind]
         values = {
             "table": drawn("table", TOKENS, WIDTH, scale=2.5),
-            "decoder/blob": drawn("decoder", lazy.length(_DECODER)),
+            "decoder/blob": drawn("decoder", parameter_blob.length(_DECODER)),
             "out": drawn(
                 "out", UNITS + (2 * ENCODED if self.kind == "attention" else 0), TOKENS, scale=_SHARP
             ),
@@ -50,7 +50,7 @@ class Decoder:
         }
         if self.kind == "attention":
             values["sources"] = drawn("sources", SOURCES, WIDTH, scale=2.5)
-            values["encoder/blob"] = drawn("encoder", lazy.length(_ENCODER))
+            values["encoder/blob"] = drawn("encoder", parameter_blob.length(_ENCODER))
             values["attention"] = drawn("attention", UNITS, 2 * ENCODED, scale=2.0)
         return values
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence, Signature, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 STEPS, BATCH, INPUTS, UNITS = 7, 3, 4, 5
 v1 = tf.compat.v1
@@ -47,7 +47,7 @@ class Case:
     def blob(self) -> Array:
         """Distinct values of a fixed seed, so that no swap of two parts goes unseen."""
         random = np.random.default_rng(self.depth + len(self.mode.value))
-        return random.uniform(-0.5, 0.5, lazy.length(self.sizes)).astype(self.dtype)
+        return random.uniform(-0.5, 0.5, parameter_blob.length(self.sizes)).astype(self.dtype)
 
     def recurrence(self, node: str = "rnn") -> Recurrence:
         """The decoded node."""
@@ -58,7 +58,7 @@ class Case:
             self.time_major,
             self.op == "CudnnRNNV3",
             np.dtype(self.dtype),
-            lazy.split(self.blob, self.sizes, where=node),
+            parameter_blob.split(self.blob, self.sizes, where=node),
             BlobEvidence(self.blob),
             f"{node}/blob",
         )

@@ -10,7 +10,9 @@ import numpy as np
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, prepare
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from support import user_processes
 
 CHUNKS = [3, 1, 4]
@@ -18,7 +20,7 @@ CHUNKS = [3, 1, 4]
 
 def planned(source: Path, form: str, **flags: Any) -> Plan:
     options = Options(format=form, states=True, **flags)
-    return prepare.make_plan(prepare.read_source(source, options, tag=None), options)
+    return make_plan(read_source(source, options, tag=None), options)
 
 
 def job_of(plan: Plan, out: Path, form: str, rows: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 from support.graphs import drawing, placeholder, saved, variable
 from support.starts import drawn
 
@@ -47,7 +47,7 @@ class FixedCase:
         """The variables."""
         rows = self.units * (STEPS if self.kind == "flat" else 1)
         return {
-            "blob": drawn("blob", lazy.length(self.sizes)),
+            "blob": drawn("blob", parameter_blob.length(self.sizes)),
             "out": drawn("out", rows, _WORDS),
             "table": drawn("table", STEPS, 1, self.inputs),
         }

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.model import Array, InMemory, Mode, Model, Signature, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 
 v1 = tf.compat.v1
 INPUTS, UNITS = 3, 2
 SIZES = Sizes(Mode.LSTM, 1, 1, UNITS, INPUTS)
 #: Distinct values, none of them special.
-BLOB = np.linspace(-0.5, 0.5, lazy.length(SIZES), dtype=np.float32)
+BLOB = np.linspace(-0.5, 0.5, parameter_blob.length(SIZES), dtype=np.float32)
 PATH = Path("model.ckpt")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, copy_graph, prune
 from cudnn_convert.graph.session import session
 from cudnn_convert.keras import trace
 from cudnn_convert.lower.tensorflow import lower
@@ -142,10 +142,10 @@ def feeds(members: Members) -> Iterator[tuple[list[Array], list[Array]]]:
 
 def on_a_cpu(traced: Model) -> Model:
     """A traced model with ops of a CPU in the place of cuDNN's."""
-    graph = node_defs.Graph(traced.graph)
+    graph = Graph(traced.graph)
     kept = traced.signatures[SERVING].tensors
     lowered = lower.lower(graph, resolve.recurrences(traced, graph), traced.variables, outputs=kept)
-    return replace(traced, graph=node_defs.copy_graph(lowered.graph), variables=lowered.variables)
+    return replace(traced, graph=copy_graph(lowered.graph), variables=lowered.variables)
 
 
 def differs(traced: Model, members: Members) -> str | None:
@@ -171,7 +171,7 @@ def find_other_layer(traced: Model, members: Members) -> OpDifference | None:
     traced = on_a_cpu(traced)
     signature = traced.signatures[SERVING]
     ends = [name.partition(":")[0] for name in signature.tensors]
-    ops = {node.name for node in node_defs.prune(node_defs.Graph(traced.graph), ends).node}
+    ops = {node.name for node in prune(Graph(traced.graph), ends).node}
     inputs, _ = next(feeds(members))
     with session(traced.graph, traced.variables) as opened:
         given = {name: opened.graph.get_tensor_by_name(name) for name in signature.inputs.values()}

@@ -15,7 +15,7 @@ import numpy as np
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Mode
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 from support.cases import Case
 from support.samples import ROOT
 
@@ -50,11 +50,11 @@ class Network(Case):
     @property
     def blob(self) -> Array:
         """The parameters, float32 `[parameters]`."""
-        values = np.ones(lazy.length(self.sizes), np.float32)
+        values = np.ones(parameter_blob.length(self.sizes), np.float32)
         if self.weights == "1/(number of parameters)":
             values /= values.size
         elif self.weights == "matrices 1/(rows*columns), biases 1":
-            for layer in lazy.split(values, self.sizes, where=self.name):  # views of the values
+            for layer in parameter_blob.split(values, self.sizes, where=self.name):  # views of the values
                 for cell in layer:
                     cell.kernel[:] /= cell.kernel[0].size
                     cell.recurrent_kernel[:] /= cell.recurrent_kernel[0].size

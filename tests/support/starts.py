@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Mode, Sizes
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import parameter_blob
 from support.graphs import drawing, placeholder, saved, variable
 
 INPUTS, SPEAKER, WORDS, ENCODED = 5, 4, 9, 3
@@ -61,10 +61,10 @@ class Case:
     @property
     def values(self) -> dict[str, Array]:
         """The variables."""
-        values = {"encoder/blob": drawn("encoder", lazy.length(_ENCODER))}
+        values = {"encoder/blob": drawn("encoder", parameter_blob.length(_ENCODER))}
         values["out"] = drawn("out", self.sizes[-1].units, WORDS)
         for number, sizes in enumerate(self.sizes):
-            values[f"rnn_{number}/blob"] = drawn(f"blob{number}", lazy.length(sizes))
+            values[f"rnn_{number}/blob"] = drawn(f"blob{number}", parameter_blob.length(sizes))
             for kind in _kinds(sizes):
                 name = f"rnn_{number}/{kind}"
                 width = sizes.layers * sizes.units

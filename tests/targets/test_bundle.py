@@ -14,8 +14,8 @@ from support.samples import ROOT
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import InMemory
-from cudnn_convert.targets import checkpoint
-from cudnn_convert.targets.checkpoint import write_bundle
+from cudnn_convert.targets import bundle
+from cudnn_convert.targets.bundle import write_bundle
 
 
 def test_a_bundle_holds_every_tensor(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ class Held(np.ndarray):
 def test_a_large_bundle_is_several_files_of_which_two_are_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "_SHARD", 2 * 28_000)
+    monkeypatch.setattr(bundle, "_SHARD", 2 * 28_000)
     seen, most = [], []
     alive = weakref.WeakSet()
     tensors = {f"scope/layer_{k:02d}": Counted(k + 0.25, seen, alive, most) for k in reversed(range(12))}
-    checkpoint.write_bundle(tmp_path / "variables", tensors)
+    bundle.write_bundle(tmp_path / "variables", tensors)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         *(f"variables.data-{k:05d}-of-00006" for k in range(6)),
         "variables.index",
@@ -72,7 +72,7 @@ def test_a_large_bundle_is_several_files_of_which_two_are_in_memory(
 
 
 def test_what_cannot_be_read_ends_a_large_bundle_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "_SHARD", 1)
+    monkeypatch.setattr(bundle, "_SHARD", 1)
 
     class Damaged(Counted):
         def read(self) -> np.ndarray:
@@ -80,12 +80,12 @@ def test_what_cannot_be_read_ends_a_large_bundle_too(tmp_path: Path, monkeypatch
 
     good, damaged = (kind(1.0, [], weakref.WeakSet(), []) for kind in (Counted, Damaged))
     with pytest.raises(ReadError, match="tensor b"):
-        checkpoint.write_bundle(tmp_path / "variables", {"a": good, "b": damaged, "c": good})
+        bundle.write_bundle(tmp_path / "variables", {"a": good, "b": damaged, "c": good})
     assert not (tmp_path / "variables.index").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the system has no such limit")
-@pytest.mark.slow("cudnn_convert/targets/checkpoint.py")
+@pytest.mark.slow("cudnn_convert/targets/bundle.py")
 def test_a_disk_that_fills_up_is_an_os_error(tmp_path: Path) -> None:
     program = (
         "import resource, sys, numpy as np\n"

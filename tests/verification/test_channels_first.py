@@ -10,7 +10,7 @@ from support.graphs import drawing
 from support.recorded import assert_close
 from support.tiers import some
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import import_graph
 from cudnn_convert.graph.passes import channels_last
 from cudnn_convert.verification import channels_first as judge
 
@@ -25,7 +25,7 @@ def test_the_judge_answers_as_the_twin(group: str) -> None:
     graph = channels_first.definition(group)
     functions = judge.run_on_any_cpu(graph)
     assert not any(map(channels_last.needs_rewriting, graph.node))
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+    with v1.Session(graph=import_graph(graph)) as session:
         answers = session.run([*expected], feeds)
     for name, found in zip(expected, answers, strict=True):
         assert_close(found, expected[name], name=(group, name))
@@ -42,7 +42,7 @@ def test_a_pool_of_float_keeps_its_type_and_what_it_waits_for() -> None:
     nodes = {node.name: node for node in definition.node}
     assert "^wait" in nodes[f"y{judge.MARK}"].input
     value = np.random.default_rng(1).uniform(-1, 1, (2, 3, 5, 6))
-    with v1.Session(graph=node_defs.import_graph(definition)) as session:
+    with v1.Session(graph=import_graph(definition)) as session:
         found = session.run("y:0", {"x:0": value})
     np.testing.assert_array_equal(found, value[:, :, :4].reshape(2, 3, 2, 2, 3, 2).max((3, 5)))
 
@@ -57,7 +57,7 @@ def test_a_bias_behind_a_loop_is_that_of_the_channels(sizes: list[int]) -> None:
     definition = graph.as_graph_def()
     judge.run_on_any_cpu(definition)
     value = np.random.default_rng(1).uniform(-1, 1, (2, *sizes)).astype(np.float32)
-    with v1.Session(graph=node_defs.import_graph(definition)) as session:
+    with v1.Session(graph=import_graph(definition)) as session:
         found = session.run("y:0", {"x:0": value})
     bias = np.arange(1, 4, dtype=np.float32).reshape(3, *[1] * (len(sizes) - 1))
     np.testing.assert_array_equal(found, value * 4 + bias)

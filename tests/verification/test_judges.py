@@ -16,7 +16,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.verification import check, judges
 from cudnn_convert.verification.judges import computation
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import lazy, parameter_blob
 from cudnn_convert.weights.lazy import Read
 
 LSTM, GRU = Case(Mode.LSTM, 1, 2, "CudnnRNNV3"), Case(Mode.GRU, 2, 1)
@@ -213,7 +213,7 @@ def test_large_weights_are_proven_on_fewer_steps(monkeypatch: pytest.MonkeyPatch
     assert len({*fewer[0], *fewer[1]}) >= 3  # another time, another batch
 
     small, large = Case(Mode.GRU).recurrence(), Case(Mode.GRU, 2).recurrence()
-    monkeypatch.setattr(lazy, "LARGE", lazy.length(small.sizes) * small.dtype.itemsize)
+    monkeypatch.setattr(lazy, "LARGE", parameter_blob.length(small.sizes) * small.dtype.itemsize)
 
     def sizes(*recurrences: Recurrence) -> judges.Sizes:
         return judges.sizes(SimpleNamespace(recurrences=recurrences))

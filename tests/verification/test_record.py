@@ -19,8 +19,8 @@ import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
 from cudnn_convert.plan.from_graph import plan_graph
+from cudnn_convert.plan.make import make_plan
 from cudnn_convert.read import read
 from cudnn_convert.verification import record, recordings
 
@@ -209,7 +209,7 @@ def test_a_blob_is_restored_by_the_graph_s_own_saver(tmp_path: Path) -> None:
 def test_a_checkpoint_of_canonical_keys_is_restored_so() -> None:
     """TensorFlow's own saver puts the blob together, by an op that no CPU has: it is looked at only."""
     sample = fixture("1.15.5-gru_bi")
-    made = prepare.make_plan(read(sample.prefix), Options())
+    made = make_plan(read(sample.prefix), Options())
     assert record.restoring(made) == []  # this saver keeps the blob too
     values = {key: value for key, value in made.model.variables.items() if not key.endswith("kernel")}
     made = dataclasses.replace(made, model=dataclasses.replace(made.model, variables=values))

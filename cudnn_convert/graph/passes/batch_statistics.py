@@ -19,9 +19,9 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, reference, split, tensor, unique, walk
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.recurrent_state import root
 from cudnn_convert.model import Array
 
@@ -105,7 +105,7 @@ class _Rows:
         before, after = op.inputs[0].shape, op.outputs[0].shape
         if before.rank is None:
             return False
-        axes = node_defs.fold_constant(self._index, tensor(node.input[1]))
+        axes = constant_folding.fold_constant(self._index, tensor(node.input[1]))
         if axes is None:
             # tensorflow v1.15.0 python/ops/math_ops.py `_ReductionDims`: range(0, rank(x)).
             if after.rank != 0:
@@ -189,7 +189,7 @@ class _Replacement:
         updates = _list_updates(self._index, {*statistics.values()})
         moved = {name: reference(f"{new}:0") for name, new in self._moved.items()}
         nodes = []
-        for node in node_defs.replace_nodes(self._graph, self._changed).node:
+        for node in replace_nodes(self._graph, self._changed).node:
             inputs = [name for name in node.input if not (name.startswith("^") and name[1:] in updates)]
             nodes.append(node_defs.redirect(node_defs.with_inputs(node, inputs), moved))
         return Graph(self._graph, [*nodes, *self._added])

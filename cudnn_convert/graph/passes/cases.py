@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, claim, split
-from cudnn_convert.graph.node_defs import Graph
 
 _SWITCH: Final = "_SwitchN"
 #: The op, and what is left of it in a graph that TensorFlow lowered.

@@ -27,8 +27,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import function_graphs, node_defs, ops
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import FunctionDef, Index, NodeDef, reference, split, tensor
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import carried_layouts, plain_convolutions
 from cudnn_convert.graph.passes.image_layouts import (
     Laid,
@@ -153,7 +153,7 @@ class _Rewriting:
     def prune(self, graph: Graph, ends: Collection[str]) -> Graph:
         """Remove from the rewritten graph what was added or changed and is read by nobody."""
         kept = {node.name for node in self.graph.node} - self._changed.keys() | {*ends}
-        return node_defs.prune(graph, sorted(kept))
+        return prune(graph, sorted(kept))
 
     def _visit(self, node: NodeDef) -> None:
         if is_channels_first(node):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from cudnn_convert.graph import gpu_ops, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
 from cudnn_convert.private import tf_private
 
@@ -23,7 +24,7 @@ def is_only_single(node: NodeDef) -> bool:
     return row is not None and row.done == "lowered" and row.type.endswith("=float16")
 
 
-def compute_in_float32(graph: node_defs.Graph) -> node_defs.Graph:
+def compute_in_float32(graph: Graph) -> Graph:
     """Return the graph with such nodes in float32; itself if there are none."""
     if not any(map(is_only_single, graph.node)):
         return graph
@@ -32,7 +33,7 @@ def compute_in_float32(graph: node_defs.Graph) -> node_defs.Graph:
         if is_only_single(node):
             *before, changes[node.name] = _widen(node, graph.index.data_inputs(node), taken)
             added += before
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
 def _widen(node: NodeDef, inputs: list[str], taken: set[str]) -> list[NodeDef]:

@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, claim, reference, split
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -66,7 +67,7 @@ def element_type(node: NodeDef) -> tf.DType:
 class Layouts:
     """The tensors of a graph that lie in another layout too, by name, and the nodes that are added."""
 
-    def __init__(self, graph: node_defs.Graph) -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph, self.index = graph, graph.index
         self.known: dict[str, Laid] = {}
         self.taken = {node.name for node in graph.node}
@@ -104,7 +105,7 @@ class Layouts:
 
     def value(self, name: str) -> Array | None:
         """Return the value of a small constant, None of what is none."""
-        return node_defs.fold_constant(self.index, name)
+        return constant_folding.fold_constant(self.index, name)
 
     def transpose(self, name: str, order: Order, dtype: tf.DType, suffix: str = "last") -> str:
         """Add the transposition of a tensor."""

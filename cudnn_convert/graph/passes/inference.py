@@ -58,10 +58,12 @@ from typing import Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.errors import InvalidModelError, first_line
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.errors import InvalidModelError
+from cudnn_convert.graph import constant_folding, node_defs, ops
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, open_session, prune, replace_nodes
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, reference, split, tensor, unique
-from cudnn_convert.graph.node_defs import Graph, copy_node, prune, redirect, replace_nodes, with_inputs
+from cudnn_convert.graph.node_defs import copy_node, redirect, with_inputs
+from cudnn_convert.text import first_line
 
 
 def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
@@ -83,7 +85,7 @@ def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph,
     for name in dict.fromkeys([*decided, *(mask_[0] for mask_ in masks if mask_)]):
         origin = index.origin(name, ops.PASSAGES)
         needed = index.ancestors([split(origin)[0]], control=False, stop=stored) & stored.keys()
-        value = node_defs.fold_constant(index, origin, stored) if needed else None
+        value = constant_folding.fold_constant(index, origin, stored) if needed else None
         op = split(origin)[0]
         if value is not None and op not in stored and origin.endswith(":0"):
             changes[op] = node_defs.constant(op, value)
@@ -105,7 +107,7 @@ def drop_dead_branches(graph: Graph) -> Graph:
     """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
     predicates = {tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
-    known = {name: node_defs.fold_scalar(index, name) for name in sorted(predicates)}
+    known = {name: constant_folding.fold_scalar(index, name) for name in sorted(predicates)}
     for node in graph.node:
         if node.op in ops.SWITCHES:
             predicate = known[tensor(node.input[1])]
@@ -180,7 +182,7 @@ def always_one(index: Index, name: str) -> bool:
     Cast(uniform >= rate) with rate 0 (v1.15.0 dropout_v2); uniform lies in [0, 1).
     """
     mask_ = mask(index, name)
-    return mask_ is not None and node_defs.fold_scalar(index, mask_[0]) == mask_[1]
+    return mask_ is not None and constant_folding.fold_scalar(index, mask_[0]) == mask_[1]
 
 
 def mask(index: Index, name: str) -> tuple[str, int] | None:
@@ -215,7 +217,7 @@ def is_uniform(index: Index, name: str) -> bool:
         return str(node.op) == "RandomUniform"
     first, other = index.data_inputs(node)
     return any(
-        is_uniform(index, drawn) and node_defs.fold_scalar(index, fixed) == neutral
+        is_uniform(index, drawn) and constant_folding.fold_scalar(index, fixed) == neutral
         for drawn, fixed in ((first, other), (other, first))
     )
 
@@ -383,8 +385,8 @@ def fold_quantized_weights(graph: Graph) -> Graph:
     if not folded:
         return graph
     needed = index.ancestors(folded, control=False)
-    small = node_defs.import_checked(node_defs.extract_nodes(graph, needed))
-    with node_defs.open_session(small) as session:
+    small = import_checked(extract_nodes(graph, needed))
+    with open_session(small) as session:
         try:
             values = [np.asarray(value) for value in session.run([f"{name}:0" for name in folded])]
         except tf.errors.OpError as cause:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops, stepwise
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import INPUT, Index, NodeDef, reference, split, tensor, walk
 from cudnn_convert.graph.passes import inlining
 
@@ -28,7 +29,7 @@ _LEADING: Final = 2
 
 
 def read_initial_sizes(
-    graph: node_defs.Graph, initial: str, name: str, widths: Mapping[str, int]
+    graph: Graph, initial: str, name: str, widths: Mapping[str, int]
 ) -> tuple[str, list[NodeDef]]:
     """Return tensor `initial`, or a copy that needs no recurrence, and the nodes of the copy.
 

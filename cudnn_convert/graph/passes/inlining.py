@@ -32,8 +32,9 @@ from typing import Any, Final
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
-from cudnn_convert.errors import InvalidModelError, first_line
+from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph, copy_graph, extract_nodes, import_checked, strip_devices
 from cudnn_convert.graph.index import (
     AnyGraph,
     FunctionDef,
@@ -46,9 +47,10 @@ from cudnn_convert.graph.index import (
     split,
     tensor,
 )
-from cudnn_convert.graph.node_defs import Graph, copy_node, extract_nodes, with_inputs
+from cudnn_convert.graph.node_defs import copy_node, with_inputs
 from cudnn_convert.graph.passes import cases, channels_last, inference
 from cudnn_convert.private import tf_private
+from cudnn_convert.text import first_line
 
 _BRANCHES: Final = frozenset({"If", "StatelessIf"})
 _HASH_LENGTH: Final = 16
@@ -112,7 +114,7 @@ def make_call(node: NodeDef, function: FunctionDef, inputs: Sequence[str]) -> No
 
 def _as_kept(graph: GraphDef) -> GraphDef:
     """Prepare a traced graph to run elsewhere: no devices, defaults or lowered branches."""
-    return _branches_as_calls(_without_defaults(node_defs.strip_devices(graph)))
+    return _branches_as_calls(_without_defaults(strip_devices(graph)))
 
 
 def _without_defaults(graph: GraphDef) -> GraphDef:
@@ -286,17 +288,17 @@ def inline_functions(
     """
     wanted = sorted({split(name)[0] for name in keep})
     needed = Graph.of(graph).index.ancestors(wanted)
-    whole = node_defs.strip_devices(extract_nodes(graph, needed))
+    whole = strip_devices(extract_nodes(graph, needed))
     _prepare(whole, around)
     if origins:
         _mark(whole)
-    node_defs.import_checked(whole)
+    import_checked(whole)
     # The optimizer inlines a call with effects only if another node waits for it.
     called = _call_ops(whole)
     calls = [node.name for node in whole.node if node.op in called]
     waits = [node_defs.node(f"{name}{_WAIT}", "NoOp", [f"^{name}"]) for name in calls]
     meta = meta_graph_pb2.MetaGraphDef()
-    node_defs.copy_graph(Graph(whole, [*whole.node, *waits]), meta.graph_def)
+    copy_graph(Graph(whole, [*whole.node, *waits]), meta.graph_def)
     fetched = [*wanted, *(node.name for node in waits)]
     meta.collection_def["train_op"].node_list.value.extend(fetched)
     config = config_pb2.ConfigProto()
@@ -310,7 +312,7 @@ def inline_functions(
     except (ValueError, tf.errors.OpError) as cause:
         actual = first_line(cause)
         raise InvalidModelError("graph", expected="functions that can be laid flat", found=actual) from cause
-    flat = cases.split_cases(Graph(node_defs.strip_devices(result)))
+    flat = cases.split_cases(Graph(strip_devices(result)))
     clean = inference.hoist_loop_invariants(_without_additions(flat))
     return clean if origins else extract_nodes(clean, clean.index.ancestors(wanted))
 

@@ -22,8 +22,8 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, stepwise, time_axis
+from cudnn_convert.graph.graph import Graph, import_checked, prune, replace_nodes
 from cudnn_convert.graph.index import NodeDef, split, tensor, unique, walk
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.time_axis import Mixing
 from cudnn_convert.model import Array
@@ -143,7 +143,7 @@ class _Opener:
                 opened[node.name] = node_defs.copy_node(node)
                 opened[node.name].attr["shape"].shape.CopyFrom(tf.TensorShape(sizes).as_proto())
             sized[node.name] = node_defs.placeholder(node.name, value.dtype, tf.TensorShape(shape))
-        return _Reading(node_defs.replace_nodes(graph, sized), node_defs.replace_nodes(graph, opened), {})
+        return _Reading(replace_nodes(graph, sized), replace_nodes(graph, opened), {})
 
     def read(self, reading: _Reading, name: str, known: tuple[int | None, ...] | None) -> Iterator[_Reading]:
         """Yield the readings of the numbers of an op that it takes itself."""
@@ -154,7 +154,7 @@ class _Opener:
             changed = [] if seen is None else _open_range(reading.sized, node, seen, self._count, self._steps)
             if changed:
                 sized, opened = (
-                    node_defs.replace_nodes(each, {name: changed[0]}, changed[1:])
+                    replace_nodes(each, {name: changed[0]}, changed[1:])
                     for each in (reading.sized, reading.opened)
                 )
                 reading = _Reading(sized, opened, reading.shapes)
@@ -224,7 +224,7 @@ class _Opener:
             return added[source.name]
 
         node.input[_SHAPED[node.op]] = copy(node.input[_SHAPED[node.op]])
-        return node_defs.replace_nodes(graph, {name: node}, nodes)
+        return replace_nodes(graph, {name: node}, nodes)
 
     def _write_size(self, name: str, const: NodeDef, times: Mapping[int, int]) -> list[NodeDef]:
         """A Const with the prime for the steps."""
@@ -346,7 +346,7 @@ def _keeps_order(op: Any, count: int) -> bool:
 def _import(graph: Graph, names: Sequence[str]) -> tf.Graph | None:
     """Import what the ops `names` need; None where TensorFlow refuses their sizes."""
     try:
-        return node_defs.import_checked(node_defs.prune(graph, [f"{name}:0" for name in names]))
+        return import_checked(prune(graph, [f"{name}:0" for name in names]))
     except InvalidModelError:
         return None
 

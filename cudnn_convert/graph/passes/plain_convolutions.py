@@ -32,6 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, reference, tensor, unique
 from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
 
@@ -55,7 +56,7 @@ def is_plain(node: NodeDef) -> bool:
     return node.op not in _DILATED or not is_dilated
 
 
-def replace_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
+def replace_convolutions(graph: Graph) -> Graph:
     """Replace the convolutions that are not plain and whose windows are known; `graph` itself if all are."""
     if all(map(is_plain, graph.node)):
         return graph
@@ -68,10 +69,10 @@ def replace_convolutions(graph: node_defs.Graph) -> node_defs.Graph:
         sizes = [int(size or 0) for size in shape[:-2]]
         changes[node.name] = (_group if node.op == _DEPTHWISE else _dilate)(layouts, node, sizes, shape[-2:])
     added = [node for nodes in layouts.added.values() for node in nodes]
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)
 
 
-def separate_groups(graph: node_defs.Graph) -> node_defs.Graph:
+def separate_groups(graph: Graph) -> Graph:
     """Put a copy behind each convolution in groups that a bias or a normalisation reads."""
     index, changes, added = graph.index, dict[str, NodeDef](), list[NodeDef]()
     fused = (node for node in graph.node if node.op in _FUSED)
@@ -83,10 +84,10 @@ def separate_groups(graph: node_defs.Graph) -> node_defs.Graph:
             inner = node_defs.copy_node(node, name=unique(f"{name}/groups", index.nodes))
             added.append(inner)
             changes[name] = node_defs.node(name, "Snapshot", [inner.name], T=element_type(node))
-    return node_defs.replace_nodes(graph, changes, added) if changes else graph
+    return replace_nodes(graph, changes, added) if changes else graph
 
 
-def _may_have_groups(graph: node_defs.Graph, node: NodeDef) -> bool:
+def _may_have_groups(graph: Graph, node: NodeDef) -> bool:
     """Whether a filter has fewer channels than its image, channels last, or it is not known."""
     image, window = (
         graph.first_iteration.get_tensor_by_name(name).shape for name in graph.index.data_inputs(node)[:2]

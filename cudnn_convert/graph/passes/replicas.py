@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
 
 _OPS = {"prod": "Mul", "min": "Minimum", "max": "Maximum"}
@@ -28,17 +29,17 @@ _PASSING = frozenset({"NcclBroadcast", "CollectiveBcastSend"})
 _RECEIVING = "CollectiveBcastRecv"
 
 
-def reduce_replicas(graph: node_defs.Graph) -> node_defs.Graph:
+def reduce_replicas(graph: Graph) -> Graph:
     """Return the graph with ops of every CPU in the place of collective ones; itself if there are none."""
     changes = dict[str, NodeDef]()
     added, taken = list[NodeDef](), {node.name for node in graph.node}
     for node, sources in _list_meetings(graph):
         *before, changes[node.name] = _reduce(node, sources, taken)
         added += before
-    return node_defs.replace_nodes(graph, changes, added) if changes else graph
+    return replace_nodes(graph, changes, added) if changes else graph
 
 
-def describe(graph: node_defs.Graph, kept: Collection[str]) -> Iterator[str]:
+def describe(graph: Graph, kept: Collection[str]) -> Iterator[str]:
     """Notes on what replicas sent each other, of the nodes `kept`, and on replicas that the graph lacks."""
     meetings = [(node, sources) for node, sources in _list_meetings(graph) if node.name in kept]
     if meetings:
@@ -50,7 +51,7 @@ def describe(graph: node_defs.Graph, kept: Collection[str]) -> Iterator[str]:
             yield f"{node.name} is of {size} replicas, and taken of the {len(sources)} that the graph has"
 
 
-def _list_meetings(graph: node_defs.Graph) -> Iterator[tuple[NodeDef, list[str]]]:
+def _list_meetings(graph: Graph) -> Iterator[tuple[NodeDef, list[str]]]:
     """Each node that can be computed here, and the tensors that meet in it."""
     if not any(node.op in _MEETING | _PASSING or node.op == _RECEIVING for node in graph.node):
         return

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
 from cudnn_convert.graph import node_defs, ops, recurrent_state, separable
+from cudnn_convert.graph.graph import Graph, import_graph, prune, strip_devices
 from cudnn_convert.graph.index import Index, NodeDef, reference, unique
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.model import InMemory, Model
@@ -56,7 +57,7 @@ class Settled:
     """
 
     model: Model
-    graph: node_defs.Graph
+    graph: Graph
     outputs: tuple[str, ...]
     carried: tuple[Carried, ...]
 
@@ -68,8 +69,8 @@ class Settled:
 
 def place_state(
     model: Model,
-    graph: node_defs.Graph,
-    source: node_defs.Graph,
+    graph: Graph,
+    source: Graph,
     outputs: Sequence[str],
     *,
     keep: bool,
@@ -116,7 +117,7 @@ def place_state(
     last = {write: state.variable for state in leaving for write in recurrent_state.last_writes(index, state)}
     outputs = [by_variable[last[asked[name]]] if asked.get(name) in last else name for name in outputs]
     kept = [*outputs, *by_variable.values(), *(state.tensor for state in leaving)]
-    settled = node_defs.prune(detached, kept)
+    settled = prune(detached, kept)
     carried = [
         Carried(
             *(state, state.tensor, by_variable[state.variable]),
@@ -150,7 +151,7 @@ def _refuse_read(model: Model, others: Iterable[recurrent_state.State], plain: I
 
 
 def _refuse_inseparable(
-    model: Model, graph: node_defs.Graph, promoted: Iterable[recurrent_state.State], *, asked: bool
+    model: Model, graph: Graph, promoted: Iterable[recurrent_state.State], *, asked: bool
 ) -> None:
     """Raise UnsupportedModelError for variables of which a call has no one value to take and to give."""
     obstacles = {state.variable: separable.find_obstacle(graph.index, state) for state in promoted}
@@ -199,13 +200,11 @@ def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool
     return unknown and not model.variables[state.key].shape
 
 
-def _find_written_shapes(
-    graph: node_defs.Graph, scalars: Sequence[recurrent_state.State]
-) -> dict[str, tf.TensorShape]:
+def _find_written_shapes(graph: Graph, scalars: Sequence[recurrent_state.State]) -> dict[str, tf.TensorShape]:
     """Return the shapes assigned to variables that start as scalars, where the ranks agree."""
     if not scalars:
         return {}
-    index, seen, starts = graph.index, node_defs.import_graph(graph), {}
+    index, seen, starts = graph.index, import_graph(graph), {}
     for state in scalars:
         values = [index.data_inputs(index.nodes[write.op])[1] for write in state.writes]
         shapes = [seen.get_tensor_by_name(name).shape for name in values]
@@ -244,8 +243,8 @@ def _start(
 
 
 def promote_state_to_io(
-    path: Path, graph: node_defs.Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
-) -> tuple[node_defs.Graph, list[str]]:
+    path: Path, graph: Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
+) -> tuple[Graph, list[str]]:
     """Replace the variables of `states` by `starts`; return also their next values `op:k`.
 
     `starts` has, by variable op, the node of the same name that takes its place. Raises UnsupportedModelError
@@ -253,7 +252,7 @@ def promote_state_to_io(
     """
     names, reasons = [], []
     if states:  # each is taken out of one copy, whose nodes change
-        graph = node_defs.Graph(node_defs.strip_devices(graph))
+        graph = Graph(strip_devices(graph))
     for state in states:
         change = _Detachment(graph, state, starts[state.variable])
         graph, name = change.run()
@@ -267,7 +266,7 @@ def promote_state_to_io(
 class _Detachment:
     """Replaces one variable by an input and an output; changes the graph's nodes in place."""
 
-    def __init__(self, graph: node_defs.Graph, state: recurrent_state.State, start: NodeDef) -> None:
+    def __init__(self, graph: Graph, state: recurrent_state.State, start: NodeDef) -> None:
         self.graph, self.state, self.start = graph, state, start
         self.index = graph.index
         self.nodes = self.index.nodes
@@ -275,7 +274,7 @@ class _Detachment:
         self.added: list[NodeDef] = []
         self.order = recurrent_state.Order(self.index, state)
 
-    def run(self) -> tuple[node_defs.Graph, str]:
+    def run(self) -> tuple[Graph, str]:
         uses = [*recurrent_state.uses(self.index, self.state.variable)]
         # The order is read off the graph before anything in it changes.
         places = [(use, self.order.stage_of(use)) for use in uses]
@@ -288,7 +287,7 @@ class _Detachment:
         end = unique(f"{self.state.variable}/next", self.nodes)
         self.added.append(node_defs.identity(end, aliases[-1], self.dtype.as_datatype_enum))
         kept = [node for node in self.graph.node if node.name != self.state.variable]
-        return node_defs.Graph(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
+        return Graph(self.graph, [*kept, self.start, *self.added]), f"{end}:0"
 
     def _trace_held(self) -> list[str]:
         """List the ops with the variable's value before each stage and at the end."""

@@ -24,7 +24,8 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding, node_defs
+from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, NodeDef, reference, split, tensor
 from cudnn_convert.graph.passes import initial_sizes, inlining
 from cudnn_convert.model import EncodedTensor, StreamState
@@ -35,9 +36,7 @@ _RANK: Final = 3
 _SWAPPED: Final = np.array([1, 0, 2], np.int32)
 
 
-def stream_states(
-    graph: node_defs.Graph, states: Sequence[StreamState], *, defaults: bool
-) -> node_defs.Graph:
+def stream_states(graph: Graph, states: Sequence[StreamState], *, defaults: bool) -> Graph:
     """Give each of `states` its input, its output and a tensor with the state that the source begins with.
 
     With `defaults` an input may be left out.
@@ -61,13 +60,11 @@ def stream_states(
         node.input[position], swap = _swap(state, f"{start}/batch_first", start, dtype)
         last, swap_back = _swap(state, f"{end}/layers_first", reference(f"{state.node}:{output}"), dtype)
         added += [*swap, *swap_back, node_defs.identity(end, last, dtype.as_datatype_enum)]
-    streamed = node_defs.replace_nodes(graph, changes, added)
-    return node_defs.replace_nodes(streamed, {}, _begins(streamed, states, initial))
+    streamed = replace_nodes(graph, changes, added)
+    return replace_nodes(streamed, {}, _begins(streamed, states, initial))
 
 
-def _begins(
-    graph: node_defs.Graph, states: Sequence[StreamState], initial: Mapping[str, str]
-) -> Iterator[NodeDef]:
+def _begins(graph: Graph, states: Sequence[StreamState], initial: Mapping[str, str]) -> Iterator[NodeDef]:
     """The nodes of the tensors that sequences begin with; `initial` has what the source makes for each."""
     widths = {state.node: state.width for state in states if state.kind == "h"}
     for state in states:
@@ -84,16 +81,16 @@ def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[
     return name, [axes, node_defs.node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
 
 
-def _read_known_batch(graph: node_defs.Graph, state: StreamState) -> int | None:
+def _read_known_batch(graph: Graph, state: StreamState) -> int | None:
     """The number of rows that the input of a node is bound to, by itself."""
     shape = graph.shapes.get_operation_by_name(state.node).inputs[INPUT].shape
     return shape[1 if state.time_major else 0] if shape.rank == 3 else None
 
 
-def _initial(graph: node_defs.Graph, state: StreamState, source: str) -> tuple[list[NodeDef], str]:
+def _initial(graph: Graph, state: StreamState, source: str) -> tuple[list[NodeDef], str]:
     """The state that the source begins with, in the axes of its node, and the nodes that it takes."""
     node = graph.index.nodes[state.node]
-    value = node_defs.fold_constant(graph.index, graph.index.data_inputs(node)[PLACES[state.kind][0]])
+    value = constant_folding.fold_constant(graph.index, graph.index.data_inputs(node)[PLACES[state.kind][0]])
     batch = 1 if state.time_major else 0
     if value is None or value.ndim != _RANK or not (value == value.take([0], batch)).all():
         return [], source
@@ -109,8 +106,8 @@ def _initial(graph: node_defs.Graph, state: StreamState, source: str) -> tuple[l
 
 
 def feed_encoded(
-    graph: node_defs.Graph, encoded: Sequence[EncodedTensor], encoders: Collection[str], *, defaults: bool
-) -> node_defs.Graph:
+    graph: Graph, encoded: Sequence[EncodedTensor], encoders: Collection[str], *, defaults: bool
+) -> Graph:
     """Let all nodes but `encoders`, which run before the first step, read `encoded` tensors from inputs.
 
     With `defaults` an input may be left out.
@@ -132,4 +129,4 @@ def feed_encoded(
             )
         else:
             added.append(node_defs.placeholder(name, dtype, seen.shape))
-    return node_defs.replace_nodes(graph, changes, added)
+    return replace_nodes(graph, changes, added)

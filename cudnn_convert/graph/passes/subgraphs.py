@@ -27,6 +27,14 @@ import tensorflow as tf
 
 from cudnn_convert.errors import Remedy, UsageError
 from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph.graph import (
+    Graph,
+    drop_uncalled_functions,
+    extract_nodes,
+    import_checked,
+    prune,
+    share_without_devices,
+)
 from cudnn_convert.graph.index import Index, NodeDef, reference, split, tensor, unique
 from cudnn_convert.model import Array, UserGraph
 from cudnn_convert.private import tf_private
@@ -270,8 +278,8 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
 
 
 def extract_subgraph(
-    graph: node_defs.Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
-) -> tuple[node_defs.Graph, dict[str, str]]:
+    graph: Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
+) -> tuple[Graph, dict[str, str]]:
     """Extract the subgraph for `outputs`, with `inputs` as placeholders and `constants` bound.
 
     Also returns the new name of each tensor that became an input or a constant. Raises UsageError for a shape
@@ -280,7 +288,7 @@ def extract_subgraph(
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
         cut_off = _ancestors(index, inputs, constants)
-        seen = node_defs.import_checked(node_defs.extract_nodes(graph, cut_off))
+        seen = import_checked(extract_nodes(graph, cut_off))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, placeholders = set(index.nodes), {}, []
     for cut in inputs:
@@ -384,8 +392,8 @@ def shape_as_text(shape: Iterable[int | None]) -> str:
 
 
 def _redirect(
-    graph: node_defs.Graph, placeholders: list[NodeDef], moved: Mapping[str, str], outputs: list[str]
-) -> node_defs.Graph:
+    graph: Graph, placeholders: list[NodeDef], moved: Mapping[str, str], outputs: list[str]
+) -> Graph:
     """Add `placeholders`, redirect readers of `moved` tensors, and prune to `outputs`."""
     fresh = {node.name for node in placeholders}
     references = {name: reference(new) for name, new in moved.items()}
@@ -395,8 +403,8 @@ def _redirect(
         if old.input and tensor(old.input[0]) in moved:  # where a handle would stand; indices may move too
             node = read_value(node)
         nodes += [] if node.name in fresh else [node]
-    needed = node_defs.prune(node_defs.Graph(graph, [*placeholders, *nodes]), outputs)
-    return node_defs.drop_uncalled_functions(node_defs.share_without_devices(needed))
+    needed = prune(Graph(graph, [*placeholders, *nodes]), outputs)
+    return drop_uncalled_functions(share_without_devices(needed))
 
 
 def read_value(node: NodeDef) -> NodeDef:

@@ -44,7 +44,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import constant_folding, node_defs, ops
+from cudnn_convert.graph.graph import Graph, copy_graph, replace_nodes, share_without_devices
 from cudnn_convert.graph.index import GraphDef, Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
@@ -55,7 +56,7 @@ from cudnn_convert.private import tf_private
 _CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
-def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
+def to_resource_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
     """Make resources of reference variables that no op writes by reference.
 
     `values` gives shape and dtype by op.
@@ -67,7 +68,7 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
             value = values[node.name]
             handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
     nodes = []
-    for node in node_defs.share_without_devices(graph).node:
+    for node in share_without_devices(graph).node:
         if node.name in handles:
             resource = handles[node.name]
             dtype = tf.as_dtype(values[node.name].dtype)
@@ -76,7 +77,7 @@ def to_resource_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) 
         if node.op in _CARRIERS and index.maker(node.name, _CARRIERS).name in handles:
             node = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))  # noqa: PLW2901
         nodes.append(node)
-    return node_defs.Graph(graph, nodes)
+    return Graph(graph, nodes)
 
 
 def _is_written(index: Index, node: NodeDef) -> bool:
@@ -97,7 +98,7 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 )
 
 
-def convert_assigned_variables(graph: node_defs.Graph, values: Mapping[str, Tensor]) -> node_defs.Graph:
+def convert_assigned_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
     """Make resources of reference variables assigned as a whole and outside loops."""
     for name in [node.name for node in graph.node if node.op in ops.REFERENCE_VARIABLES]:
         index = graph.index
@@ -119,7 +120,7 @@ def _can_change(index: Index, use: Use) -> bool:
     return (is_read or _is_write(index, use)) and not in_loop
 
 
-def _as_resource(graph: node_defs.Graph, variable: str, value: Tensor) -> node_defs.Graph:
+def _as_resource(graph: Graph, variable: str, value: Tensor) -> Graph:
     index = graph.index
     declared = tf.TensorShape(index.nodes[variable].attr["shape"].shape)
     shape = declared if declared.is_compatible_with(value.shape) else tf.TensorShape(None)
@@ -142,7 +143,7 @@ def _as_resource(graph: node_defs.Graph, variable: str, value: Tensor) -> node_d
     for node in index.nodes.values():
         if node.op.startswith("Ref") and root(index, node.name) == variable:
             replaced.setdefault(node.name, node_defs.copy_node(node)).op = node.op.removeprefix("Ref")
-    return node_defs.replace_nodes(graph, replaced, added)
+    return replace_nodes(graph, replaced, added)
 
 
 def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
@@ -203,16 +204,16 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
     nodes = [replaced for node in graph.node for replaced in calls.get(node.name, [node])]
-    known = node_defs.Graph.of(graph).functions
+    known = Graph.of(graph).functions
     added = (function for function in body.library if function.signature.name not in known)
-    return node_defs.Graph(graph, nodes, [*graph.library.function, *added]).definition
+    return Graph(graph, nodes, [*graph.library.function, *added]).definition
 
 
 def keep_integers(graph: GraphDef) -> GraphDef:
     """Replace each Round of integers, in functions too."""
     if not any(_rounds_integers(node) for node in all_nodes(graph)):
         return graph
-    copy = node_defs.copy_graph(graph)
+    copy = copy_graph(graph)
     for node in all_nodes(copy):
         if _rounds_integers(node):
             node.op = "Identity"
@@ -221,10 +222,14 @@ def keep_integers(graph: GraphDef) -> GraphDef:
 
 def number_axes(graph: GraphDef) -> GraphDef:
     """Replace each Reverse whose flags are constants; `graph` itself if there are none."""
-    whole = node_defs.Graph.of(graph)
+    whole = Graph.of(graph)
     changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
     for node in graph.node:
-        flags = node_defs.fold_constant(whole.index, tensor(node.input[1])) if node.op == "Reverse" else None
+        flags = (
+            constant_folding.fold_constant(whole.index, tensor(node.input[1]))
+            if node.op == "Reverse"
+            else None
+        )
         if flags is not None:
             axes = node_defs.constant(
                 claim(f"{node.name}/axis", taken), np.flatnonzero(flags).astype(np.int32)
@@ -233,7 +238,7 @@ def number_axes(graph: GraphDef) -> GraphDef:
             added.append(axes)
             changes[node.name] = node_defs.copy_node(node, op="ReverseV2", inputs=inputs)
             changes[node.name].attr["Tidx"].type = tf.int32.as_datatype_enum
-    return node_defs.copy_graph(node_defs.replace_nodes(whole, changes, added)) if changes else graph
+    return copy_graph(replace_nodes(whole, changes, added)) if changes else graph
 
 
 def _rounds_integers(node: NodeDef) -> bool:

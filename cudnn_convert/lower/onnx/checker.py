@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import onnx
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx import walk
+from cudnn_convert.text import first_line
 
 DOMAINS: Final = frozenset({"", "ai.onnx.ml"})
 _ELSE: Final = "cut before it, or take --format savedmodel"

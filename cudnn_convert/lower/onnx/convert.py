@@ -23,6 +23,7 @@ from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
+from cudnn_convert.graph.graph import Graph, strip_devices
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -168,10 +169,10 @@ def lower(
     _refuse_unsayable(graph, signature, recurrences)
     known = {node.name for node in graph.node}
     user = user or UserGraph(known, signature.outputs)
-    graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(node_defs.Graph.of(graph)))
+    graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(Graph.of(graph)))
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=False)
     recurrences = (*recurrences, *blocks)
-    graph = _inline_loops_of_unknown_rank(node_defs.Graph.of(graph), signature.tensors)
+    graph = _inline_loops_of_unknown_rank(Graph.of(graph), signature.tensors)
     graph = tensor_lists.replace_lists(graph, signature.tensors)
     graph = inference.hoist_loop_invariants(graph)  # shapes are lost where they go round a loop
     graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
@@ -191,7 +192,7 @@ def lower(
     return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 
 
-def _inline_loops_of_unknown_rank(graph: node_defs.Graph, ends: Iterable[str]) -> node_defs.Graph:
+def _inline_loops_of_unknown_rank(graph: Graph, ends: Iterable[str]) -> Graph:
     """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank.
 
     Not where a loop writes one item again and again, as layers of Keras that give their last step alone: each
@@ -250,7 +251,7 @@ def _prepare(
         dtype = dtype or without.shapes.get_tensor_by_name(source).dtype.as_datatype_enum
         nodes[name] = node_defs.identity(name, source, dtype)
         outputs[f"{name}:0"] = key
-    own = node_defs.strip_devices(node_defs.Graph(without, nodes.values()))
+    own = strip_devices(Graph(without, nodes.values()))
     for node in own.node:
         if node.name in numbers:
             node.attr["seed2"].i = numbers[node.name]

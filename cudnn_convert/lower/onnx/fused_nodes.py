@@ -20,7 +20,7 @@ import onnx
 
 from cudnn_convert.lower.onnx.walk import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import buffers, layouts
 from cudnn_convert.weights.lazy import Layers
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
@@ -230,4 +230,4 @@ def fill(tensor: Any, weights: Parts) -> None:
 def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
     """The bytes of a constant, part by part for each direction, copied only where necessary."""
     parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
-    return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in lazy.row_chunks(part))
+    return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in buffers.row_chunks(part))

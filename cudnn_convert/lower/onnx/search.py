@@ -16,7 +16,7 @@ import onnx
 import tensorflow as tf
 from onnx import helper
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, copy_graph
 from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower import search
@@ -78,7 +78,7 @@ def lower_search(
     first = {part.name: part for part in called[1:]}
     traced = search.trace_search(decoder, specs, called[0], before=first)
     nodes = search.place_search(decoder, specs, traced)
-    graph = node_defs.copy_graph(node_defs.Graph(tf.Graph().as_graph_def(), nodes, traced.library))
+    graph = copy_graph(Graph(tf.Graph().as_graph_def(), nodes, traced.library))
     for node in all_nodes(graph):  # tf2onnx converts loops that stay functions
         node.attr.pop(inlining.LOWERED, None)
     inputs, outputs = decoder.signature.inputs, decoder.signature.outputs

@@ -20,7 +20,7 @@ from typing import Final
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split
 
 _COMPLEX: Final = frozenset({tf.complex64.as_datatype_enum, tf.complex128.as_datatype_enum})
@@ -105,7 +105,7 @@ def _rounds_evenly(node: NodeDef) -> bool:
 def _are_apart(index: Index, node: NodeDef) -> bool:
     """Whether the indices of a stitch are constants without repetition, or a partition of a range."""
     names = index.data_inputs(node)[: node.attr["N"].i]
-    values = [node_defs.fold_constant(index, name) for name in names]
+    values = [constant_folding.fold_constant(index, name) for name in names]
     if all(value is not None for value in values):
         flat = [int(each) for value in values for each in value.flat]  # type: ignore[union-attr]
         return len({*flat}) == len(flat)

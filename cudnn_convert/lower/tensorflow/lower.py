@@ -23,6 +23,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.graph import control_flow, node_defs
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -40,13 +41,12 @@ from cudnn_convert.graph.index import (
     split,
     unique,
 )
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import channels_last, inference, inlining, plain_convolutions, tf1_ops
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, saved_functions
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, lazy, parameter_blob
 from cudnn_convert.weights.lazy import Layers
 
 
@@ -119,7 +119,7 @@ def lower(
         functions |= {function.signature.name: function for function in added}
     lazy.report_lowered(recurrences, len(recurrences))
     whole = _assemble(graph, replacements, functions)
-    pruned = plain_convolutions.separate_groups(inference.separate_sums(node_defs.prune(whole, outputs)))
+    pruned = plain_convolutions.separate_groups(inference.separate_sums(prune(whole, outputs)))
     if form:
         return Lowered(pruned, variables)
     return Lowered(
@@ -349,8 +349,8 @@ def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]
 
     Their positions come from `cudnn_blob` and `layouts`, applied to element positions.
     """
-    places = np.arange(lazy.length(sizes))
-    for number, layer in enumerate(lazy.split(places, sizes, where="params")):
+    places = np.arange(parameter_blob.length(sizes))
+    for number, layer in enumerate(parameter_blob.split(places, sizes, where="params")):
         for cell in layer:
             conventional = layouts.conventional(cell, convention, canonical=False)
             skipped = number == 0 and sizes.skip_input

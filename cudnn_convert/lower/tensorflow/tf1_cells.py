@@ -21,13 +21,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cudnn_convert.errors import UnsupportedModelError
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.lower.tensorflow import layer_stack, lower
 from cudnn_convert.model import Array, Cell, InMemory, Mode, Model, Recurrence, Tensor
 from cudnn_convert.recurrences import parameter_source, weight_copies
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.weights import layouts, parameter_blob
 
 _STEMS: Final = MappingProxyType(
     {
@@ -216,7 +216,7 @@ def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) ->
     for key, tensor in slots.blobs.items():
         owner, _, suffix = key.rpartition("/")
         recurrence = by_blob[owner]
-        layers = lazy.split(tensor.read(), recurrence.sizes, where=key)
+        layers = parameter_blob.split(tensor.read(), recurrence.sizes, where=key)
         halved = [[layouts.one_bias(cell) for cell in layer] for layer in layers]
         for name, value in cells.tensors(recurrence, halved, adjusted=False).items():
             slots_by_name[f"{name}/{suffix}"] = InMemory(value)

@@ -23,7 +23,7 @@ import numpy as np
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Sizes, Tensor
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import lazy, parameter_blob
 
 _KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?:_\d+)?):(?P<k>\d{1,9})")
 
@@ -61,12 +61,12 @@ class _Regions:
 
     def cells(self, sizes: Sizes) -> tuple[tuple[Cell, ...], ...]:
         blob = np.concatenate([value.ravel() for value in self.read_tensors().values()])
-        if blob.size != lazy.length(sizes):
-            expected = f"{lazy.length(sizes)} values of {sizes.layers} layers of one direction"
+        if blob.size != parameter_blob.length(sizes):
+            expected = f"{parameter_blob.length(sizes)} values of {sizes.layers} layers of one direction"
             half = f"{blob.size}: half of a bidirectional layer, all that TensorFlow before 1.4 saved of it"
             advice = "convert its blob with --directions 2"
             raise ReadError(self.path, self.op, expected=expected, found=half, advice=advice)
-        return lazy.split(blob, sizes, where=self.op)
+        return parameter_blob.split(blob, sizes, where=self.op)
 
 
 def _readings(regions: _Regions) -> list[CanonicalParameters]:

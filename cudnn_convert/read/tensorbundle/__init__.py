@@ -37,7 +37,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.read.tensorbundle import entries, tables
 from cudnn_convert.read.tensorbundle.entries import Entry, Extents, Stored, shape, whole
 from cudnn_convert.read.tensorbundle.tables import EXPANSION, MAGIC, Bytes, Table, extend_crc, fill, mask_crc
-from cudnn_convert.weights import lazy
+from cudnn_convert.weights import buffers
 
 #: Advice where a file of the checkpoint is missing.
 WHOLE: Final = "copy all files of the checkpoint"
@@ -303,7 +303,7 @@ class Span:
                 array[:] = strings
                 array = array.reshape(self.entry.shape)
             else:
-                array = lazy.empty(self.entry.shape, entries.numeric(self.entry.dtype))
+                array = buffers.empty(self.entry.shape, entries.numeric(self.entry.dtype))
                 checksum = fill(stream, array.reshape(-1).view(np.uint8))
         if mask_crc(checksum) != self.entry.checksum:
             raise ValueError("bytes of another checksum")

@@ -19,7 +19,7 @@
 * values    : Values for tensors that are fed: those of a run, and others of the same shapes.
 * differences: Compares the values of one tensor on both sides, in units of its own rounding.
 
-May import: errors, process, private, formats, model, weights, reference, report, graph, graph.passes,
+May import: text, errors, process, private, formats, model, weights, reference, report, graph, graph.passes,
 recurrences, plan, artifacts, verification, verification.pieces.
 Entry: `ask.report`.
 """

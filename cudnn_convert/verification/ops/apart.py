@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from cudnn_convert.errors import first_line
 from cudnn_convert.process import end_with
+from cudnn_convert.text import first_line
 
 #: Seconds that one call may take.
 _PATIENCE: Final = 60

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from cudnn_convert.errors import UnsupportedModelError, first_line
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OpDifference, OpsReport
+from cudnn_convert.text import first_line
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.ops import values
 from cudnn_convert.verification.ops.differences import Slack

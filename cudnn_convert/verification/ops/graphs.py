@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from cudnn_convert.graph import control_flow, node_defs, ops
+from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
+from cudnn_convert.graph.graph import Graph, import_checked
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, library, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -89,7 +90,7 @@ class TensorGraph:
     @cached_property
     def shapes(self) -> tf.Graph:
         """The graph in TensorFlow, for static shapes."""
-        return node_defs.import_checked(self.graph)
+        return import_checked(self.graph)
 
     @cached_property
     def certain(self) -> set[str]:
@@ -133,7 +134,7 @@ class TensorGraph:
                 nodes.append(node_defs.identity(node.name, node.input[0], node.attr["dtype"].type))
             else:
                 nodes.append(node)
-        return Index(node_defs.Graph(self.graph, nodes))
+        return Index(Graph(self.graph, nodes))
 
     def root(self, name: str) -> str:
         """The tensor that has the value of another. Raises KeyError for one that is not in the graph."""
@@ -240,7 +241,7 @@ class TensorGraph:
 
     def _fold(self, name: str) -> Any:
         """The value of a scalar that constants, defaults and stored flags decide, else None."""
-        return node_defs.fold_scalar(self._with_defaults, name, self._stored)
+        return constant_folding.fold_scalar(self._with_defaults, name, self._stored)
 
     def live(self, merge: NodeDef) -> list[str]:
         """The inputs of a Merge that may be computed."""

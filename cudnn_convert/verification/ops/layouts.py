@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
@@ -393,7 +393,7 @@ class Layouts:
         root = graph.root(name)
         if not graph.is_end(root) and graph.node(root).op == "Const":
             return graph.constant(root)
-        return None if name in graph.fed else node_defs.fold_constant(graph.index, name)
+        return None if name in graph.fed else constant_folding.fold_constant(graph.index, name)
 
     def _shape_of(self, name: str) -> list[int] | None:
         """The sizes of a tensor of the source, None where one is not known."""

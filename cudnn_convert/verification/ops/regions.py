@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.errors import first_line
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
+from cudnn_convert.text import first_line
 from cudnn_convert.verification.ops import differences, values
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.models import Model, Runner

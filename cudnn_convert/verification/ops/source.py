@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, session
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
@@ -363,7 +364,7 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
     written = _find_written(plan, Index(definition))
     ends = [written.get(name, name) for name in plan.signature.tensors]
     ends += [write.op for state in plan.states for write in state.state.writes]
-    pruned = node_defs.prune(node_defs.Graph(definition), [*ends, *plan.initializers])
+    pruned = prune(Graph(definition), [*ends, *plan.initializers])
     duplicates = find_duplicates(Index(pruned))
     graph = TensorGraph(
         pruned,
@@ -396,7 +397,7 @@ def _find_written(plan: Plan, index: Index) -> dict[str, str]:
 
 def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict[str, tf.DType]:
     """The roots of tensors that may be fed, with their types: computed once, and no handles."""
-    shapes = node_defs.Graph.of(plan.whole).shapes
+    shapes = Graph.of(plan.whole).shapes
     kinds: dict[str, tf.DType] = {}
     for name in sorted(wanted):
         known = graph.index.nodes.keys() & {split(name)[0]} & graph.certain
@@ -437,4 +438,4 @@ def _add_defaults(
         nodes.append(
             node_defs.node(stand_ins[root], "PlaceholderWithDefault", [root], dtype=kind, shape=shape)
         )
-    return node_defs.Graph(graph.graph, nodes)
+    return Graph(graph.graph, nodes)

@@ -16,7 +16,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.graph import node_defs, ops
+from cudnn_convert.graph import ops
+from cudnn_convert.graph.graph import strip_devices
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -42,7 +43,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 def of_source(plan: Plan) -> TensorGraph:
     """The graph of a source, with the values that judge."""
-    graph = node_defs.strip_devices(plan.whole)
+    graph = strip_devices(plan.whole)
     graph_judge.take_states(graph, plan)
     index = Index(graph)
     given = {
@@ -77,7 +78,7 @@ def of_artifact(artifact: Artifact) -> TensorGraph:
         files = tuple(tensor(file.tensor_info.name) for file in meta.asset_file_def)
         variable = _Stored(meta, prefix).read
     given = {own.node: _ends(own, reads[own.node]) for own in plan.recurrences if own.node in reads}
-    return TensorGraph(node_defs.strip_devices(graph), _inputs(plan), given, variable, files)
+    return TensorGraph(strip_devices(graph), _inputs(plan), given, variable, files)
 
 
 def _ends(recurrence: Recurrence, reads: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ The glue is everything around recurrences, which runs with their outputs given.
 * tflite      : Loops of a TensorFlow Lite file, each cut out as a model.
 * tflite_glue : A TensorFlow Lite file whose recurrences give what is given.
 
-May import: errors, private, formats, model, weights, reference, report, graph, graph.passes, recurrences,
-plan, artifacts, verification.
+May import: text, errors, private, formats, model, weights, reference, report, graph, graph.passes,
+recurrences, plan, artifacts, verification.
 Entry: `ask.reports` for the recurrences, `ask.glue` for the rest.
 """

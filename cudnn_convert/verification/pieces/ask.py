@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import numpy as np
 
 from cudnn_convert.artifacts import weights
-from cudnn_convert.errors import first_line
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.model import WAYS, Array, Mode, Recurrence
@@ -23,6 +22,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import GlueReport, PieceReport
+from cudnn_convert.text import first_line
 from cudnn_convert.verification import compare, end_to_end, judges
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.verification.end_to_end import Judging

@@ -25,6 +25,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs, ops, safe_ops
+from cudnn_convert.graph.graph import Graph, copy_graph, import_graph, open_session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.session import checkpoint_key, variable_ops
@@ -62,7 +63,7 @@ def open_unoptimized(graph: Any) -> Any:
     """Open a session without graph optimization, which costs more than a few calls save."""
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    return node_defs.open_session(graph, config)
+    return open_session(graph, config)
 
 
 def carve_nodes(
@@ -171,7 +172,7 @@ def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: 
     fed = frozenset(source for copy in nodes.values() for source in copy.input) & {*ends.values()}
     kinds = {name: tf.int32 if name == _FED[LENGTHS] else dtype for name in sorted(fed)}
     placeholders = [node_defs.placeholder(name, kind, tf.TensorShape(None)) for name, kind in kinds.items()]
-    return _Carved(node_defs.Graph(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
+    return _Carved(Graph(graph, [*placeholders, *nodes.values()]), fed, placed, holders)
 
 
 def _carry(name: str, index: Index) -> str:
@@ -185,7 +186,7 @@ def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable
     def open_session() -> tuple[Any, dict[str, Array]]:
         stored = values(carved.holders)
         weights = {f"{name}:0": stored[holder] for name, holder in carved.placeholders.items()}
-        return open_unoptimized(node_defs.import_graph(carved.graph)), weights
+        return open_unoptimized(import_graph(carved.graph)), weights
 
     is_lstm = recurrence.sizes.mode is Mode.LSTM
     names = [f"{recurrence.node}:{k}" for k in range(2 + is_lstm)]
@@ -238,7 +239,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
     wanted = [name for name in ends if split(name)[0] in there]
     saved = plan.model.saved
     replaced = inlining.find_replaced_ops(saved.meta_graphs[0].graph_def) if saved is not None else ()
-    laid = node_defs.copy_graph(inlining.inline_functions(graph, wanted, around=[_OPAQUE, *replaced]))
+    laid = copy_graph(inlining.inline_functions(graph, wanted, around=[_OPAQUE, *replaced]))
     # What nothing seemed to call was left out of the library.
     known = {function.signature.name for function in laid.library.function}
     others = (other for other in meta.graph_def.library.function if other.signature.name not in known)
@@ -289,7 +290,7 @@ class _Restored:
 
         The reads are added before the session starts, because a later change of the graph would restart it.
         """
-        graph, reads = node_defs.import_graph(self._meta.graph_def), {}
+        graph, reads = import_graph(self._meta.graph_def), {}
         with graph.as_default():
             for holder in variable_ops(self._meta.graph_def):
                 target = graph.get_tensor_by_name(f"{holder.name}:0")

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from cudnn_convert.artifacts import runners
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import copy_graph, import_graph, open_session
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, split
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
@@ -43,7 +44,7 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
         if lost or any(split(name)[0] not in index.nodes for name in wanted.values()):
             raise LookupError("the artifact has other names than the source")
         needed = index.ancestors((split(name)[0] for name in wanted.values()), control=False)
-        with node_defs.open_session(node_defs.import_graph(graph)) as session:
+        with open_session(import_graph(graph)) as session:
             restore(session, index, needed)
             for call in passes:
                 entered: list[tuple[str, Array, Array]] = []
@@ -141,7 +142,7 @@ def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
         with np.errstate(over="ignore"):
             return value.astype(dtype).astype(value.dtype)
 
-    graph = node_defs.copy_graph(plan.whole)
+    graph = copy_graph(plan.whole)
     for node in graph.node:
         if node.op == "Const" and node.attr["dtype"].type in _FLOATS:
             value = round_off(tf.make_ndarray(node.attr["value"].tensor))

@@ -11,8 +11,8 @@ import tensorflow as tf
 from support.batch_norm import EPSILON, make_variables, normalise, values_of
 from support.graphs import BLOB, UNITS, drawing, lstm, placeholder, v1, variable
 
-from cudnn_convert.graph import moving_averages, node_defs, session
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph import moving_averages, session
+from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.passes import batch_statistics
 from cudnn_convert.model import InMemory
 
@@ -120,7 +120,7 @@ def test_averages_take_the_place_of_statistics(rank: int, place: str) -> None:
     assert len(statistics) == 2
     chosen = {name: found[name] for name in statistics}
     taken = batch_statistics.take_averages(source, chosen, lambda node: values[node.name].shape)
-    pruned = node_defs.prune(taken, ["y:0"])
+    pruned = prune(taken, ["y:0"])
     assert not any(node.op == "Mean" for node in pruned.node)
     x = RNG.normal(size=(*range(2, rank + 1), 3)).astype(np.float32)
     gamma, beta, mean, variance = values.values()

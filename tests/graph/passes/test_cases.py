@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, copy_graph, import_graph
+from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.graph.passes.cases import split_cases
 from cudnn_convert.graph.passes.inlining import inline_functions, needs_inlining
 
@@ -67,21 +69,21 @@ def test_each_branch_and_what_is_none(build: Any) -> None:
         x, k = v1.placeholder(tf.float32, [3], "x"), v1.placeholder(tf.int32, [], "k")
         tf.identity(build(x, k), name="y")
     before = graph.as_graph_def()
-    assert any(node.op in ("Case", "StatelessCase") for node in node_defs.all_nodes(before))
-    assert needs_inlining(node_defs.Graph(before), ["y"])
-    after = node_defs.copy_graph(inline_functions(before, ["y"]))
+    assert any(node.op in ("Case", "StatelessCase") for node in all_nodes(before))
+    assert needs_inlining(Graph(before), ["y"])
+    after = copy_graph(inline_functions(before, ["y"]))
     assert not {"Case", "StatelessCase", "_SwitchN"} & {node.op for node in after.node}
     assert all(node.attr["N"].i == 2 for node in after.node if node.op == "Merge")
     for index in (-1, 0, 1, 2, 3, 7):
         answers = []
         for definition in (before, after):
-            with v1.Session(graph=node_defs.import_graph(definition)) as session:
+            with v1.Session(graph=import_graph(definition)) as session:
                 answers.append(session.run("y:0", {"x:0": X, "k:0": index}))
         np.testing.assert_array_equal(*answers)
 
 
 def test_a_graph_without_a_case_is_the_same_object() -> None:
-    graph = node_defs.Graph(tf.Graph().as_graph_def())
+    graph = Graph(tf.Graph().as_graph_def())
     assert split_cases(graph) is graph
 
 
@@ -92,6 +94,6 @@ def test_what_waits_for_a_switch_waits_for_the_first() -> None:
         node_defs.node("s", "_SwitchN", ["x", "k"], T=tf.float32, num_outs=3),
         node_defs.constant("late", X, control=["^s"]),
     ]
-    after = split_cases(node_defs.Graph(tf.Graph().as_graph_def(), nodes))
+    after = split_cases(Graph(tf.Graph().as_graph_def(), nodes))
     [wait] = after.index.nodes["late"].input
     assert after.index.nodes[wait.removeprefix("^")].input[:] == ["x"]

@@ -14,6 +14,7 @@ from support.recorded import assert_close
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, prune
 from cudnn_convert.graph.index import split
 from cudnn_convert.graph.passes import channels_last, plain_convolutions
 from cudnn_convert.plan import obstacles
@@ -21,12 +22,12 @@ from cudnn_convert.plan import obstacles
 v1 = tf.compat.v1
 
 
-def rewritten(group: str, *, carry: bool = True) -> node_defs.Graph:
-    return channels_last.compute_channels_last(node_defs.Graph(channels_first.definition(group)), carry=carry)
+def rewritten(group: str, *, carry: bool = True) -> Graph:
+    return channels_last.compute_channels_last(Graph(channels_first.definition(group)), carry=carry)
 
 
-def ask(graph: node_defs.Graph, feeds: dict[str, np.ndarray], names: list[str]) -> list[np.ndarray]:
-    scratch = node_defs.import_graph(graph)
+def ask(graph: Graph, feeds: dict[str, np.ndarray], names: list[str]) -> list[np.ndarray]:
+    scratch = import_graph(graph)
     with v1.Session(graph=scratch) as session:
         return list(session.run(names, feeds))
 
@@ -46,7 +47,7 @@ def test_answers_are_those_of_the_twin(group: str, carry: bool) -> None:
     [("columns", 2), ("flattened", 2), ("joined", 2), ("reduced", 1), ("residual", 2), ("local_response", 2)],
 )
 def test_transpositions_that_meet_cancel(name: str, count: int) -> None:
-    graph = node_defs.prune(rewritten("carried"), [f"{name}/y:0"])
+    graph = prune(rewritten("carried"), [f"{name}/y:0"])
     assert Counter(node.op for node in graph.node)["Transpose"] == count
 
 
@@ -62,7 +63,7 @@ def test_every_tensor_keeps_its_name_and_value() -> None:
         tf.concat([right, left], 3, name="joined")
         tf.shape(y, name="shape")
     definition = graph.as_graph_def()
-    last = ask(node_defs.Graph(definition), {"x:0": image()}, [*TENSORS])
+    last = ask(Graph(definition), {"x:0": image()}, [*TENSORS])
     for node in definition.node:  # the same ops, on images whose channels come first
         if "data_format" in node.attr:
             node.attr["data_format"].s = b"NCHW"
@@ -71,7 +72,7 @@ def test_every_tensor_keeps_its_name_and_value() -> None:
             node.CopyFrom(node_defs.placeholder("x", tf.float32, shape))
         if node.name in ("parts/split_dim", "joined/axis"):
             node.CopyFrom(node_defs.constant(node.name, np.array(1, np.int32)))
-    rewriting = channels_last.compute_channels_last(node_defs.Graph(definition), ["bn:1"])
+    rewriting = channels_last.compute_channels_last(Graph(definition), ["bn:1"])
     first = ask(rewriting, {"x:0": image().transpose(0, 3, 1, 2)}, [*TENSORS])
     for name, found, expected in zip(TENSORS, first, last, strict=True):
         if name == "shape:0":
@@ -93,7 +94,7 @@ def test_a_graph_without_such_ops_is_itself() -> None:
     with drawing() as graph:
         x = v1.placeholder(tf.float32, [None, 5, 6, 3], "x")
         tf.nn.relu(tf.nn.max_pool2d(x, 2, 2, "SAME"))
-    original = node_defs.Graph(graph.as_graph_def())
+    original = Graph(graph.as_graph_def())
     assert channels_last.compute_channels_last(original) is original
 
 
@@ -118,7 +119,7 @@ def test_functions_are_rewritten_too() -> None:
             v1.enable_control_flow_v2()
             shape = [None, 3, 4, 5] if first else [None, 4, 5, 3]
             tf.identity(body(first, v1.placeholder(tf.float32, shape, "x")), "y")
-        made = channels_last.compute_channels_last(node_defs.Graph(graph.as_graph_def()))
+        made = channels_last.compute_channels_last(Graph(graph.as_graph_def()))
         inner = [node for function in made.library.function for node in function.node_def]
         assert any(node.op == "Conv2D" for node in inner)
         assert not any(map(channels_last.needs_rewriting, inner))
@@ -165,7 +166,7 @@ def test_a_window_of_open_size_stays_and_is_refused() -> None:
         tf.raw_ops.DepthwiseConv2dNative(
             input=image, filter=kernel, strides=[1, 1, 1, 2], padding="SAME", data_format="NCHW", name="y"
         )
-    made = channels_last.compute_channels_last(node_defs.Graph(graph.as_graph_def()))
+    made = channels_last.compute_channels_last(Graph(graph.as_graph_def()))
     with pytest.raises(
         UnsupportedModelError, match="found DepthwiseConv2dNative, without a kernel that every"
     ):

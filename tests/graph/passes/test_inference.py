@@ -22,7 +22,7 @@ from support.graphs import (
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph import ops as op_sets
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph, import_graph
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.passes.inference import separate_sums
 from cudnn_convert.graph.session import session
@@ -34,11 +34,11 @@ X = np.arange(6, dtype=np.float32).reshape(1, 2, 3) + 1
 
 def simplified(graph: tf.Graph, *outputs: str) -> Any:
     kept = [f"{name}:0" for name in outputs or ("out",)]
-    return inference.simplify_for_inference(node_defs.Graph(graph.as_graph_def()), kept).definition
+    return inference.simplify_for_inference(Graph(graph.as_graph_def()), kept).definition
 
 
 def answer(graph: Any, output: str = "out:0", **feeds: Any) -> Any:
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+    with v1.Session(graph=import_graph(graph)) as session:
         return session.run(output, {f"{name}:0": value for name, value in {"x": X, **feeds}.items()})
 
 
@@ -57,7 +57,7 @@ def test_the_graph_that_was_given_is_not_changed() -> None:
         tf.identity(v1.cond(train, lambda: x + 1, lambda: x), "out")
     source = graph.as_graph_def()
     before = source.SerializeToString(deterministic=True)
-    inference.simplify_for_inference(node_defs.Graph(source), ["out:0"])
+    inference.simplify_for_inference(Graph(source), ["out:0"])
     assert source.SerializeToString(deterministic=True) == before
 
 
@@ -265,7 +265,7 @@ def test_nodes_with_inputs_wait_for_nothing_more() -> None:
         node_defs.node("y", "Mul", ["x", "k", "^x"], T=tf.float32),
         node_defs.node("all", "NoOp", ["^y", "^k"]),
     ]
-    graph = inference.drop_waits(node_defs.Graph(tf.Graph().as_graph_def(), nodes))
+    graph = inference.drop_waits(Graph(tf.Graph().as_graph_def(), nodes))
     assert {node.name: [*node.input] for node in graph.node} == {
         "x": [],
         "k": ["^x"],
@@ -288,7 +288,7 @@ def test_a_slice_in_a_loop_has_strides_that_are_a_constant() -> None:
 
         shapes = [tf.TensorShape([]), tf.TensorShape(None)]
         tf.identity(tf.while_loop(lambda k, _: k < 2, body, [0, tf.zeros([2, 3])], shapes)[1], "out")
-    source = node_defs.Graph(graph.as_graph_def())
+    source = Graph(graph.as_graph_def())
     copied = inference.copy_strides_into_loops(source)
     shapes_by_name = {
         name: (source.shapes.get_tensor_by_name(name).shape, copied.shapes.get_tensor_by_name(name).shape)
@@ -319,7 +319,7 @@ def test_weights_in_8_bits_become_floats() -> None:
         "of_this_call": "Dequantize",
     }
     expected = 2 * (-0.5 + np.array([0, 1, 128, 255]) * 1.5 / 255)
-    with v1.Session(graph=node_defs.import_graph(folded)) as session:
+    with v1.Session(graph=import_graph(folded)) as session:
         np.testing.assert_allclose(session.run("out:0"), expected, rtol=1e-5)
 
 
@@ -331,7 +331,7 @@ def test_a_single_weight_in_8_bits() -> None:
         tf.identity(scale, "out")
     folded = inference.fold_quantized_weights(Graph(graph.as_graph_def()))
     assert folded.index.nodes["w"].op == "Const"
-    with v1.Session(graph=node_defs.import_graph(folded)) as session:
+    with v1.Session(graph=import_graph(folded)) as session:
         answer = session.run("out:0")
     assert np.shape(answer) == ()
     np.testing.assert_allclose(answer, -0.5 + 128 * 1.5 / 255, rtol=1e-5)

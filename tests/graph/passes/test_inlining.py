@@ -12,8 +12,8 @@ from support.graphs import BLOB, INPUTS, lstm, ops
 
 from cudnn_convert.graph import control_flow
 from cudnn_convert.graph import ops as op_sets
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, all_nodes, split
-from cudnn_convert.graph.node_defs import Graph
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.inlining import LOWERED
 from cudnn_convert.model import Mode

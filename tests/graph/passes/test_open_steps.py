@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import drawing, placeholder
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, import_graph, open_session
 from cudnn_convert.graph.passes.open_steps import open_steps
 
 STEPS, COUNT, ROWS = 10, 1009, 1061
@@ -20,7 +20,7 @@ def read(shape: tuple[int | None, ...], axis: int, change: Callable[[Any], Any])
     """The shapes of `change` of an input, by each reading of its numbers, and the op that holds the size."""
     with drawing() as drawn:
         tf.identity(change(placeholder("x", shape)), "y")
-    graph = node_defs.Graph(drawn.as_graph_def())
+    graph = Graph(drawn.as_graph_def())
     opened, held = open_steps(
         graph, {"x:0": axis}, STEPS, count=COUNT, needed=graph.index.ancestors(["y"]), known={}
     )
@@ -85,9 +85,9 @@ def test_an_op_that_holds_the_size_is_named(change: Any) -> None:
 def test_parts_of_the_steps_are_of_any_number(change: Any, expected: Any) -> None:
     with drawing() as drawn:
         tf.identity(change(placeholder("x", (10, None, 5))), "y")
-    graph = node_defs.Graph(drawn.as_graph_def())
+    graph = Graph(drawn.as_graph_def())
     needed = graph.index.ancestors(["y"])
     [opened], _ = open_steps(graph, {"x:0": 0}, STEPS, count=COUNT, needed=needed, known={})
     x = np.arange(7 * 2 * 5, dtype=np.float32).reshape([7, 2, 5])
-    with node_defs.open_session(node_defs.import_graph(opened.graph)) as session:
+    with open_session(import_graph(opened.graph)) as session:
         assert np.array_equal(session.run("y:0", {"x:0": x}), expected(x))

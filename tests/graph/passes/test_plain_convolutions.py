@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import drawing, placeholder
 
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.passes import channels_last
 from cudnn_convert.graph.passes.plain_convolutions import separate_groups
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from support.graphs import drawing, placeholder, variable
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
 from cudnn_convert.graph.passes import stream_states
 from cudnn_convert.model import StreamState
 
@@ -17,7 +17,7 @@ from cudnn_convert.model import StreamState
 DEPTH, UNITS, INPUTS = 2, 3, 4
 
 
-def drawn(initial: Any, *, time_major: bool, batch: int | None = None) -> node_defs.Graph:
+def drawn(initial: Any, *, time_major: bool, batch: int | None = None) -> Graph:
     """`x` -> `rnn`, a GRU, whose initial state is what `initial` makes of the input."""
     shape = (None, batch, INPUTS) if time_major else (batch, None, INPUTS)
     with drawing() as graph:
@@ -26,10 +26,10 @@ def drawn(initial: Any, *, time_major: bool, batch: int | None = None) -> node_d
             input=x, input_h=initial(x), input_c=tf.zeros([]), params=variable("blob", [99]), rnn_mode="gru",
             sequence_lengths=tf.fill([2], 5), is_training=False, time_major=time_major, name="rnn",
         )  # fmt: skip
-    return node_defs.Graph(graph.as_graph_def())
+    return Graph(graph.as_graph_def())
 
 
-def changed(graph: node_defs.Graph, *, time_major: bool, defaults: bool = False) -> node_defs.Graph:
+def changed(graph: Graph, *, time_major: bool, defaults: bool = False) -> Graph:
     state = StreamState(
         *("rnn", "h", time_major, "gru_h", "gru_h_next", "gru_h:0", "gru_h_next:0"),
         *(DEPTH, UNITS, "gru_h_begin:0"),
@@ -72,9 +72,9 @@ def test_a_default_is_what_the_source_begins_with(initial: Any, rows: int, time_
         return tf.constant(value if time_major else value.swapaxes(0, 1))
 
     made = changed(drawn(begun, time_major=time_major), time_major=time_major, defaults=True)
-    needed = node_defs.extract_nodes(made, made.index.ancestors(["gru_h"]))
+    needed = extract_nodes(made, made.index.ancestors(["gru_h"]))
     x = np.zeros([5, rows, INPUTS] if time_major else [rows, 5, INPUTS], np.float32)
-    with tf.compat.v1.Session(graph=node_defs.import_graph(needed)) as session:
+    with tf.compat.v1.Session(graph=import_graph(needed)) as session:
         value = session.run("gru_h:0", {"x:0": x} if "x" in needed.index.nodes else {})
         np.testing.assert_array_equal(
             value, np.tile(initial(x)[:, :1], [1, 7, 1]) if rows == 7 else initial(x)

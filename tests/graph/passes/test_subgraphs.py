@@ -10,7 +10,8 @@ import tensorflow as tf
 from support.graphs import BLOB, PATH, drawing, lstm, ops, placeholder, resource, v1, variable
 
 from cudnn_convert.errors import Remedy, UsageError
-from cudnn_convert.graph import node_defs, recurrent_state
+from cudnn_convert.graph import recurrent_state
+from cudnn_convert.graph.graph import Graph, import_graph
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import subgraphs
 from cudnn_convert.graph.passes.subgraphs import Cut, Cuts
@@ -28,17 +29,17 @@ def made(
 
 
 def cut(source: Any, cuts: list[Cut], values: dict[str, Any], out: str) -> tuple[Any, dict[str, str]]:
-    graph = node_defs.Graph(source)
+    graph = Graph(source)
     found, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=values, outputs=[out])
     return found.definition, moved
 
 
 def shape_of(graph: Any, name: str) -> Any:
-    return node_defs.import_graph(graph).get_tensor_by_name(name).shape
+    return import_graph(graph).get_tensor_by_name(name).shape
 
 
 def answer(graph: Any, feeds: dict[str, Any], output: str = "out:0") -> Any:
-    with v1.Session(graph=node_defs.import_graph(graph)) as session:
+    with v1.Session(graph=import_graph(graph)) as session:
         return session.run(output, feeds)
 
 
@@ -226,14 +227,14 @@ def test_indices_that_become_an_input_leave_the_gather_its_handle() -> None:
         tf.raw_ops.ResourceGather(resource=resource("w", [4, 2]), indices=ids, dtype=tf.float32, name="out")
     found, _ = made(graph, "ids:0")
     assert {node.name: node.op for node in found.node}["out"] == "ResourceGather"
-    node_defs.import_graph(found)
+    import_graph(found)
 
 
 @pytest.mark.parametrize("kind", [variable, resource], ids=["reference", "resource"])
 def test_a_variable_that_is_an_output_gives_its_value(kind: Any) -> None:
     with drawing() as graph:
         kind("w", [3])
-    found, names = recurrent_state.read_values(node_defs.Graph(graph.as_graph_def()), ["w:0"])
+    found, names = recurrent_state.read_values(Graph(graph.as_graph_def()), ["w:0"])
     dtype = found.shapes.get_tensor_by_name(names[0]).dtype
     assert dtype.base_dtype == tf.float32
 

@@ -26,7 +26,7 @@ from tf2onnx.graph import Graph
 from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph import graph as immutable
 from cudnn_convert.graph.passes.inlining import inline_functions
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.lower.onnx.convert import lower
@@ -854,7 +854,7 @@ def test_loops_of_lists_of_unknown_rank(build: Any) -> None:
         tf.TensorSpec([None, None, 3], name="x")
     )
     graph = inline_functions(
-        node_defs.Graph(function.graph.as_graph_def()), [function.inputs[0].name, function.outputs[0].name]
+        immutable.Graph(function.graph.as_graph_def()), [function.inputs[0].name, function.outputs[0].name]
     )
     signature = Signature({"x": function.inputs[0].name}, {"y": function.outputs[0].name})
     (answers,) = session(lower(graph, signature, []).whole()).run(None, {"x": x})

@@ -13,6 +13,7 @@ from support.cases import BATCH, Case
 from support.samples import ROOT
 
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import replace_nodes
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import SERVING, Mode, Part
@@ -36,7 +37,7 @@ def write(case: Case, folder: Path, *, many: bool) -> None:
     outputs = [*signature.outputs.values()]
     if case.mode is not Mode.LSTM:
         zero = node_defs.constant("c", np.zeros([], np.float32))
-        graph = node_defs.replace_nodes(graph, {"c": zero})
+        graph = replace_nodes(graph, {"c": zero})
     lowered = lower(graph, [case.recurrence()], {}, outputs=outputs, lowering="fast")
     bodies = [node for function in lowered.graph.library.function for node in function.node_def]
     loops = [node for node in bodies if node.op in {"While", "StatelessWhile"}]

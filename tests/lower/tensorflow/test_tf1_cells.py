@@ -15,12 +15,12 @@ from support.graphs import BLOB, INPUTS, SIZES, UNITS, drawing, lstm, model, pla
 from support.tiers import combinations, some
 
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells, cells
 from cudnn_convert.model import BlobEvidence, CanonicalParameters, Cell, Mode, Model, Recurrence
-from cudnn_convert.plan.prepare import refuse
-from cudnn_convert.weights import layouts, lazy
+from cudnn_convert.plan.make import refuse
+from cudnn_convert.weights import layouts, parameter_blob
 
 # TensorFlow 1's CPU cells: their variables against arrays written out by hand.
 
@@ -238,7 +238,7 @@ def test_a_blob_that_is_read_twice_in_one_type_has_one_scope() -> None:
 OTHER = np.linspace(2, 3, BLOB.size, dtype=np.float32)
 RECURRENCE = Recurrence(
     "rnn", "CudnnRNN", SIZES, True, False, BLOB.dtype,
-    lazy.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
+    parameter_blob.split(BLOB, SIZES, where="blob"), BlobEvidence(BLOB), "blob",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from support.cases import Case
 
-from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import copy_graph
 from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.lower.tensorflow.lower import lower
 from cudnn_convert.model import Mode
@@ -28,7 +28,7 @@ CASE = Case(Mode.GRU)
 graph, signature = CASE.graph()
 outputs = [*signature.outputs.values()]
 lowered = lower(graph, [CASE.recurrence()], {}, outputs=outputs, lowering="fast")
-meta = meta_graph_pb2.MetaGraphDef(graph_def=node_defs.copy_graph(lowered.graph))
+meta = meta_graph_pb2.MetaGraphDef(graph_def=copy_graph(lowered.graph))
 meta.collection_def["train_op"].node_list.value.extend(name.partition(":")[0] for name in outputs)
 with tf.Graph().as_default():
     optimized = tf_private.optimize_graph(config_pb2.ConfigProto(), meta)

@@ -12,7 +12,8 @@ from support import channels_first, gated_models
 
 import cudnn_convert
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask
@@ -36,7 +37,7 @@ def asked(group: str, artifact: Path) -> OpsReport:
     """What the comparison says of an artifact, with its outputs never run."""
     flags = Options.of({"format": "frozen", **channels_first.flags(group)})
     source = channels_first.path(group)
-    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
     judging = check.prepare_judging(plan, flags)
     report = ask.report(
         Artifact("frozen", artifact, judging.plan, lambda *_: None), judging, [], is_copy=True, is_fresh=False

@@ -21,7 +21,8 @@ from cudnn_convert.errors import VerificationError
 from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.lower.onnx import convert, exact_ops
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask, values
@@ -48,7 +49,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def asked(source: Path, file: Path, seed: int | None = None) -> OpsReport:
     """What statement 4 says of a model, with its outputs compared by nothing else."""
     flags = Options.of({"format": "onnx", "outputs": gated_models.OUTPUT, "seed": seed})
-    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
     judging = check.prepare_judging(plan, flags)
     with judging.judge.open() as running:
         feeds = judging.judge.make_feeds(running, seed=judging.seed)

@@ -15,7 +15,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask
@@ -43,7 +44,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def asked(source: Path, form: str, artifact: Path, *, is_copy: bool = True) -> OpsReport:
     """What statement 4 says of an artifact, with its outputs never run."""
     flags = Options.of({"format": form, "outputs": gated_models.OUTPUT})
-    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
     judging = check.prepare_judging(plan, flags)
     given = Artifact(form, artifact, judging.plan, lambda *_: None)
     report = ask.report(given, judging, [], is_copy=is_copy, is_fresh=False)

@@ -23,7 +23,8 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
 from cudnn_convert.options import Options
-from cudnn_convert.plan import prepare
+from cudnn_convert.plan.make import make_plan
+from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.pieces import ask
@@ -526,7 +527,7 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
         keras_files.put(file, weights)
     flags = Options.of({"format": "onnx", "states": True})
     cudnn_convert.convert(source, out, format="onnx", states=True)
-    plan = prepare.make_plan(prepare.read_source(source, flags, tag=flags.tag), flags)
+    plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
     judging = check.prepare_judging(plan, flags)
     with judging.judge.open() as source_run:
         feed = judging.judge.make_feeds(source_run, seed=1)[0]

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from cudnn_convert import pipeline, targets
+from cudnn_convert import pipeline
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import OutputReport, StreamReport, Verification
+from cudnn_convert.targets import accuracy_gate
 
 GIVEN: dict[str, Any] = {"format": "onnx", "quantize": "int8", "max_error": 0.25, "data": Path("feeds.npz")}
 
@@ -30,14 +31,13 @@ def result(*outputs: OutputReport) -> Verification:
 
 
 def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
-    targets.check_gate_options(Options(**GIVEN))
-    targets.check_gate_options(Options())
+    accuracy_gate.check_options(Options(**GIVEN))
+    accuracy_gate.check_options(Options())
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"format": "savedmodel"}, "--quantize: expected --format onnx, found savedmodel"),
         ({"max_error": None}, "--quantize needs --max-error: the largest error that you accept"),
         ({"verify": False}, "--quantize needs a proof of --max-error; leave out --no-verify"),
         ({"data": None}, "--quantize needs --data: inputs of yours to measure the error on"),
@@ -55,7 +55,7 @@ def test_a_conversion_with_all_that_the_gate_asks_for_is_let_through() -> None:
 )
 def test_what_the_gate_cannot_do_without_is_asked_for(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        targets.check_gate_options(Options(**GIVEN | changed))
+        accuracy_gate.check_options(Options(**GIVEN | changed))
     assert str(caught.value) == message
 
 
@@ -79,7 +79,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
     found = result(
         output("good", 0.25), output("bad", 0.5, passed=False), output("worse", 0.75, passed=False)
     )
-    assert targets.failure_message(found, Options(**GIVEN)) == (
+    assert accuracy_gate.failure_message(found, Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on f.npz: 9 of 90, found 7.50e-01 in output worse, "
         "5.00e-01 in output bad; raise --max-error, or leave out --quantize and --max-error"
     )
@@ -89,7 +89,7 @@ def test_a_failure_tells_the_error_and_where_it_is() -> None:
 def test_a_failure_that_is_no_error_of_floats_is_told_as_it_is(largest: float | None) -> None:
     """Choices that differ, a missing output, a NaN that only the artifact has."""
     bad = output("tags", 3.0, passed=False, message="3 of 6 values differ", max_abs=largest)
-    assert targets.failure_message(result(bad), Options(**GIVEN)) == (
+    assert accuracy_gate.failure_message(result(bad), Options(**GIVEN)) == (
         "--quantize: expected no error above 0.25 on f.npz: 9 of 90, found 3 of 6 values differ in output "
         "tags; leave out --quantize and --max-error"
     )
@@ -104,16 +104,16 @@ def test_what_fails_beside_the_outputs_is_told_in_its_place() -> None:
 def test_a_gate_that_holds_tells_the_largest_error() -> None:
     found = result(output("a", 0.125), output("b", 0.1875), output("tags", 0.0, max_abs=None))
     said = "int8: largest error 1.88e-01 in output b, on f.npz: 9 of 90; --max-error 0.25"
-    assert targets.note(found, Options(**GIVEN)) == said
-    assert targets.errors(found) == {"a": 0.125, "b": 0.1875}
+    assert accuracy_gate.note(found, Options(**GIVEN)) == said
+    assert accuracy_gate.errors(found) == {"a": 0.125, "b": 0.1875}
     choices = result(output("tags", 0.0, max_abs=None))
     said = "int8: all outputs are choices, on f.npz: 9 of 90; --max-error 0.25"
-    assert targets.note(choices, Options(**GIVEN)) == said
+    assert accuracy_gate.note(choices, Options(**GIVEN)) == said
 
 
 def test_the_provenance_tells_the_gate_and_what_was_measured() -> None:
-    assert targets.gate_provenance(Options()) == {}
-    assert targets.gate_provenance(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
+    assert accuracy_gate.gate_provenance(Options()) == {}
+    assert accuracy_gate.gate_provenance(Options(**GIVEN)) == {"quantize": "int8", "max_error": 0.25}
     text = json.dumps({"format": "onnx", "options": {"quantize": "int8"}}, indent=2)
-    told = targets.add_errors(text, result(output("a", 0.125)))
+    told = accuracy_gate.add_errors(text, result(output("a", 0.125)))
     assert told == json.dumps({**json.loads(text), "errors": {"a": 0.125}}, indent=2)

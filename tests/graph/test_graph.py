@@ -6,8 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.node_defs import Graph
+from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, prune
 
 
 def functions_of(*kept: str) -> tuple[Graph, list[str]]:
@@ -30,7 +29,7 @@ def functions_of(*kept: str) -> tuple[Graph, list[str]]:
         tf.identity(outer(x), "y")
         tf.identity(other(x), "z")
     source = Graph(graph.as_graph_def())
-    left = node_defs.drop_uncalled_functions(node_defs.prune(source, kept))
+    left = drop_uncalled_functions(prune(source, kept))
     return source, sorted(name.strip("_").split("_")[1] for name in left.functions)
 
 
@@ -45,7 +44,7 @@ def test_what_is_called_by_calls_stays() -> None:
 def test_a_graph_without_others_is_the_same() -> None:
     source, left = functions_of("y:0", "z:0")
     assert left == ["inner", "other", "outer"]
-    assert node_defs.drop_uncalled_functions(source) is source
+    assert drop_uncalled_functions(source) is source
 
 
 def test_a_function_that_tensorflow_may_call_in_anothers_place_stays() -> None:
@@ -57,5 +56,5 @@ def test_a_function_that_tensorflow_may_call_in_anothers_place_stays() -> None:
         if "inner" not in name:
             copied.attr["api_implements"].s = b"one"
         functions.append(copied)
-    marked = node_defs.prune(Graph(source, source.node, functions), ["y:0"])
-    assert len(node_defs.drop_uncalled_functions(marked).functions) == 3
+    marked = prune(Graph(source, source.node, functions), ["y:0"])
+    assert len(drop_uncalled_functions(marked).functions) == 3

@@ -1,0 +1,159 @@
+"""Plans weights without a graph: each recurrence becomes a signature.
+
+TensorFlow is not imported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
+from cudnn_convert.model import USUAL, Array, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
+from cudnn_convert.plan.notes import no_numbers
+from cudnn_convert.recurrences import graphless, weight_copies
+from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
+
+
+def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:
+    """A warning of what weights without their graph leave out, with the file that has it.
+
+    `plan` is what is made of them, if that is known.
+    """
+    others = graphless.list_other_tensors(model, {part.name for part in plan.parts} if plan else ())
+    if not others:
+        return ()
+    if model.keras is None:
+        lead = f"{model.path.name}.meta is missing"
+        cure = "put that file beside the checkpoint, or give the graph with --architecture"
+    else:
+        lead = f"{model.path.name} has no layers, only their weights"
+        cure = "give the JSON of the model with --architecture"
+    more = f" and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
+    left = f"{', '.join(others[:_LISTED])}{more}"
+    return (f"{lead}, so that recurrences alone are converted; left out: {left}; {cure}",)
+
+
+#: How many tensors that are left out a warning lists.
+_LISTED: Final = 12
+
+
+def plan_weights(
+    model: Model,
+    description: Described,
+    interface: Interface,
+    *,
+    signature: str | None = None,
+    weights: str = "auto",
+    convention: Convention = USUAL,
+) -> Plan:
+    """Plan a model without a graph; `signature` and `weights` are the flags.
+
+    Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
+    """
+    model, copy = use_moving_averages(model, weights)
+    alone = _choose(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
+    left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
+    choices = (note for recurrence in alone for note in interface.notes(recurrence))
+    singles = _singles(model, alone, interface, copy=copy, convention=convention)
+    flags = describe_choices(interface, signature, weights)
+    return join_plans(model, singles, notes=(*model.notes, *choices, *left_out), flags=flags)
+
+
+def join_plans(
+    model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
+) -> Plan:
+    """The plan of separate recurrences, one signature each.
+
+    `graph` is the one from which their weights were computed, if any.
+    """
+    several = len(singles) > 1
+    parts = tuple(
+        Part(single.name, single.signature, f"{single.name}/" if several else "") for single in singles
+    )
+    union = Signature(
+        {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
+        {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
+    )
+    return Plan(
+        model=replace(model, together=True),
+        whole=None,
+        graph=graph,
+        source=union,
+        signature=union,
+        parts=parts,
+        recurrences=tuple(single.recurrence for single in singles),
+        notes=(*notes, *no_numbers([single.recurrence for single in singles])),
+        flags=tuple(flags),
+        singles=tuple(singles),
+    )
+
+
+def _choose(model: Model, alone: Sequence[Alone], signature: str | None) -> list[Alone]:
+    chosen = [single for single in alone if signature in (None, single.name)]
+    if not chosen:
+        listed = ", ".join(sorted(single.name for single in alone))
+        raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
+    return chosen
+
+
+def _singles(
+    model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
+) -> tuple[Single, ...]:
+    reasons: list[str] = []
+    singles: list[Single] = []
+    for each in alone:
+        try:
+            recurrence = _recurrence(model, each, interface, copy=copy, convention=convention)
+        except RefusalError as error:
+            reasons += error.reasons
+        else:
+            singles.append(Single(each.name, recurrence, interface.batch_major(each), interface.states))
+    if reasons:
+        raise UnsupportedModelError(model.path, reasons)
+    return tuple(singles)
+
+
+def _recurrence(
+    model: Model, recurrence: Alone, interface: Interface, *, copy: str, convention: Convention
+) -> Recurrence:
+    """The recurrence, as it would be decoded from a graph."""
+    sizes = recurrence.sizes
+    facts = weight_copies.Facts(
+        node=f"{recurrence.name}/CudnnRNN",
+        mode=sizes.mode,
+        directions=sizes.directions,
+        layers=sizes.layers,
+        units=sizes.units,
+        dtype=recurrence.dtype,
+        input_size=sizes.input_size,
+        input_mode="linear_input",
+        projection=0,
+    )
+
+    def read() -> Array | None:
+        return model.variables[recurrence.variable].read() if recurrence.variable in model.variables else None
+
+    taken = weight_copies.take(model, facts, recurrence.variable, read, copy=copy, convention=convention)
+    return Recurrence(
+        node=facts.node,
+        op="CudnnRNNV3" if interface.lengths else "CudnnRNN",
+        sizes=taken.sizes,
+        time_major=True,
+        lengths=interface.lengths,
+        dtype=recurrence.dtype,
+        cells=taken.cells,
+        evidence=taken.evidence,
+        shared=recurrence.variable,
+        convention=convention,
+    )
+
+
+def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+    """The flags that repeat the choices; sizes come from the file or from flags already."""
+    choices = {"signature": signature, "layout": interface.layout}
+    choices |= {"weights": None if weights == "auto" else weights}
+    asked = {"states": interface.states, "lengths": interface.lengths}
+    values = tuple(f"--{name}={value}" for name, value in choices.items() if value is not None)
+    return (*values, *(f"--{name}" for name, value in asked.items() if value))

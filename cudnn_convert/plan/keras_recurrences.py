@@ -1,0 +1,51 @@
+"""Plans recurrences alone as models of Keras."""
+
+from dataclasses import replace
+
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph.index import unique
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan
+from cudnn_convert.plan.from_weights import join_plans
+from cudnn_convert.plan.notes import no_numbers
+from cudnn_convert.recurrences import named_weights
+
+
+def plan_layers(plan: Plan, options: Options) -> Plan:
+    """A plan of recurrences as models of Keras: batch-major, with full rows, states only on demand.
+
+    Raises UnsupportedModelError for what Keras has no layer of, UsageError for flags without effect.
+    """
+    if options.layout == "time":
+        raise UsageError(
+            "--layout: expected batch with --format keras, as its layers are, found time; leave out --layout"
+        )
+    if options.lengths:
+        raise UsageError(
+            "--lengths: expected none with --format keras, whose layers take a mask; leave out --lengths"
+        )
+    reasons = [
+        named_weights.explain_keras_refusal(single.name, single.recurrence.sizes) for single in plan.singles
+    ]
+    if any(reasons):
+        lines = [f"{reason}; take another format" for reason in reasons if reason]
+        raise UnsupportedModelError(plan.model.path, lines)
+    singles, notes, taken = [], list(plan.notes), list[str]()
+    for single in plan.singles:
+        taken.append(unique(named_weights.name_keras_model(single.name), taken))
+        singles.append(
+            replace(
+                single,
+                name=taken[-1],
+                batch_major=True,
+                states=options.states,
+                recurrence=replace(single.recurrence, lengths=single.recurrence.lengths and options.states),
+            )
+        )
+        if single.recurrence.lengths and options.states:
+            notes.append(f"{taken[-1]}: its input mask [batch, time] is false past each row's length")
+        elif single.recurrence.lengths:
+            notes.append(f"{taken[-1]}: sequence lengths are not in the model; call its layers with a mask")
+    again = {*no_numbers(plan.recurrences)}  # notes that are written anew
+    notes = [note for note in notes if note not in again]
+    return join_plans(plan.model, singles, notes=notes, flags=plan.flags, graph=plan.graph)

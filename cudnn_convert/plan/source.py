@@ -1,0 +1,224 @@
+"""From a path to a model with a graph: reads, cuts at layers, traces, repairs."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from cudnn_convert import context
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.graph import ops
+from cudnn_convert.keras import cut_layers
+from cudnn_convert.keras.config import channels_first, classes, layer_tree
+from cudnn_convert.model import Architecture, KerasFile, Mode, Model
+from cudnn_convert.options import Options
+from cudnn_convert.plan import applicable
+from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read, takes_tag
+from cudnn_convert.recurrences.graphless import Described, Interface
+from cudnn_convert.text import first_line
+
+
+def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
+    """Read the model at `source`, with the layers or the graph of `--architecture`.
+
+    Raises as `read` does, UsageError.
+    """
+    context.report_progress("reading")
+    return _with_architecture(read(source, tag=tag, trust=options.trust), options)
+
+
+def read_shared(
+    source: Path, options: Options, shared: Collection[str]
+) -> tuple[Model, Options, tuple[str, ...]]:
+    """Read the model at `source` as `read_source`, after `shared` options that mean nothing for its kind.
+
+    The options come back without these, with a note on each.
+    """
+    context.report_progress("reading")
+    tag = None if "tag" in shared and not takes_tag(source) else options.tag
+    model = read(source, tag=tag, trust=options.trust)
+    options, notes = applicable.leave_out(model, options, shared)
+    return _with_architecture(model, options), options, notes
+
+
+def _with_architecture(model: Model, options: Options) -> Model:
+    """A model with the layers or the graph of `--architecture`, where it is given. Raises UsageError."""
+    if options.architecture is None:
+        return _translate_older(model)
+    if model.keras is KerasFile.HDF5:
+        return _translate_older(keras_hdf5.with_architecture(model, options.architecture))
+    if model.keras is not None or model.graph is not None:
+        expected = "weights of Keras, or a checkpoint without .meta"
+        raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
+    if architecture_file.is_config(options.architecture):
+        return _translate_older(keras_checkpoint.with_architecture(model, options.architecture))
+    return checkpoint.with_graph(model, options.architecture)
+
+
+def _translate_older(model: Model) -> Model:
+    """A model of Keras 1 as one of Keras 2; others unchanged."""
+    if model.architecture is None:
+        return model
+    from cudnn_convert.keras import keras1
+
+    return keras1.translate_model(model)
+
+
+def cut_at_layers(model: Model, options: Options) -> tuple[Model, Options]:
+    """Cut a Keras model at the layers that `--outputs` names, and leave these out of the options.
+
+    Both are unchanged where outputs are tensors of a graph. Raises UsageError for a layer that is not there.
+    """
+    if not cut_layers.names_layers(model, options.outputs):
+        return model, options
+    return cut_layers.cut_at_layers(model, options.outputs), replace(options, outputs=())
+
+
+def is_portable(model: Model, options: Options) -> bool:
+    """Whether the source is what was asked for: it runs on a CPU unchanged, and the format keeps its kind."""
+    if stays_whole(model, options):
+        from cudnn_convert.recurrences import saved_functions
+
+        assert model.saved is not None
+        return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    if model.architecture is None or _asks_for_another(options) or options.architecture is not None:
+        return False
+    if options.format != _own_format(model.keras, model.architecture):
+        return False
+    from cudnn_convert.keras import cpu_layers
+
+    is_known = layer_tree.is_model(model.architecture.config)
+    keras3 = options.form.is_keras3
+    is_plain = not (
+        cpu_layers.has_cudnn(model.architecture)
+        or channels_first.find_layers(model.architecture, keras3=keras3)
+    )
+    return is_known and is_plain
+
+
+def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | None:
+    """The format that a Keras file has already; None where today's libraries do not open it as it is."""
+    if architecture.translated:
+        return None
+    if architecture.is_keras3:  # Keras 3 finds no operations in HDF5 files
+        return "keras" if kind is KerasFile.ARCHIVE else None
+    is_keras2 = architecture.keras_version.partition(".")[0] == "2"
+    return "h5" if kind is KerasFile.HDF5 and is_keras2 else None
+
+
+def needs_gpu(model: Model) -> bool:
+    """Whether a model has cuDNN's ops or layers, or is weights of such."""
+    if model.saved is not None:
+        from cudnn_convert.recurrences import saved_functions
+
+        return any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
+    if model.architecture is not None:
+        from cudnn_convert.keras import cpu_layers
+
+        return cpu_layers.has_cudnn(model.architecture)
+    if model.graph is None:
+        return True
+    bodies = (node for function in model.graph.library.function for node in function.node_def)
+    return any(node.op in ops.CUDNN for node in (*model.graph.node, *bodies))
+
+
+def needs_no_graph(model: Model, options: Options) -> bool:
+    """Whether weights without a graph go to a format of recurrences, uncut."""
+    cut = options.inputs or options.outputs or options.set
+    has_layers = model.graph is not None or model.architecture is not None
+    return not has_layers and options.form.states_recurrences and not cut
+
+
+def describe_weights(options: Options) -> Described:
+    mode = Mode(options.mode) if options.mode else None
+    return Described(mode, options.layers, options.units, options.directions)
+
+
+def interface_of(options: Options) -> Interface:
+    return Interface(options.layout, options.states, options.lengths)
+
+
+def ensure_graph(model: Model, options: Options) -> Model:
+    """The model with its graph, or with one built for its weights or layers.
+
+    Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
+    """
+    described, interface = describe_weights(options), interface_of(options)
+    model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
+    if model.architecture is not None:
+        model = _trace(model, model.architecture, options)
+    if model.graph is None:
+        from cudnn_convert.recurrences.graph_from_weights import assemble_graph
+
+        return assemble_graph(model, described, interface, wanted=options.signature)
+    if described != Described() or replace(interface, states=False) != Interface():
+        flags = "--mode, --layers, --units, --directions, --layout, --lengths"
+        raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
+    from cudnn_convert.graph.passes import tf1_ops
+    from cudnn_convert.recurrences import drop_in
+
+    graph = tf1_ops.number_axes(tf1_ops.keep_integers(tf1_ops.replace_gather_tree(model.graph)))
+    return replace(model, graph=drop_in.restore_nodes(graph))
+
+
+def stays_whole(model: Model, options: Options) -> bool:
+    """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
+    is_whole = options.form.keeps_functions and model.saved is not None
+    return is_whole and not _asks_for_another(options)
+
+
+def _asks_for_another(options: Options) -> bool:
+    """Whether a model of other inputs and outputs than the source's is asked for."""
+    cut = options.inputs or options.outputs or options.set or options.signature
+    return bool(cut) or options.streams
+
+
+def _whole(model: Model) -> Model:
+    """The model with all signatures except training steps, and its objects' functions."""
+    from cudnn_convert.recurrences import saved_functions
+
+    assert model.saved is not None
+    steps = saved_functions.training(model.graph, model.signatures)
+    left = {key: signature for key, signature in model.signatures.items() if key not in steps}
+    what = "its steps of training need a GPU, and stay as they are"
+    notes = [f"signature {key}: {what}" for key in steps]
+    (meta,) = model.saved.meta_graphs
+    beside = saved_functions.find_uncalled_functions(meta, left)
+    graph, signature = saved_functions.add_calls(meta, model.graph, beside)
+    if rest := [name for name in beside if name not in signature]:
+        notes.append(f"repaired, but not verified, for no signature calls them: {', '.join(rest)}")
+    signatures, notes = {**left, **signature}, [*model.notes, *notes]
+    graph_of_all = replace(model, graph=graph, together=True, signatures=signatures, notes=tuple(notes))
+    return replace(graph_of_all, unverified=(*steps, *rest))
+
+
+def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
+    """Trace a Keras model to a graph. Raises UnsupportedModelError where it cannot be built."""
+    from cudnn_convert.keras import cpu_layers, trace
+
+    if options.form.layers:
+        return trace.trace_part(model, user_code(options), verify=options.verify)
+    stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch
+    is_plain = model.keras is not KerasFile.ARCHIVE and not cpu_layers.has_cudnn(architecture)
+    keeps_states = options.states and is_plain and stateless is not architecture.config
+    if not options.streams or keeps_states:  # in variables, which become inputs and outputs later
+        return trace.trace_model(model, user_code(options), cut=bool(options.outputs))
+    opened = layer_tree.with_open_steps(stateless)
+    notes = () if opened is stateless else ("the number of steps is open; the source fixed it",)
+    architecture = replace(architecture, config=opened)
+    try:
+        return trace.trace_model(
+            replace(model, architecture=architecture, notes=(*model.notes, *notes)), user_code(options)
+        )
+    except UnsupportedModelError as error:
+        if opened is stateless:
+            raise
+        flag = "--states" if options.decode is None else "--decode"
+        expected = f"{flag}: expected layers that take any number of steps, found one that does not"
+        reason = f"{expected}: {first_line(error.__cause__ or error)}; convert without {flag}"
+        raise UnsupportedModelError(model.path, [reason]) from error
+
+
+def user_code(options: Options) -> classes.Vouched:
+    """The user's classes and functions, in the form that the format needs."""
+    brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
+    return brought.for_both() if options.form.is_keras3 else brought
