@@ -33,15 +33,6 @@ HUNTED = (
     *(f"weights/{name}.py" for name in ("layouts", "lazy", "parameter_blob", "buffers")),
     *("reference", "read", "lower", "decode"),
 )
-    "weights/layouts.py",
-    "weights/lazy.py",
-    "weights/parameter_blob.py",
-    "weights/buffers.py",
-    "reference",
-    "read",
-    "lower",
-    "decode",
-)
 #: Seconds of tests for each mutant at first: most are killed by the first test.
 _QUICK = 2.0
 EXPLAINED = Path(__file__).with_name("explained.txt")
