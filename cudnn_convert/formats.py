@@ -1,7 +1,10 @@
 """The target formats: what lies at OUT. Imports nothing heavy."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -10,68 +13,91 @@ from typing import Final
 PROVENANCE: Final = "cudnn_convert.json"
 
 
+class Content(Enum):
+    """What an artifact is made of."""
+
+    GRAPH = "the ops between inputs and outputs"
+    LAYERS = "the layers of a Keras model"
+    RECURRENCES = "recurrences alone, of any source"
+
+
+class Keeps(Enum):
+    """What an artifact can keep of a source; a plan changes or refuses what its format does not keep."""
+
+    VARIABLES = "variables stay assignable; otherwise state becomes inputs and outputs"
+    FUNCTIONS = "functions and objects of TensorFlow 2: only what cannot run on a CPU is replaced"
+    CELLS = "the cells of the source's training code, which restores the artifact"
+    TABLES = "lookup tables, filled as in the source"
+    STRINGS = "inputs of strings, such as serialized tf.Examples"
+    SIGNATURES = "several signatures of one graph"
+    TENSOR_NAMES = "the names of the graph's tensors, by which users call it"
+    STATES = "initial states as inputs, final ones as outputs"
+    WEIGHTS = "weights without a graph, written without one"
+    ONE_FILE = "all recurrences of weights without a graph in one file; otherwise each has a file"
+    EQUAL_KEYS = "an input and an output of one name"
+    KEYWORDS = "inputs named by words that Python reserves"
+    CHANNELS_FIRST = "images whose channels come before their rows"
+
+
+class Computes(Enum):
+    """The float type in which an artifact computes."""
+
+    AS_SOURCE = "each value in the type that it has in the source"
+    RECURRENCES_IN_FLOAT32 = "recurrences in float32, all else as in the source"
+    FLOAT32 = "everything in float32, which it takes and gives for every other float type"
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One value of `--format`.
 
-    `suffix` makes OUT the file itself, as do `aliases`; otherwise OUT is a folder with the file `name`.
-    `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `pieces`: the module of
-    `verification/pieces/` that verifies each recurrence separately; without one recurrences are judged by the
-    outputs alone. `ops`: the module of `verification/ops/` that asks every op around them. `flags`: its
-    options that only some formats have. `files`: for a format without suffix, the suffixes of its files after
-    OUT's path. `has_own_record`: the folder has its provenance inside. `each`: a model without a graph, which
-    has a signature for every recurrence, becomes one file for each. `keeps_variables`: variables of the
-    source stay assignable; otherwise state becomes inputs and outputs. `layers`: the layers of a Keras model
-    are written, not its graph; `is_keras3`: for Keras 3. `keeps_functions`: a SavedModel of TensorFlow 2
-    keeps its functions and objects; only what cannot run on a CPU is replaced. `keeps_cells`: the source's
-    training code restores it into its own cells. `sizes`: pairs of (time, batch) that it computes differently
-    from those that a proof always tries. `states_recurrences`: weights without a graph become files without
-    one. `alone`: only recurrences are kept, of any source. `keeps_tables`: lookup tables are filled as in the
-    source. `keeps_strings`: inputs may be strings, such as serialized tf.Examples. `names_tensors`: users
-    name tensors of the graph, since it has no signature. `single`: the artifact computes, takes and gives
-    float32 for every other float type of the source; `computes_single`: its recurrences compute in float32.
-    `takes_states`: initial states can be inputs, and final ones outputs. `keeps_signatures`: an artifact may
-    have several signatures of one graph. `replaces_blocks`: fused LSTMs that are no cuDNN nodes are lowered
-    too. `shares_names`: an input and an output cannot have one name. `keys_are_parameters`: an input's key
-    cannot be a word that Python reserves. `is_channels_first`: its runtime has kernels for images whose
-    channels come before their rows.
+    `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it. `content` and `keeps` say what it
+    holds. `suffixes` make OUT the file itself; otherwise OUT is a folder with the file `name`. `files`: for a
+    format without suffix, the suffixes of its files after OUT's path. `runtime`: what runs it, and the module
+    of `verification/ops/` that compares its ops. `pieces`: the module of `verification/pieces/` that
+    verifies each recurrence separately; without one recurrences are judged by the outputs alone. `flags`: its
+    options that only some formats have. `sizes`: pairs of (time, batch) that it computes differently from
+    those that a proof always tries. `is_keras3`: its layers are those of Keras 3.
     """
 
     about: str
     module: str
     name: str = ""
-    suffix: str | None = None
+    suffixes: tuple[str, ...] = ()
+    content: Content = Content.GRAPH
+    keeps: frozenset[Keeps] = frozenset()
+    computes: Computes = Computes.AS_SOURCE
+    runtime: str = ""
     pieces: str = ""
-    ops: str = ""
     flags: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    has_own_record: bool = False
-    each: bool = False
-    keeps_variables: bool = False
-    layers: bool = False
     is_keras3: bool = False
-    keeps_functions: bool = False
-    keeps_cells: bool = False
-    keeps_tables: bool = False
-    keeps_strings: bool = False
-    names_tensors: bool = False
-    single: bool = False
-    computes_single: bool = False
-    takes_states: bool = False
-    keeps_signatures: bool = False
-    replaces_blocks: bool = False
-    states_recurrences: bool = False
-    shares_names: bool = False
-    keys_are_parameters: bool = False
-    is_channels_first: bool = False
-    alone: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
     @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The suffixes that make OUT the file itself."""
-        return () if self.suffix is None else (self.suffix, *self.aliases)
+    def has_layers(self) -> bool:
+        """Whether the layers of a Keras model are written, not its graph."""
+        return self.content is Content.LAYERS
+
+    @property
+    def has_foreign_runtime(self) -> bool:
+        """Whether a graph is run by another runtime than TensorFlow, which lowers fused LSTMs too."""
+        return self.content is Content.GRAPH and self.runtime != "tensorflow"
+
+    @property
+    def has_own_folder(self) -> bool:
+        """Whether the artifact is a folder, which holds its provenance."""
+        return not self.name
+
+    @property
+    def suffix(self) -> str:
+        """The usual suffix, empty for a format of folders."""
+        return self.suffixes[0] if self.suffixes else ""
+
+    def of_recurrences(self) -> Format:
+        """The format of layers made of recurrences alone, of a source without layers of its own."""
+        keeps = self.keeps | {Keeps.WEIGHTS, Keeps.STATES}
+        return replace(self, content=Content.RECURRENCES, keeps=keeps) if self.has_layers else self
 
     def has_suffix(self, path: Path) -> bool:
         """Whether a path ends in one of the suffixes, in upper or lower case."""
@@ -81,7 +107,7 @@ class Format:
         """Whether OUT is a folder, and the artifact's path, which is OUT for several files."""
         if self.has_suffix(out):
             return False, out
-        return True, out / self.name if self.name and not (together and self.each) else out
+        return True, out / self.name if self.name and (Keeps.ONE_FILE in self.keeps or not together) else out
 
 
 def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
@@ -91,132 +117,108 @@ def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
 
 #: A single step, which runs without TensorFlow's loop.
 _SINGLE: Final = ((1, 2),)
+#: Formats whose names of inputs and outputs are free.
+_NAMES: Final = frozenset({Keeps.EQUAL_KEYS, Keeps.KEYWORDS})
 _ROWS: Final = {
     "savedmodel": Format(
         "a SavedModel folder, for TensorFlow 1.15 and 2",
         "saved_model",
+        keeps=frozenset(Keeps)
+        - {Keeps.CELLS, Keeps.TENSOR_NAMES, Keeps.WEIGHTS, Keeps.KEYWORDS, Keeps.CHANNELS_FIRST},
+        runtime="tensorflow",
         pieces="graph_glue",
-        ops="tensorflow",
         flags=("jit", "decode"),
         files=("/saved_model.pb",),
-        has_own_record=True,
-        keeps_variables=True,
-        keeps_functions=True,
-        keeps_tables=True,
-        keeps_strings=True,
-        takes_states=True,
-        keeps_signatures=True,
-        keys_are_parameters=True,
         sizes=_SINGLE,
     ),
     "frozen": Format(
         "a frozen GraphDef: OUT.pb, or OUT/frozen_graph.pb",
         "frozen",
         "frozen_graph.pb",
-        ".pb",
+        (".pb",),
+        keeps=_NAMES | {Keeps.STRINGS, Keeps.TENSOR_NAMES, Keeps.STATES, Keeps.ONE_FILE},
+        runtime="tensorflow",
         pieces="graph_glue",
-        ops="tensorflow",
         flags=("jit",),
-        keeps_strings=True,
-        names_tensors=True,
-        takes_states=True,
         sizes=_SINGLE,
     ),
     "checkpoint": Format(
         "a TensorFlow 1 checkpoint for CudnnCompatible cells: OUT/model.ckpt",
         "checkpoint",
         "model.ckpt",
+        keeps=_NAMES | {Keeps.VARIABLES, Keeps.CELLS, Keeps.STRINGS, Keeps.TENSOR_NAMES, Keeps.ONE_FILE},
+        runtime="tensorflow",
         pieces="graph_glue",
-        ops="tensorflow",
         flags=("cell", "rename", "slots"),
         files=(".index", ".meta"),
-        keeps_variables=True,
-        keeps_cells=True,
-        keeps_strings=True,
-        names_tensors=True,
         sizes=_SINGLE,
     ),
     "onnx": Format(
         "an ONNX model: OUT.onnx, or OUT/model.onnx",
         "onnx",
         "model.onnx",
-        ".onnx",
+        (".onnx",),
+        keeps=frozenset({Keeps.WEIGHTS, Keeps.STATES, Keeps.KEYWORDS, Keeps.CHANNELS_FIRST}),
+        computes=Computes.RECURRENCES_IN_FLOAT32,
+        runtime="onnx",
         pieces="onnx",
-        ops="onnx",
         flags=("weights_dtype", "quantize", "decode"),
-        each=True,
-        computes_single=True,
-        replaces_blocks=True,
-        states_recurrences=True,
-        takes_states=True,
-        shares_names=True,
-        is_channels_first=True,
     ),
     "tflite": Format(
         "a TensorFlow Lite model: OUT.tflite, or OUT/model.tflite",
         "tflite",
         "model.tflite",
-        ".tflite",
+        (".tflite",),
+        keeps=frozenset({Keeps.STATES, Keeps.EQUAL_KEYS}),
+        computes=Computes.FLOAT32,
+        runtime="tflite",
         pieces="tflite_glue",
-        ops="tflite",
-        each=True,
-        single=True,
-        computes_single=True,
-        replaces_blocks=True,
-        takes_states=True,
-        keys_are_parameters=True,
         sizes=((67, 2),),  # three blocks of its loop, the last one partial
     ),
     "keras": Format(
         "a Keras 3 archive: OUT.keras, or OUT/model.keras",
         "keras",
         "model.keras",
-        ".keras",
+        (".keras",),
+        Content.LAYERS,
+        _NAMES | {Keeps.VARIABLES},
+        runtime="keras",
         pieces="keras",
-        ops="keras",
         flags=("recurrences_only", "slots"),
-        each=True,
-        keeps_variables=True,
-        layers=True,
         is_keras3=True,
     ),
     "h5": Format(
         "an HDF5 file for tf_keras: OUT.h5, or OUT/model.h5",
         "h5",
         "model.h5",
-        ".h5",
+        (".h5", ".hdf5"),
+        Content.LAYERS,
+        _NAMES | {Keeps.VARIABLES, Keeps.ONE_FILE},
+        runtime="keras",
         pieces="keras",
-        ops="keras",
         flags=("slots",),
-        aliases=(".hdf5",),
-        keeps_variables=True,
-        layers=True,
     ),
     "npz": Format(
         "the decoded weights as NumPy arrays: OUT.npz, or OUT/weights.npz",
         "weights",
         "weights.npz",
-        ".npz",
+        (".npz",),
+        Content.RECURRENCES,
+        frozenset({Keeps.WEIGHTS, Keeps.ONE_FILE}),
         pieces="ask",
-        states_recurrences=True,
-        alone=True,
     ),
     "safetensors": Format(
         "the decoded weights as safetensors: OUT.safetensors, or OUT/weights.safetensors",
         "weights",
         "weights.safetensors",
-        ".safetensors",
+        (".safetensors",),
+        Content.RECURRENCES,
+        frozenset({Keeps.WEIGHTS, Keeps.ONE_FILE}),
         pieces="ask",
-        states_recurrences=True,
-        alone=True,
     ),
 }
 #: The formats by the value of `--format`.
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(_ROWS)
-#: Formats of layers, where recurrences alone become layers: of a source that has no layers of its own.
-OF_RECURRENCES: Final[Mapping[str, Format]] = MappingProxyType(
-    {"keras": replace(FORMATS["keras"], layers=False, alone=True, states_recurrences=True, takes_states=True)}
-)
 #: The format where neither `--format` nor the suffix of OUT names one.
 DEFAULT: Final = "savedmodel"
 

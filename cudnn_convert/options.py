@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from cudnn_convert.context import OF_PROCESS, Limits, within
 from cudnn_convert.errors import UsageError
-from cudnn_convert.formats import DEFAULT, FORMATS, OF_RECURRENCES, Format
+from cudnn_convert.formats import DEFAULT, FORMATS, Format
 from cudnn_convert.text import flag_of, flags_of
 
 WEIGHTS: Final = ("auto", "canonical", "raw", "ema")
@@ -183,7 +183,8 @@ class Options:
     @property
     def form(self) -> Format:
         """What the format is for this source."""
-        return (OF_RECURRENCES if self.recurrences_only else FORMATS).get(self.format, FORMATS[self.format])
+        form = FORMATS[self.format]
+        return form.of_recurrences() if self.recurrences_only else form
 
     @property
     def streams(self) -> bool:

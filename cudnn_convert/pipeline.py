@@ -26,6 +26,7 @@ from cudnn_convert.errors import (
     name_access,
 )
 from cudnn_convert.feeds.data import Data, Shard, read_calls
+from cudnn_convert.formats import Content, Keeps
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
 from cudnn_convert.plan import Plan, from_weights, keras_recurrences, network, notes
@@ -86,12 +87,8 @@ def convert(
         ready(summary)
         return summary
     options = flags.settle_layers(model, options)
-    plan = targets.with_target_model(_make_plan(model, options), options)
-    plan = replace(
-        plan,
-        notes=(*plan.notes, *targets.target_notes(plan, options)),
-        warnings=(*passed_over, *plan.warnings),
-    )
+    plan = targets.prepare(_make_plan(model, options), options)
+    plan = replace(plan, warnings=(*passed_over, *plan.warnings))
     plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
     summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
@@ -111,12 +108,12 @@ def convert(
         summary = replace(summary, notes=(*summary.notes, *notes_of_target))
         if options.lineage:
             summary = replace(summary, weights=_weights(plan, artifact, options))
-        if folder and not options.form.has_own_record:
+        if folder and not options.form.has_own_folder:
             (fresh / storage.RECORD).write_text(text, encoding="utf-8")
         if options.verify:
             context.report_progress("verifying")
             summary = _proven(summary, plan, artifact, options)
-        elif options.form.replaces_blocks and plan.whole is not None:  # its runtime lacks some kernels
+        elif options.form.has_foreign_runtime and plan.whole is not None:  # its runtime lacks some kernels
             with _name_refusals(plan, artifact, options):
                 runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):
@@ -168,7 +165,7 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 def _with_axes(plan: Plan, options: Options) -> Plan:
     """Name the axes of a plan whose artifact has a graph."""
     form = options.form
-    if plan.graph is None or form.alone or form.layers or stays_whole(plan.model, options):
+    if plan.graph is None or form.content is not Content.GRAPH or stays_whole(plan.model, options):
         return plan
     from cudnn_convert.plan import axes
 
@@ -187,13 +184,13 @@ def _target(plan: Plan, out: Path, options: Options) -> tuple[bool, Path]:
     parts = [*plan.all_parts, *searches]
     is_streamed = plan.streaming is not None and len(parts) > 1
     folder, target = form.target(out, together=plan.model.together or is_streamed)
-    if form.each and len(parts) > 1 and not folder:
+    if Keeps.ONE_FILE not in form.keeps and len(parts) > 1 and not folder:
         several = ", ".join(part.name for part in parts)
         other = f"name one without suffix and give --format {options.format}"
         other += "" if is_streamed else ", or choose with --signature"
         raise UsageError(f"OUT: expected a folder for {several}, found {out.name}; {other}")
     path = str(out.absolute())
-    if form.keeps_variables and not form.layers and (special := _PATTERN & {*path}):
+    if Keeps.VARIABLES in form.keeps and not form.has_layers and (special := _PATTERN & {*path}):
         expected = f"expected a path in which TensorFlow finds variables, found one with {min(special)}"
         raise UsageError(f"OUT {path}: {expected}; choose another path")
     return folder, target
@@ -228,8 +225,8 @@ def _name_refusals(plan: Plan, artifact: Path, options: Options) -> Iterator[Non
     except ReadError as cause:
         if cause.path != str(artifact):
             raise
-        if options.form.replaces_blocks or options.form.layers:
-            what = "layers" if options.form.layers else "a graph"
+        if options.form.has_foreign_runtime or options.form.has_layers:
+            what = "layers" if options.form.has_layers else "a graph"
             reason = (
                 f"expected {what} that {options.format}'s runtime takes, "
                 f"found one of which it says: {cause.found}; choose --format savedmodel"
@@ -494,7 +491,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
     if recorded and is_whole:
         given = replace(options, format=form, **again)
         together = model.graph is None and model.architecture is None
-        if not (together or given.form.alone or stays_whole(model, given)):
+        if not (together or given.form.content is Content.RECURRENCES or stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             names = ("key", "next_key", "begin_key")
             states = {state[key] for state in recorded.get("states", ()) for key in names if key in state}

@@ -134,7 +134,7 @@ def _artifacts(given: argparse.Namespace, end: float, folder: Path) -> Iterator[
     reasons = Counter[str]()
     for name, source, keywords in sources():
         for form in given.formats.split(","):
-            is_taken = not FORMATS[form].layers or name.startswith("keras-")
+            is_taken = not FORMATS[form].has_layers or name.startswith("keras-")
             if given.only not in name or time.monotonic() > end or not is_taken:
                 continue
             try:

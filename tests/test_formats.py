@@ -14,7 +14,7 @@ from support.samples import ROOT
 
 from cudnn_convert.artifacts.runners import Opener
 from cudnn_convert.errors import UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Content
 from cudnn_convert.model import Mode
 from cudnn_convert.options import choose_format
 from cudnn_convert.targets import Target
@@ -23,7 +23,7 @@ from cudnn_convert.verification.pieces.ask import Asker
 PACKAGE = ROOT / "cudnn_convert"
 #: What is in these rooms beside the modules of formats.
 SHARED = {
-    "targets": {"__init__", "accuracy_gate", "bundle", "flags"},
+    "targets": {"__init__", "accuracy_gate", "bundle", "flags", "layers"},
     "artifacts": {"__init__", "runners", "safety"},
 }
 
@@ -47,7 +47,8 @@ def test_a_format_has_all_its_functions(form: str) -> None:
     row = FORMATS[form]
     assert not missing(f"targets.{row.module}", Target)
     assert not missing(f"artifacts.{row.module}", Opener)
-    left = {"runner"} if row.alone else set()  # nothing stands around its recurrences
+    # Nothing stands around its recurrences.
+    left = {"runner"} if row.content is Content.RECURRENCES else set()
     assert missing(f"verification.pieces.{row.pieces}", Asker) == left
     if row.pieces == "graph_glue":
         assert callable(import_module(f"cudnn_convert.artifacts.{row.module}").load_graph)

@@ -33,7 +33,7 @@ from cudnn_convert.errors import (
     WriteError,
     name_access,
 )
-from cudnn_convert.formats import FORMATS, PROVENANCE
+from cudnn_convert.formats import FORMATS, PROVENANCE, Keeps
 from cudnn_convert.keras.config.classes import NOTHING, Vouched
 from cudnn_convert.model import SERVING, Array, Part, Signature, is_float
 from cudnn_convert.storage import RECORD
@@ -61,7 +61,8 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
         if form.name and (artifact / form.name).is_file():
             return name, artifact / form.name, read_record(artifact / RECORD)
     for name, form in FORMATS.items():
-        if form.each and (artifact / RECORD).is_file() and list(artifact.glob(f"*{form.suffix}")):
+        is_each = Keeps.ONE_FILE not in form.keeps and (artifact / RECORD).is_file()
+        if is_each and list(artifact.glob(f"*{form.suffix}")):
             return name, artifact, read_record(artifact / RECORD)
     if artifact.is_file() and (name := _by_suffix(artifact)):
         return name, artifact, opener(name).provenance(artifact)

@@ -16,7 +16,7 @@ from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.artifacts.runners import Interface, Opened, TensorSpec
 from cudnn_convert.benchmark.answers import bare
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import SERVING, Array, is_float
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
@@ -41,7 +41,7 @@ def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
     with context.on(model):
         form, path, recorded = pipeline.identify_artifact(model, trust=options.trust)
     vouched = user_code(replace(options, format=form))
-    if recorded is None and FORMATS[form].names_tensors and not FORMATS[form].keeps_signatures:
+    if recorded is None and Keeps.TENSOR_NAMES in FORMATS[form].keeps:
         return form, path, _plan_interface(form, path, options)
     interfaces = {each.part.name: each for each in runners.find_interfaces(form, path, vouched)}
     return form, path, interfaces[runners.choose_signature(path, options.signature or SERVING, interfaces)]

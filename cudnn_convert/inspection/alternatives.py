@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import InvalidModelError, ReadError, Reason, RefusalError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.inspection import Alternative, InspectedRecurrence, Inspection, Offered
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.keras.config.layer_tree import Entry
@@ -140,7 +140,7 @@ def _out(source: Path, form: str) -> Path:
     # An OUT inside of the source, or of the SavedModel that it is a file of, is refused.
     folders = (path.resolve() for path in paths.of(source) if path.is_dir())
     folder = next((path.parent for path in folders if Path.cwd().is_relative_to(path)), Path())
-    suffix = FORMATS[form].suffix or "" if FORMATS[form].layers else ""
+    suffix = FORMATS[form].suffix if FORMATS[form].has_layers else ""
     out, count = folder / f"{stem.name}_cpu{suffix}", 1
     while out.exists() or out.is_symlink():
         count += 1
@@ -378,7 +378,7 @@ def _has_open_steps(entries: Sequence[Entry]) -> bool:
 
 def _format(form: str) -> str:
     """The format itself if it can have states as inputs and outputs, else the default."""
-    return form if FORMATS[form].takes_states else "savedmodel"
+    return form if Keeps.STATES in FORMATS[form].keeps else "savedmodel"
 
 
 def _searchable(form: str) -> str:

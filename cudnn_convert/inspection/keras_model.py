@@ -155,13 +155,13 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     cut = whole.inputs or whole.outputs or whole.set
     usual = "savedmodel" if cut else fitting(model.path, architecture, brought)
     options = replace(options, format=form or usual)
-    is_old = options.form.layers and not options.form.is_keras3
+    is_old = options.form.has_layers and not options.form.is_keras3
     if form is None and is_old and is_portable(model, options):
         options = replace(options, format="savedmodel")  # no format of layers but its own fits
     kept: Options | None = options
     if reasons := _needs_no_conversion(model, options):
         kept = None
-    elif not FORMATS[options.format].layers:
+    elif not FORMATS[options.format].has_layers:
         reasons = tuple(layers_not_built(architecture, brought))
         kept = None if reasons else options
     elif reasons := tuple(unproven(architecture, brought)):

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.graph import first_steps, ops, safe_ops, session, stepwise
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, split, tensor, walk
@@ -208,9 +208,9 @@ def describe_begin(plan: Plan, form: str) -> str:
     if streaming.begin is None:
         return _describe_given(plan)
     taken = ", ".join(f"{key}={key}" for key in streaming.begin.signature.inputs)
-    if FORMATS[form].keeps_signatures:
+    if Keeps.SIGNATURES in FORMATS[form].keeps:
         return f'begin a sequence with tf.saved_model.load(OUT).signatures["{BEGIN}"]({taken})'
-    if FORMATS[form].names_tensors:
+    if Keeps.TENSOR_NAMES in FORMATS[form].keeps:
         names = ", ".join(streaming.begin.signature.outputs.values())
         return f"begin a sequence with the tensors {names}, for {', '.join(streaming.begin.signature.inputs)}"
     names = ", ".join(streaming.begin.signature.inputs)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import replace_nodes
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
@@ -352,7 +352,7 @@ def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> 
     search = {"beam": f"beam search of width {decoder.width}", "sample": "sampling"}
     end = "no end" if decoder.end is None else f"end {decoder.end}"
     what = search.get(decoder.kind, "greedy search")
-    begin = "signature" if FORMATS[options.format].keeps_signatures else "file"
+    begin = "signature" if Keeps.SIGNATURES in FORMATS[options.format].keeps else "file"
     taken = ", ".join(decoder.signature.inputs)
     yield f"decode: {begin} decode takes {taken}: {what}, at most {decoder.steps} tokens, {end}"
     if not decoder.takes_states:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cudnn_convert import context
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Content, Keeps
 from cudnn_convert.graph.index import unique
 from cudnn_convert.model import Convention, Model, Recurrence, Signature
 from cudnn_convert.options import Options
@@ -43,10 +43,10 @@ def make_plan(model: Model, options: Options) -> Plan:
         expected = f"--decode {options.decode}: expected a model with its graph"
         cure = "give the source that it was trained in, or convert without --decode"
         raise UsageError(f"{expected}, found {model.kind} {model.path}; {cure}")
-    if options.states and not (form.takes_states or is_graphless):
-        formats = ", ".join(name for name, form in FORMATS.items() if form.takes_states)
+    if options.states and not (Keeps.STATES in form.keeps or is_graphless):
+        formats = ", ".join(name for name, form in FORMATS.items() if Keeps.STATES in form.keeps)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")
-    if form.alone or needs_no_graph(model, options):
+    if form.content is Content.RECURRENCES or needs_no_graph(model, options):
         plan = _plan_alone(model, options, convention)
         plan = plan_layers(plan, options) if options.recurrences_only else plan
         lost = warn_of_lost_graph(model, plan) if is_graphless and not _is_meant_alone(options) else ()
@@ -65,23 +65,23 @@ def make_plan(model: Model, options: Options) -> Plan:
         signature=options.signature,
         weights=options.weights,
         convention=convention,
-        keeps_variables=form.keeps_variables,
-        keeps_examples=form.keeps_strings and not drawn,
+        keeps_variables=Keeps.VARIABLES in form.keeps,
+        keeps_examples=Keeps.STRINGS in form.keeps and not drawn,
         forgets=options.streams and not is_graphless,
         promotes=options.states,
-        for_layers=form.layers,
-        carries_layouts=not form.is_channels_first,
+        for_layers=form.has_layers,
+        carries_layouts=Keeps.CHANNELS_FIRST not in form.keeps,
     )
     plan = replace(plan, alone=is_graphless, warnings=warn_of_lost_graph(model, plan) if is_graphless else ())
-    if not form.keeps_tables:
+    if Keeps.TABLES not in form.keeps:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
         session.refuse(model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
-    if form.keeps_cells:
+    if Keeps.CELLS in form.keeps:
         refuse(model.path, plan.recurrences)
-    if form.shares_names:
+    if Keeps.EQUAL_KEYS not in form.keeps:
         plan = _separate_keys(plan)
-    if form.keys_are_parameters:
+    if Keeps.KEYWORDS not in form.keeps:
         plan = _avoid_keywords(plan)
     if options.streams:
         plan = streaming.stream_assembled(plan) if is_graphless else _stream(plan, options)
@@ -94,7 +94,7 @@ def make_plan(model: Model, options: Options) -> Plan:
 
 def _is_meant_alone(options: Options) -> bool:
     """Whether recurrences alone are what the user asks for."""
-    return options.form.alone or options.recurrences_only
+    return options.form.content is Content.RECURRENCES or options.recurrences_only
 
 
 def _stream(plan: Plan, options: Options) -> Plan:
@@ -105,7 +105,9 @@ def _stream(plan: Plan, options: Options) -> Plan:
     if any(state.promoted for state in plan.states):
         plan = variable_states.plan_variable_states(plan, options.format)
     else:
-        plan = streaming.plan_stream(plan, stateless=form.keeps_signatures, form=options.format, flag=flag)
+        plan = streaming.plan_stream(
+            plan, stateless=Keeps.SIGNATURES in form.keeps, form=options.format, flag=flag
+        )
     return replace(plan, flags=(*plan.flags, "--states")) if options.states else plan
 
 
@@ -163,7 +165,9 @@ def _plan_alone(model: Model, options: Options, convention: Convention) -> Plan:
     interface = interface_of(options)
     if options.recurrences_only and interface.layout is None:
         interface = replace(interface, layout="batch")  # which Keras leaves no choice of
-    if options.form.alone:  # the user of the weights may need the states, so each recurrence has them
+    if (
+        options.form.content is Content.RECURRENCES
+    ):  # the user of the weights may need the states, so each recurrence has them
         interface = replace(interface, states=True)
     return plan_weights(model, describe_weights(options), interface, **flags, convention=convention)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cudnn_convert import context
 from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import ops
 from cudnn_convert.keras import cut_layers
 from cudnn_convert.keras.config import channels_first, classes, layer_tree
@@ -125,7 +126,7 @@ def needs_no_graph(model: Model, options: Options) -> bool:
     """Whether weights without a graph go to a format of recurrences, uncut."""
     cut = options.inputs or options.outputs or options.set
     has_layers = model.graph is not None or model.architecture is not None
-    return not has_layers and options.form.states_recurrences and not cut
+    return not has_layers and Keeps.WEIGHTS in options.form.keeps and not cut
 
 
 def describe_weights(options: Options) -> Described:
@@ -162,7 +163,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    is_whole = options.form.keeps_functions and model.saved is not None
+    is_whole = Keeps.FUNCTIONS in options.form.keeps and model.saved is not None
     return is_whole and not _asks_for_another(options)
 
 
@@ -195,7 +196,7 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
     """Trace a Keras model to a graph. Raises UnsupportedModelError where it cannot be built."""
     from cudnn_convert.keras import cpu_layers, trace
 
-    if options.form.layers:
+    if options.form.has_layers:
         return trace.trace_part(model, user_code(options), verify=options.verify)
     stateless = layer_tree.without_states(architecture.config)  # states are inputs, and fix no batch
     is_plain = model.keras is not KerasFile.ARCHIVE and not cpu_layers.has_cudnn(architecture)

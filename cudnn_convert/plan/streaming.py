@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.graph import control_flow, ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
@@ -462,7 +462,7 @@ def _notes(plan: Plan, source: Plan, form: str, *, stateless: bool) -> Iterator[
         encoding = streaming.encode.signature
         inputs, outputs = ", ".join(encoding.inputs), ", ".join(encoding.outputs)
         what = f"signature {ENCODE}" if stateless else f"{ENCODE}.{form}"
-        if FORMATS[form].names_tensors:
+        if Keeps.TENSOR_NAMES in FORMATS[form].keeps:
             what, outputs = "the graph", ", ".join(encoding.outputs.values())
         yield f"states: {what} makes {outputs} of {inputs}, once for all steps"
     left = [key for key in source.signature.inputs if key not in plan.signature.inputs]

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split, unique
@@ -122,7 +122,7 @@ def _describe(plan: Plan, form: str) -> str:
     """The note on what goes in and comes out."""
     taken = plan.signature.inputs
     names = [state.key for state in plan.variable_states]
-    if FORMATS[form].names_tensors:
+    if Keeps.TENSOR_NAMES in FORMATS[form].keeps:
         names = [split(taken[name])[0] for name in names]
     begins = [state.begin_key for state in plan.variable_states if state.begin_key]
     begin = f"the outputs {', '.join(begins)}" if begins else "zeros"

@@ -11,6 +11,7 @@ TensorFlow refuses), core/public/version.h (TF_GRAPH_DEF_VERSION), python/traini
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -35,15 +36,16 @@ from cudnn_convert.targets.bundle import add_variables, write_bundle
 _PRODUCER: Final = 134
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Notes on dropped optimizer slots. Raises UsageError for `--cell` without an LSTM."""
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Add a note on dropped optimizer slots. Raises UsageError for `--cell` without an LSTM."""
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in plan.recurrences):
         raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
-    slots = _slots(plan)
-    if options.slots:
-        lost = ", ".join(slots.lost)
-        return (f"optimizer slots dropped, for their variables are packed anew: {lost}",) if lost else ()
-    return (f"{len(slots)} optimizer slots dropped; keep them with --slots",) if len(slots) else ()
+    slots, note = _slots(plan), ""
+    if options.slots and slots.lost:
+        note = f"optimizer slots dropped, for their variables are packed anew: {', '.join(slots.lost)}"
+    elif len(slots) and not options.slots:
+        note = f"{len(slots)} optimizer slots dropped; keep them with --slots"
+    return replace(plan, notes=(*plan.notes, note)) if note else plan
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Content
 from cudnn_convert.keras import cut_layers
 from cudnn_convert.model import Model
 from cudnn_convert.options import Options
@@ -24,9 +24,9 @@ def check_options(options: Options) -> None:
     if options.jit and options.lowering != "fast":
         raise UsageError(f"--jit cannot be combined with --lowering {options.lowering}; leave one out")
     form = options.form
-    if form.layers or form.alone:
+    if form.content is not Content.GRAPH:
         # A format of layers may be cut at some, as only the source tells.
-        outputs = () if form.layers else options.outputs
+        outputs = () if form.has_layers else options.outputs
         _refuse_cuts(options, {"--inputs": options.inputs, "--outputs": outputs, "--set": options.set})
 
 
@@ -42,7 +42,7 @@ def settle_layers(model: Model, options: Options) -> Options:
     Raises UsageError where the user must say so, or where it has layers or the format needs them.
     """
     form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
-    if form.layers and not cut_layers.names_layers(model, options.outputs):
+    if form.has_layers and not cut_layers.names_layers(model, options.outputs):
         _refuse_cuts(options, {"--outputs": options.outputs})
     if model.architecture is not None:
         if options.recurrences_only:
@@ -51,11 +51,11 @@ def settle_layers(model: Model, options: Options) -> Options:
                 "--recurrences-only"
             )
         return options
-    if not form.layers or options.recurrences_only:
+    if not form.has_layers or options.recurrences_only:
         return options
     lead = f"--format {options.format}: expected"
     if not form.is_keras3:
-        others = ", ".join(name for name, form in FORMATS.items() if not form.layers)
+        others = ", ".join(name for name, form in FORMATS.items() if not form.has_layers)
         cure = "give --architecture, or " if model.keras else ""
         raise UsageError(f"{lead} the layers of a Keras model, {actual}; {cure}choose {others}")
     if model.keras:

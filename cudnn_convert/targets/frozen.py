@@ -4,6 +4,7 @@ Its provenance is an attribute of the first node: TensorFlow allows attributes w
 underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from cudnn_convert.formats import FROZEN_KEY
@@ -15,16 +16,17 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.targets.saved_model import lower_plan
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """The signature's tensors whose names differ from the source's."""
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Add notes on tensors of the signature whose names differ from the source's."""
     source, signature = plan.source, plan.signature
     ends = (("input", source.inputs, signature.inputs), ("output", source.outputs, signature.outputs))
-    return tuple(
+    notes = (
         f"{kind} {key}: {name} of the source is called {names[key]} in the frozen graph"
         for kind, old, names in ends
         for key, name in old.items()
         if names[key] != name
     )
+    return replace(plan, notes=(*plan.notes, *notes))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -7,16 +7,19 @@ Source: tf_keras v2.21.0 src/saving/legacy/hdf5_format.py `save_model_to_hdf5`, 
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.formats import KERAS_PROVENANCE
 from cudnn_convert.keras.config import classes, layer_tree, values
 from cudnn_convert.model import Architecture, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
+from cudnn_convert.targets import layers
 
 #: HDF5 stores an attribute in its object's header of at most 64 KiB.
 _LIMIT: Final = 64512
@@ -24,9 +27,21 @@ _LIMIT: Final = 64512
 _VERSION: Final = "2.13.0"
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Notes on training state that the rewrite and the file leave out."""
-    return (*plan.target_model.notes, *notes(plan.target_model.architecture))
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Rewrite the layers, with notes on training state that is left out.
+
+    Raises UnsupportedModelError.
+    """
+    architecture = layers.layers_of(plan.model)
+    if architecture.is_keras3:
+        other = layers.choose_other(plan.model, "keras", options)
+        actual = f"found Keras {architecture.keras_version}; choose --format {other}"
+        raise UnsupportedModelError(
+            plan.model.path, [f"model: expected one of Keras 2 for tf_keras, {actual}"]
+        )
+    plan, rewritten = layers.rewrite(plan, options)
+    own = (*rewritten.notes, *notes(rewritten.architecture))
+    return replace(plan, target_model=rewritten, notes=(*plan.notes, *own))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import json
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,14 +20,30 @@ from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import named_weights
+from cudnn_convert.targets import layers
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _DATE: Final = "1980-01-01@00:00:00"
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Notes on what Keras 3 cannot represent."""
-    return () if options.recurrences_only else notes(plan.target_model)
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Rewrite the layers for Keras 3, with notes on what it cannot represent.
+
+    Raises UnsupportedModelError.
+    """
+    if options.recurrences_only:
+        return plan
+    path, architecture = plan.model.path, layers.layers_of(plan.model)
+    brought = classes.import_user_objects(options.custom_objects).keras
+    if architecture.is_keras3:
+        layers.refuse_channels_first(path, architecture, keras3=True)
+        modern = translate.modern(path, architecture, vouched=brought)
+    else:
+        plan, rewritten = layers.rewrite(plan, options)
+        fallback = layers.choose_other(plan.model, "h5", options)
+        modern = translate.modern(path, rewritten.architecture, vouched=brought, fallback=fallback)
+        modern = replace(modern, notes=(*rewritten.notes, *modern.notes))
+    return replace(plan, target_model=modern, notes=(*plan.notes, *notes(modern)))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

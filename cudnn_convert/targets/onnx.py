@@ -39,9 +39,9 @@ _AHEAD: Final = 64
 _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """No notes: the lowering refuses what ONNX lacks."""
-    return ()
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Return the plan: the lowering refuses what ONNX lacks."""
+    return plan
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -39,9 +39,9 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Return no notes: a SavedModel omits no part of the plan."""
-    return ()
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Return the plan: a SavedModel omits no part of it."""
+    return plan
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

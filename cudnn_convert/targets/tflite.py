@@ -10,6 +10,7 @@ compiler/mlir/lite/schema/schema.fbs (Metadata, Buffer, OperatorCode).
 import re
 import tempfile
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,9 +39,9 @@ _CUSTOM: Final = "\nCustom ops: "
 _NO_OP: Final = "is neither a custom op nor a flex"
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """Notes on float types that become float32."""
-    return tflite.notes(plan.graph)
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Add notes on float types that become float32."""
+    return replace(plan, notes=(*plan.notes, *tflite.notes(plan.graph)))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

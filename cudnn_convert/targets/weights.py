@@ -21,9 +21,9 @@ from cudnn_convert.recurrences.named_weights import KEY, Weights, decode
 _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
 
 
-def target_notes(plan: Plan, options: Options) -> tuple[str, ...]:
-    """No notes: a file of weights has all of them."""
-    return ()
+def prepare(plan: Plan, options: Options) -> Plan:
+    """Return the plan: a file of weights has all of them."""
+    return plan
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from cudnn_convert.context import silence
 from cudnn_convert.errors import CudnnConvertError, ReadError, UsageError
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import SERVING, Array, Part, Signature
 from cudnn_convert.text import first_line
 from cudnn_convert.verification.compare import Tolerance
@@ -209,7 +209,7 @@ def _folder(path: Path, where: str, signature: str | None) -> Side:
     if artifact.is_dir():
         parts = {file.stem: file for file in sorted(artifact.glob(f"*{FORMATS[form].suffix}"))}
         return _file(parts[choose_signature(str(artifact), signature, parts)], where, None, signed=True)
-    if not FORMATS[form].names_tensors:
+    if Keeps.TENSOR_NAMES not in FORMATS[form].keeps:
         return _file(artifact, where, signature)
     if provenance is None:
         raise _unknown(path, where, f"a {form} that does not say what its inputs and outputs are")

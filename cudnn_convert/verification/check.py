@@ -11,7 +11,7 @@ from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.feeds.data import Data, read_calls
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Computes, Keeps
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -139,7 +139,7 @@ def judge_search(
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
     own = [*beginnings] if plan.decoder.begun else feeds
     report = decoding.judge_decoder(plan, step, decode, own, seed=judging.seed)
-    if report.passed and FORMATS[form].each:
+    if report.passed and Keeps.ONE_FILE not in FORMATS[form].keeps:
         difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
         report = replace(report, passed=not difference, message=difference)
     return report
@@ -235,7 +235,7 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
     if options.weights_dtype != "float32":
         kinds |= {options.weights_dtype: np.dtype(options.weights_dtype)}
     coarsest = max(kinds, key=COARSENESS.index, default="float32")
-    if coarsest == "float64" and FORMATS[options.format].computes_single:
+    if coarsest == "float64" and FORMATS[options.format].computes is not Computes.AS_SOURCE:
         coarsest = "float32"
     return kinds.get(coarsest, np.dtype(np.float32))
 

@@ -18,7 +18,7 @@ import numpy as np
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.feeds.data import Calls
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Computes
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -355,7 +355,7 @@ class Comparison:
 
     def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
         """Each output of each feed, compared."""
-        single = FORMATS[self.judging.options.format].single
+        single = FORMATS[self.judging.options.format].computes is Computes.FLOAT32
         outputs = self.judging.plan.signature.outputs
         differences: list[list[compare.Difference]] = []
         for values, answers in zip(self.expected, self.answers, strict=True):

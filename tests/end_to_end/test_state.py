@@ -21,6 +21,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError, UsageError, VerificationError
+from cudnn_convert.formats import Keeps
 from cudnn_convert.reference import run, steps_from_blob
 
 LSTM = next(found for found in STATEFUL if found.name.endswith("state_lstm"))
@@ -70,7 +71,7 @@ def test_calls_in_a_row(tmp_path: Path, sample: Fixture, form: str) -> None:
     case = sample.case
     states = {name.removesuffix(":0").replace("/", "_"): name for name in case["states"]}
     outputs, inputs = list(case["outputs"]), sorted(case["inputs"])
-    if GRAPH_FORMATS[form].keeps_variables:
+    if Keeps.VARIABLES in GRAPH_FORMATS[form].keeps:
         assert report.notes[-1].endswith("kept as variables: a call changes what the next one gives")
         assert all(name.removesuffix(":0") in report.notes[-1] for name in case["states"])
     else:

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Content
 
 ROOT = Path(__file__).resolve().parents[2]
 TF1 = ROOT / "tests" / "data" / "tf1"
 REAL = Path(os.environ.get("CUDNN_CONVERT_REAL_MODELS", ROOT.parent / "shared" / "real"))
 #: The formats that any source can become; the others hold the layers of a Keras model.
-ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.layers}
+ANY_SOURCE = {name: form for name, form in FORMATS.items() if not form.has_layers}
 #: Those that hold what is around the recurrences too.
-GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if not form.alone}
+GRAPH_FORMATS = {name: form for name, form in ANY_SOURCE.items() if form.content is not Content.RECURRENCES}
 
 
 #: They have a CTC decoder, or rows in several variables, or they print: ops TensorFlow Lite lacks.

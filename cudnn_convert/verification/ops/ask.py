@@ -56,7 +56,7 @@ def report(
         return None
     is_copy = is_copy and not judging.has_bound  # a bound of the user's says that numbers may differ
     try:
-        module = FORMATS[artifact.form].ops
+        module = FORMATS[artifact.form].runtime
         if module == "tensorflow":
             return _compare_structure(artifact, is_copy=is_copy)
         if module and judging.options.max_error is None:
@@ -124,7 +124,7 @@ def _ask_regions(
         starts = _read_starts(plan)
         runs = _choose_feeds(running, judging, [{**starts, **feed} for feed in feeds])
         recorded_runs: list[_Run] = [(feed, running.record(feed)) for feed in runs]
-        if FORMATS[artifact.form].layers:
+        if FORMATS[artifact.form].has_layers:
             recorded_runs += _record_padded(running, runs[0])
         reports: list[OpsReport] = []
         for (part, model), kept in zip(models, cuts, strict=True):
@@ -307,7 +307,7 @@ def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Ite
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
     """The file of a part as tensors; `feed` is any by tensor."""
-    module = import_module(f"cudnn_convert.verification.ops.{FORMATS[artifact.form].ops}")
+    module = import_module(f"cudnn_convert.verification.ops.{FORMATS[artifact.form].runtime}")
     return cast("Model", module.open_model(artifact, part, feed))
 
 

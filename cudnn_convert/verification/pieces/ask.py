@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import numpy as np
 
 from cudnn_convert.artifacts import weights
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Computes, Content
 from cudnn_convert.graph import ops
 from cudnn_convert.model import WAYS, Array, Mode, Recurrence
 from cudnn_convert.plan import Plan
@@ -78,13 +78,13 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     pieces = _find_pieces(artifact, plan.recurrences) if plan.recurrences else Pieces()
     for recurrence in plan.recurrences:
         lines += _of(recurrence, pieces, plan, judge)
-    return (*lines, *(_blocks(plan) if FORMATS[form].replaces_blocks else ()))
+    return (*lines, *(_blocks(plan) if FORMATS[form].has_foreign_runtime else ()))
 
 
 def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
     """What stands around the recurrences, by itself, on a feed."""
     form = FORMATS[artifact.form]
-    if form.alone or not form.pieces or (form.layers and artifact.plan.singles):
+    if form.content is Content.RECURRENCES or not form.pieces or (form.has_layers and artifact.plan.singles):
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 
@@ -160,8 +160,8 @@ def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Term
 
     The former with the weights that a recurrence of half computes with, the latter with its variable's.
     """
-    single = FORMATS[form].single
-    takes = np.dtype(np.float32) if FORMATS[form].computes_single else recurrence.dtype
+    single = FORMATS[form].computes is Computes.FLOAT32
+    takes = np.dtype(np.float32) if FORMATS[form].computes is not Computes.AS_SOURCE else recurrence.dtype
     coarsest = np.dtype(stored) if stored != "float32" else takes
     coarsest = recurrence.dtype if single and recurrence.dtype.itemsize < coarsest.itemsize else coarsest
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert import reference
-from cudnn_convert.formats import FORMATS
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import WAYS, Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates, mutants
@@ -63,7 +63,7 @@ class Artifact:
     @property
     def is_repaired(self) -> bool:
         """Whether it is a SavedModel of TensorFlow 2 with some of its functions replaced."""
-        return self.plan.model.saved is not None and FORMATS[self.form].keeps_functions
+        return self.plan.model.saved is not None and Keeps.FUNCTIONS in FORMATS[self.form].keeps
 
 
 @dataclass(frozen=True, slots=True)
