@@ -517,6 +517,21 @@ class Model:
     calls: tuple[LayerCall, ...] = ()
     suspects: tuple[str, ...] = ()
 
+    @property
+    def has_layers(self) -> bool:
+        """Whether the source is a Keras model, which is traced to a graph."""
+        return self.architecture is not None
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether the source is a SavedModel of TensorFlow 2, with functions and objects."""
+        return self.saved is not None
+
+    @property
+    def is_graphless(self) -> bool:
+        """Whether the source is weights alone, with neither graph nor layers."""
+        return self.graph is None and self.architecture is None
+
 
 @dataclass(frozen=True, slots=True)
 class Convention:

@@ -187,6 +187,11 @@ class Options:
         return form.of_recurrences() if self.recurrences_only else form
 
     @property
+    def draws_inputs(self) -> bool:
+        """Whether a proof draws random inputs."""
+        return self.verify and self.data is None and self.golden is None
+
+    @property
     def streams(self) -> bool:
         """Whether states become inputs and outputs; a search needs them."""
         return self.states or self.decode is not None

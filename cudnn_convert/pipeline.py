@@ -29,7 +29,7 @@ from cudnn_convert.feeds.data import Data, Shard, read_calls
 from cudnn_convert.formats import Content, Keeps
 from cudnn_convert.model import Model
 from cudnn_convert.options import READING, Options, from_provenance, is_seed, list_flags, with_limits
-from cudnn_convert.plan import Plan, from_weights, keras_recurrences, network, notes
+from cudnn_convert.plan import Plan, RecurrencesPlan, from_weights, keras_recurrences, network, notes
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import (
     cut_at_layers,
@@ -113,7 +113,8 @@ def convert(
         if options.verify:
             context.report_progress("verifying")
             summary = _proven(summary, plan, artifact, options)
-        elif options.form.has_foreign_runtime and plan.whole is not None:  # its runtime lacks some kernels
+        # Another runtime lacks some kernels.
+        elif options.form.has_foreign_runtime and not isinstance(plan, RecurrencesPlan):
             with _name_refusals(plan, artifact, options):
                 runners.require_loadable(options.format, artifact, plan.all_parts)
         if options.quantize and (proof := summary.verification):
@@ -165,7 +166,8 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 def _with_axes(plan: Plan, options: Options) -> Plan:
     """Name the axes of a plan whose artifact has a graph."""
     form = options.form
-    if plan.graph is None or form.content is not Content.GRAPH or stays_whole(plan.model, options):
+    is_graph = form.content is Content.GRAPH and not isinstance(plan, RecurrencesPlan)
+    if not is_graph or stays_whole(plan.model, options):
         return plan
     from cudnn_convert.plan import axes
 
@@ -433,9 +435,11 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
 @staging.with_copies
 @silence(on_cpu=False)  # nothing runs: weights alone need no TensorFlow
 @with_limits
-def alone(source: Path, options: Options) -> Plan:
+def alone(source: Path, options: Options) -> RecurrencesPlan:
     """Plan a source's recurrences without the rest, for a format of weights."""
-    return make_plan(read_source(source, options, tag=options.tag), options)
+    plan = make_plan(read_source(source, options, tag=options.tag), options)
+    assert isinstance(plan, RecurrencesPlan)
+    return plan
 
 
 @staging.with_copies
@@ -490,8 +494,7 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
         options = replace(options, recurrences_only=recorded["options"].get("recurrences_only") is True)
     if recorded and is_whole:
         given = replace(options, format=form, **again)
-        together = model.graph is None and model.architecture is None
-        if not (together or given.form.content is Content.RECURRENCES or stays_whole(model, given)):
+        if not (model.is_graphless or given.form.content is Content.RECURRENCES or stays_whole(model, given)):
             # Inputs as they were given, where they were: they may refine shapes.
             names = ("key", "next_key", "begin_key")
             states = {state[key] for state in recorded.get("states", ()) for key in names if key in state}
@@ -581,7 +584,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
     model = read_source(source, options, tag=options.tag)
-    if model.graph is None and model.architecture is None:
+    if model.is_graphless:
         reason = "graph: expected one to run, found weights alone; give the source that they were trained in"
         raise UnsupportedModelError(model.path, [reason])
     from cudnn_convert.verification.record import record_source

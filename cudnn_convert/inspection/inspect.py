@@ -25,7 +25,7 @@ from cudnn_convert.inspection import (
 from cudnn_convert.inspection.alternatives import Alternatives
 from cudnn_convert.model import SERVING, Convention, KerasFile, Model, Signature
 from cudnn_convert.options import Options, with_limits
-from cudnn_convert.plan import from_weights
+from cudnn_convert.plan import RecurrencesPlan, from_weights
 from cudnn_convert.plan.source import ensure_graph, is_portable, read_source
 from cudnn_convert.storage import staging
 from cudnn_convert.targets import flags
@@ -42,7 +42,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
     Without a requested format, the command converts to ONNX where a name is no valid op name.
     """
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
-    plans = [plan for _, plan in tried.plans]
+    plans = [plan for _, plan in tried.plans if isinstance(plan, RecurrencesPlan)]
     convention, checked = _convention(tried, options), _has_compared(tried)
     recurrences = tuple(weights_only.recurrences(model, plans, convention, checked=checked))
     singles = [single for plan in plans for single in plan.singles]

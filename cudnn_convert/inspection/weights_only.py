@@ -16,7 +16,7 @@ from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.graph import ops
 from cudnn_convert.inspection import End, InspectedRecurrence, Offered, WeightTensor
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.read import dialects
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.weights import parameter_blob
@@ -159,7 +159,7 @@ def describe_difference(
 
 
 def recurrences(
-    model: Model, plans: Sequence[Plan], convention: Convention, *, checked: bool
+    model: Model, plans: Sequence[RecurrencesPlan], convention: Convention, *, checked: bool
 ) -> Iterator[InspectedRecurrence]:
     """The recurrences of weights without a graph.
 
@@ -186,7 +186,7 @@ def recurrences(
                 yield _blob(model, blob)
 
 
-def signatures(plan: Plan) -> Iterator[Offered]:
+def signatures(plan: RecurrencesPlan) -> Iterator[Offered]:
     """The signature of each recurrence; named sizes in a shape are open dimensions."""
     for single in plan.singles:
         names = single.signature

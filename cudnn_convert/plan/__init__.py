@@ -2,16 +2,18 @@
 
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
 
-* make          : Makes a plan from a model and options.
 * source        : From a path to a model with a graph: reads, cuts at layers, traces, repairs.
-* moving_averages: Replaces variables by their moving averages, for `--weights ema`.
+* make          : Makes a plan from a model and options.
+* alone         : Plans recurrences alone, of weights or of a graph.
 * from_graph    : Plans a model that has a graph: the subgraph between its inputs and outputs.
 * recurrences_only: Plans the recurrences of a graph alone.
 * from_weights  : Plans weights without a graph: each recurrence becomes a signature.
 * keras_recurrences: Plans recurrences alone as models of Keras.
+* moving_averages: Replaces variables by their moving averages, for `--weights ema`.
 * applicable    : Which kinds of sources each option means something for, where it does not for all.
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
+* keys          : Renames the keys of inputs and outputs that a format cannot have.
 * streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
 * fixed_steps   : Opens the number of steps of a plan whose source fixed it.
 * beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
@@ -33,8 +35,8 @@ Entry: `source.read_source` gives a model, `make.make_plan` a `Plan` of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.graph.index import split
@@ -101,46 +103,15 @@ class Streaming:
         return {state.key: split(state.begin)[0] for state in self.states}
 
 
-def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
-    """The states of recurrences that are each a signature, as `graphless.Single` names them."""
-    states = []
-    for part, recurrence in zip(parts, recurrences, strict=True):
-        for kind in "hc":
-            key, end = f"initial_{kind}", f"state_{kind}"
-            if key in part.signature.inputs:
-                keys = {"key": part.prefix + key, "next_key": part.prefix + end}
-                ends = {"start": part.signature.inputs[key], "end": part.signature.outputs[end]}
-                states.append(StreamState.of(recurrence, kind, time_major=True, **keys, **ends))
-    return tuple(states)
-
-
-def stream_singles(plan: Plan) -> Plan:
-    """A plan of recurrences without a graph that says how each is run in chunks; none if it cannot be."""
-    if any(single.recurrence.sizes.directions == 2 for single in plan.singles):
-        return plan
-    pairs = [*zip(plan.parts, plan.singles, strict=True)]
-    axes = {part.prefix: int(single.batch_major) for part, single in pairs}
-    lengths = [f"{part.prefix}sequence_lengths" for part, single in pairs if single.recurrence.lengths]
-    streaming = Streaming(
-        name_states(plan.parts, plan.recurrences),
-        {f"{prefix}inputs": axis for prefix, axis in axes.items()},
-        {f"{prefix}outputs": axis for prefix, axis in axes.items()},
-        frozenset(lengths),
-        {f"{prefix}inputs": 1 - axis for prefix, axis in axes.items()},
-    )
-    return replace(plan, streaming=streaming)
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A model cut down to its chosen signature.
 
     `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where a
     tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
-    several. `whole` and `graph` are each a `node_defs.Graph`: `whole`, which verification runs, is the cut
-    graph before simplification, with state in its variables. `states` tells what became of the state.
-    `initializers` are the ops of both graphs that fill tables. For recurrences without a graph, `singles` has
-    one for each of `parts`, `whole` is None, and `graph` is None or has what their weights are computed from.
+    several. `whole` and `graph` are each a `graph.Graph`: `whole`, which verification runs, is the cut graph
+    before simplification, with state in its variables. `states` tells what became of the state.
+    `initializers` are the ops of both graphs that fill tables.
     `streaming` tells how the model is run in chunks, None where its states are no inputs. `serving` is then
     the plan of the signatures without states that the artifact has too, if the format knows several.
     `variable_states` are those of plain layers in variables, where they became inputs and outputs.
@@ -160,7 +131,6 @@ class Plan:
     flags: tuple[str, ...]
     states: tuple[Carried, ...] = ()
     initializers: tuple[str, ...] = ()
-    singles: tuple[Single, ...] = ()
     streaming: Streaming | None = None
     variable_states: tuple[VariableState, ...] = ()
     serving: Plan | None = None
@@ -182,3 +152,14 @@ class Plan:
     def all_parts(self) -> tuple[Part, ...]:
         """The parts of the artifact, with those that run before the first step."""
         return (*self.parts, *(self.streaming.parts if self.streaming else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrencesPlan(Plan):
+    """Recurrences without the graph around them: a signature for each.
+
+    `singles` has one for each of `parts`. `whole` is None; `graph` is None, or has what the weights are
+    computed from.
+    """
+
+    singles: tuple[Single, ...] = ()

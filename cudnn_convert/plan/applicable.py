@@ -9,6 +9,8 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from cudnn_convert.errors import UnsupportedModelError, UsageError
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import KerasFile, Model
 from cudnn_convert.options import Options
 from cudnn_convert.read import saved_model
@@ -20,20 +22,20 @@ def _is_saved_model(model: Model) -> bool:
 
 
 def _has_layers(model: Model) -> bool:
-    return model.architecture is not None
+    return model.has_layers
 
 
 def _has_no_layers(model: Model) -> bool:
-    return model.architecture is None
+    return not model.has_layers
 
 
 def _is_graphless(model: Model) -> bool:
-    return model.graph is None and model.architecture is None
+    return model.is_graphless
 
 
 def _is_without_model(model: Model) -> bool:
     """Whether a source is weights whose layers or graph another file may give."""
-    return _is_graphless(model) and model.keras in (None, KerasFile.HDF5)
+    return model.is_graphless and model.keras in (None, KerasFile.HDF5)
 
 
 #: By option, whether it means something for a model that was read, and the words for such models.
@@ -67,3 +69,26 @@ def leave_out(model: Model, options: Options, shared: Collection[str]) -> tuple[
             what = f"it is of {_MEANT_FOR[name][1]}, and this is a {model.kind}"
             notes.append(f"{flag_of(name)} is passed over: {what}")
     return replace(options, **defaults) if defaults else options, tuple(notes)
+
+
+def check_options(model: Model, options: Options) -> None:
+    """Check options against the kind of a model.
+
+    Raises UsageError for one that means nothing, UnsupportedModelError for layers of unknown classes.
+    """
+    found = f"found {model.kind} {model.path}"
+    if options.custom_objects and not applies("custom_objects", model):
+        raise UsageError(f"--custom-objects: expected a Keras model, {found}")
+    if model.architecture is not None:
+        from cudnn_convert.keras.config import validate
+
+        reason = validate.describe_unknown_model(model.architecture.config, options.custom_class_names)
+        if reason:
+            raise UnsupportedModelError(model.path, [reason])
+    if options.decode and model.is_graphless:
+        expected = f"--decode {options.decode}: expected a model with its graph"
+        cure = "give the source that it was trained in, or convert without --decode"
+        raise UsageError(f"{expected}, {found}; {cure}")
+    if options.states and not (Keeps.STATES in options.form.keeps or model.is_graphless):
+        formats = ", ".join(name for name, form in FORMATS.items() if Keeps.STATES in form.keeps)
+        raise UsageError(f"--states: expected --format {formats}, found {options.format}")

@@ -23,7 +23,7 @@ from cudnn_convert.graph.index import INPUT, split, walk
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
 from cudnn_convert.model import Axis, Recurrence
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 
 #: The sizes of axes, None where one is open.
 Shape = tuple[int | None, ...]
@@ -47,7 +47,7 @@ def name_axes(plan: Plan) -> dict[str, tuple[Axis, ...]]:
     Without those of which not even the rank is known, and without a key that an input and an output of
     other axes share. Empty for a plan without a graph or recurrences.
     """
-    if plan.graph is None or not plan.recurrences or plan.singles:
+    if isinstance(plan, RecurrencesPlan) or not plan.recurrences:
         return {}
     nodes = plan.graph.index.nodes
     recurrences = {each.node: each.time_major for each in plan.recurrences if each.node in nodes}

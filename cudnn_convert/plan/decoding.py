@@ -30,12 +30,14 @@ _LOOKUPS: Final = {**dict.fromkeys(ops.GATHERS, 1), "OneHot": 0, "DynamicPartiti
 
 
 def plan_decoder(plan: Plan, options: Options) -> Plan:
-    """Plan a streamed `plan` with the search that `options` ask for.
+    """Plan a streamed `plan` with the search that `options` ask for, if any.
 
     Raises UnsupportedModelError where the graph leaves open what is searched, UsageError for flags that do
     not fit it.
     """
-    assert plan.streaming is not None and options.decode is not None and options.steps is not None
+    if options.decode is None:
+        return plan
+    assert plan.streaming is not None and options.steps is not None
     token = _find_token(plan, options.token)
     axis = plan.streaming.inputs[token]
     table = _count_rows_of_table(plan, token)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UsageError
+from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import control_flow, moving_averages, ops, recurrent_state, session
 from cudnn_convert.graph.graph import Graph, share_without_devices
 from cudnn_convert.graph.index import Index, NodeDef, split
@@ -24,10 +25,13 @@ from cudnn_convert.graph.passes import (
 )
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, USUAL, Convention, Model, Part, Recurrence, Signature
+from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, axes, notes, obstacles, requests, statistics
+from cudnn_convert.plan.from_weights import warn_of_lost_graph
 from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
 from cudnn_convert.plan.notes import Spec
 from cudnn_convert.plan.requests import Request, request
+from cudnn_convert.plan.source import convention_of, ensure_graph
 from cudnn_convert.recurrences import resolve, restored_blobs
 
 
@@ -88,7 +92,7 @@ def section(
         return statistics.CutGraph(whole, kept, request.constants, tuple(flags)), simple, moved
 
     cut, stateful, moved = cut_out(graph)
-    decision = statistics.decide(model, graph, cut, stateful, whole=model.saved is not None)
+    decision = statistics.decide(model, graph, cut, stateful, whole=model.has_functions)
     if decision.averages:
         shape = partial(statistics.read_shape, model)
         cut, stateful, moved = cut_out(batch_statistics.take_averages(graph, decision.averages, shape))
@@ -110,7 +114,7 @@ def section(
         simple = inference.simplify_for_inference(settled.graph, settled.outputs)
         settled = replace(settled, graph=simple)
     unread = requests.find_unread(index, request)
-    if for_layers or model.saved is not None:  # layers or functions still take them
+    if for_layers or model.has_functions:  # layers or functions still take them
         beside = [index.nodes[split(spec.tensor)[0]] for spec in unread]
         whole, simple = (_add_nodes(each, beside) for each in (whole, settled.graph))
         cut = replace(cut, graph=whole)
@@ -176,6 +180,30 @@ def _inputs(
         raise UsageError(f"{model.path}: --inputs: the outputs do not need {listed}; leave them out")
     order = {spec.tensor: position for position, spec in enumerate(request.inputs)}
     return sorted(specs, key=lambda spec: order.get(spec.tensor, len(order)))
+
+
+def plan_model(model: Model, options: Options) -> Plan:
+    """Plan a model by its options, with a graph built for its weights or layers.
+
+    Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
+    """
+    keeps = options.form.keeps
+    plan = plan_graph(
+        ensure_graph(model, options),
+        inputs=options.inputs,
+        outputs=options.outputs,
+        constants=options.set,
+        signature=options.signature,
+        weights=options.weights,
+        convention=convention_of(options),
+        keeps_variables=Keeps.VARIABLES in keeps,
+        keeps_examples=Keeps.STRINGS in keeps and not options.draws_inputs,
+        forgets=options.streams and not model.is_graphless,
+        promotes=options.states,
+        for_layers=options.form.has_layers,
+        carries_layouts=Keeps.CHANNELS_FIRST not in keeps,
+    )
+    return replace(plan, alone=True, warnings=warn_of_lost_graph(model, plan)) if model.is_graphless else plan
 
 
 def plan_graph(
@@ -262,7 +290,7 @@ def plan_graph(
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
     repeated = requests.without_promoted(cut_out.source, cut_out.settled)
-    flags = notes.flags(repeated, shapes, constants) if model.saved is None else ()
+    flags = notes.flags(repeated, shapes, constants) if not model.has_functions else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
     parts = _parts(model, wanted.given, cut_out.signature)
     words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
-from cudnn_convert.model import USUAL, Array, Convention, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan
+from cudnn_convert.formats import Content
+from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, RecurrencesPlan, Streaming
 from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
 from cudnn_convert.plan.notes import no_numbers
+from cudnn_convert.plan.source import convention_of, describe_weights, interface_of
 from cudnn_convert.recurrences import graphless, weight_copies
-from cudnn_convert.recurrences.graphless import Alone, Described, Interface, Single
+from cudnn_convert.recurrences.graphless import Alone, Interface, Single
 
 
 def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:
@@ -39,31 +42,29 @@ def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...
 _LISTED: Final = 12
 
 
-def plan_weights(
-    model: Model,
-    description: Described,
-    interface: Interface,
-    *,
-    signature: str | None = None,
-    weights: str = "auto",
-    convention: Convention = USUAL,
-) -> Plan:
-    """Plan a model without a graph; `signature` and `weights` are the flags.
+def plan_weights(model: Model, options: Options) -> RecurrencesPlan:
+    """Plan a model without a graph.
 
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
+    interface, signature, weights = interface_of(options), options.signature, options.weights
+    if options.recurrences_only and interface.layout is None:
+        interface = replace(interface, layout="batch")  # which Keras leaves no choice of
+    if options.form.content is Content.RECURRENCES:  # the user of the weights may need the states
+        interface = replace(interface, states=True)
     model, copy = use_moving_averages(model, weights)
-    alone = _choose(model, graphless.find_blob_recurrences(model, description, wanted=signature), signature)
+    blobs = graphless.find_blob_recurrences(model, describe_weights(options), wanted=signature)
+    alone = _choose(model, blobs, signature)
     left_out = describe_unused_averages(model, weights, [recurrence.variable for recurrence in alone])
     choices = (note for recurrence in alone for note in interface.notes(recurrence))
-    singles = _singles(model, alone, interface, copy=copy, convention=convention)
+    singles = _singles(model, alone, interface, copy=copy, convention=convention_of(options))
     flags = describe_choices(interface, signature, weights)
     return join_plans(model, singles, notes=(*model.notes, *choices, *left_out), flags=flags)
 
 
 def join_plans(
     model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
-) -> Plan:
+) -> RecurrencesPlan:
     """The plan of separate recurrences, one signature each.
 
     `graph` is the one from which their weights were computed, if any.
@@ -76,7 +77,7 @@ def join_plans(
         {part.prefix + key: name for part in parts for key, name in part.signature.inputs.items()},
         {part.prefix + key: name for part in parts for key, name in part.signature.outputs.items()},
     )
-    return Plan(
+    return RecurrencesPlan(
         model=replace(model, together=True),
         whole=None,
         graph=graph,
@@ -157,3 +158,33 @@ def describe_choices(interface: Interface, signature: str | None, weights: str) 
     asked = {"states": interface.states, "lengths": interface.lengths}
     values = tuple(f"--{name}={value}" for name, value in choices.items() if value is not None)
     return (*values, *(f"--{name}" for name, value in asked.items() if value))
+
+
+def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
+    """The states of recurrences that are each a signature, as `graphless.Single` names them."""
+    states = []
+    for part, recurrence in zip(parts, recurrences, strict=True):
+        for kind in "hc":
+            key, end = f"initial_{kind}", f"state_{kind}"
+            if key in part.signature.inputs:
+                keys = {"key": part.prefix + key, "next_key": part.prefix + end}
+                ends = {"start": part.signature.inputs[key], "end": part.signature.outputs[end]}
+                states.append(StreamState.of(recurrence, kind, time_major=True, **keys, **ends))
+    return tuple(states)
+
+
+def stream_singles(plan: RecurrencesPlan) -> RecurrencesPlan:
+    """A plan of recurrences without a graph that says how each is run in chunks; none if it cannot be."""
+    if any(single.recurrence.sizes.directions == 2 for single in plan.singles):
+        return plan
+    pairs = [*zip(plan.parts, plan.singles, strict=True)]
+    axes = {part.prefix: int(single.batch_major) for part, single in pairs}
+    lengths = [f"{part.prefix}sequence_lengths" for part, single in pairs if single.recurrence.lengths]
+    streaming = Streaming(
+        name_states(plan.parts, plan.recurrences),
+        {f"{prefix}inputs": axis for prefix, axis in axes.items()},
+        {f"{prefix}outputs": axis for prefix, axis in axes.items()},
+        frozenset(lengths),
+        {f"{prefix}inputs": 1 - axis for prefix, axis in axes.items()},
+    )
+    return replace(plan, streaming=streaming)

@@ -5,13 +5,13 @@ from dataclasses import replace
 from cudnn_convert.errors import UnsupportedModelError, UsageError
 from cudnn_convert.graph.index import unique
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.plan.from_weights import join_plans
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.recurrences import named_weights
 
 
-def plan_layers(plan: Plan, options: Options) -> Plan:
+def plan_layers(plan: RecurrencesPlan, options: Options) -> RecurrencesPlan:
     """A plan of recurrences as models of Keras: batch-major, with full rows, states only on demand.
 
     Raises UnsupportedModelError for what Keras has no layer of, UsageError for flags without effect.

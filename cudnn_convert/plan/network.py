@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split
 from cudnn_convert.model import Link, Network, Part
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 
 
 def draw_network(plan: Plan) -> Network | None:
     """The links between inputs, recurrences and outputs; None where no graph has the recurrences."""
-    if plan.singles:
+    if isinstance(plan, RecurrencesPlan):
         links = [
             link
             for part, recurrence in zip(plan.parts, plan.recurrences, strict=True)
@@ -17,7 +17,7 @@ def draw_network(plan: Plan) -> Network | None:
         ]
         return Network(tuple(links), 0, 0)
     nodes = {recurrence.node for recurrence in plan.recurrences}
-    if plan.graph is None or not nodes or not nodes <= plan.graph.index.nodes.keys():
+    if not nodes or not nodes <= plan.graph.index.nodes.keys():
         return None
     index = plan.graph.index
     starts = {split(name)[0]: f"input {key}" for key, name in plan.signature.inputs.items()}

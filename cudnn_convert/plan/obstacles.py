@@ -10,17 +10,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import tensorflow as tf
 
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
-from cudnn_convert.graph import gpu_ops, ops
+from cudnn_convert.formats import Keeps
+from cudnn_convert.graph import gpu_ops, ops, session
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.passes import channels_last, half_precision, plain_convolutions, subgraphs
 from cudnn_convert.graph.passes.inference import MASKS, mask
-from cudnn_convert.plan import Plan, axes, knobs, statistics
+from cudnn_convert.model import Recurrence
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, RecurrencesPlan, axes, knobs, statistics
 from cudnn_convert.plan.statistics import CutGraph
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences.parameter_source import parameters_only
@@ -238,12 +241,47 @@ def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]
 _RANKS: Final = (3, 2, 1, 4, 5)
 
 
+def check_format(plan: Plan, options: Options) -> None:
+    """Raise UnsupportedModelError for what the format of `options` cannot hold."""
+    keeps = options.form.keeps
+    if Keeps.TABLES not in keeps:
+        words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
+        named = dict(zip(plan.signature.inputs.values(), words, strict=True))
+        session.refuse(plan.model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
+    if Keeps.CELLS in keeps:
+        _refuse_cells(plan.model.path, plan.recurrences)
+
+
+def _refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
+    """Refuse recurrences that CPU-compatible cells cannot store.
+
+    Raises UnsupportedModelError with all reasons.
+    """
+    reasons, what = [], "--format checkpoint: expected"
+    dtypes: dict[str, Any] = {}
+    for recurrence in recurrences:
+        if recurrence.sizes.projection:
+            reasons.append(f"{recurrence.node}: {what} no projection, which CudnnCompatibleLSTMCell has not")
+        dtype = dtypes.setdefault(recurrence.shared, recurrence.dtype)
+        if dtype != recurrence.dtype:
+            types = f"{dtype} and {recurrence.dtype}"
+            reasons.append(f"{recurrence.node}: {what} one dtype for {recurrence.shared}, found {types}")
+    if reasons:
+        raise UnsupportedModelError(path, [f"{reason}; take another format" for reason in reasons])
+
+
+def check_inputs(plan: Plan, options: Options) -> None:
+    """Raise UnsupportedModelError where a proof by random inputs cannot draw some."""
+    if options.draws_inputs and (reasons := undrawable(plan)):
+        raise UnsupportedModelError(plan.model.path, reasons)
+
+
 def undrawable(plan: Plan) -> list[str]:
     """A reason for each input without possible random values, with the flags that help.
 
     An input that nothing reads may have any value.
     """
-    if plan.graph is None:
+    if isinstance(plan, RecurrencesPlan):
         return []
     index = Graph.of(plan.graph).index
     asked = {op for op, _ in map(split, plan.signature.inputs.values()) if index.is_read(op)}

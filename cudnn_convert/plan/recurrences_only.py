@@ -10,26 +10,27 @@ from typing import Any, Final
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import INPUT, Index, walk
-from cudnn_convert.model import USUAL, Convention, Model, Recurrence
-from cudnn_convert.plan import Plan, from_weights, moving_averages, requests
+from cudnn_convert.model import Model, Recurrence
+from cudnn_convert.options import Options
+from cudnn_convert.plan import RecurrencesPlan, from_weights, moving_averages, requests
 from cudnn_convert.plan.from_graph import inline_model
+from cudnn_convert.plan.source import convention_of
 from cudnn_convert.recurrences import graphless, parameter_source, resolve, restored_blobs
 
 
-def plan_recurrences(
-    model: Model, *, signature: str | None = None, weights: str = "auto", convention: Convention = USUAL
-) -> Plan:
+def plan_recurrences(model: Model, options: Options) -> RecurrencesPlan:
     """Plan the recurrences that a signature reaches, or all of a graph without signatures.
 
     Those of the same weights are planned once. Raises UnsupportedModelError with all reasons at once.
     """
+    signature, weights = options.signature, options.weights
     requests.require(model, signature)
     if signature is not None:
         model = replace(model, signatures={signature: model.signatures[signature]})
     model = restored_blobs.with_restored_blobs(model)
     model, copy = moving_averages.use_moving_averages(inline_model(model), weights)
     graph = _extract_needed(model)
-    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
+    recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention_of(options))
     if not recurrences:
         reason = "recurrences: expected CudnnRNN nodes with weights, found none; choose a format of graphs"
         raise UnsupportedModelError(model.path, [reason])

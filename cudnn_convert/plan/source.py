@@ -10,7 +10,7 @@ from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import ops
 from cudnn_convert.keras import cut_layers
 from cudnn_convert.keras.config import channels_first, classes, layer_tree
-from cudnn_convert.model import Architecture, KerasFile, Mode, Model
+from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import applicable
 from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read, takes_tag
@@ -47,7 +47,7 @@ def _with_architecture(model: Model, options: Options) -> Model:
         return _translate_older(model)
     if model.keras is KerasFile.HDF5:
         return _translate_older(keras_hdf5.with_architecture(model, options.architecture))
-    if model.keras is not None or model.graph is not None:
+    if model.keras is not None or not model.is_graphless:
         expected = "weights of Keras, or a checkpoint without .meta"
         raise UsageError(f"--architecture: expected {expected}, found {model.kind} {model.path}")
     if architecture_file.is_config(options.architecture):
@@ -125,8 +125,12 @@ def needs_gpu(model: Model) -> bool:
 def needs_no_graph(model: Model, options: Options) -> bool:
     """Whether weights without a graph go to a format of recurrences, uncut."""
     cut = options.inputs or options.outputs or options.set
-    has_layers = model.graph is not None or model.architecture is not None
-    return not has_layers and Keeps.WEIGHTS in options.form.keeps and not cut
+    return model.is_graphless and Keeps.WEIGHTS in options.form.keeps and not cut
+
+
+def convention_of(options: Options) -> Convention:
+    """How the source's weights differ from TensorFlow's convention, as `options` say."""
+    return Convention(options.gate_order, options.forget_bias)
 
 
 def describe_weights(options: Options) -> Described:
@@ -163,8 +167,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 def stays_whole(model: Model, options: Options) -> bool:
     """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
-    is_whole = Keeps.FUNCTIONS in options.form.keeps and model.saved is not None
-    return is_whole and not _asks_for_another(options)
+    return Keeps.FUNCTIONS in options.form.keeps and model.has_functions and not _asks_for_another(options)
 
 
 def _asks_for_another(options: Options) -> bool:

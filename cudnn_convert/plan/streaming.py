@@ -22,8 +22,10 @@ from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
 from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState
-from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, name_states
+from cudnn_convert.options import Options
+from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, variable_states
 from cudnn_convert.plan.beginnings import Beginning
+from cudnn_convert.plan.from_weights import name_states
 from cudnn_convert.plan.requests import NEXT
 
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
@@ -63,6 +65,23 @@ class _Draft:
     outputs: Mapping[str, str]
     time: TimeAxis
     beginning: Beginning
+
+
+def stream(plan: Plan, options: Options) -> Plan:
+    """Plan states as inputs and outputs where `options` ask for it: of recurrences, or in variables.
+
+    Raises UnsupportedModelError with all reasons, UsageError.
+    """
+    if not options.streams:
+        return plan
+    if plan.alone:
+        return stream_assembled(plan)
+    form, flag = options.form, "--states" if options.decode is None else "--decode"
+    if any(state.promoted for state in plan.states):
+        plan = variable_states.plan_variable_states(plan, options.format)
+    else:
+        plan = plan_stream(plan, stateless=Keeps.SIGNATURES in form.keeps, form=options.format, flag=flag)
+    return replace(plan, flags=(*plan.flags, "--states")) if options.states else plan
 
 
 def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states") -> Plan:

@@ -18,7 +18,7 @@ from cudnn_convert.formats import KERAS_PROVENANCE, part_file
 from cudnn_convert.keras import build_keras3, restore_keras3, translate
 from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.targets import layers
 
@@ -31,7 +31,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
     Raises UnsupportedModelError.
     """
-    if options.recurrences_only:
+    if isinstance(plan, RecurrencesPlan):
         return plan
     path, architecture = plan.model.path, layers.layers_of(plan.model)
     brought = classes.import_user_objects(options.custom_objects).keras
@@ -48,7 +48,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write a plan's Keras model, with CPU layers, to the file `path`; of recurrences one file each."""
-    if options.recurrences_only:
+    if isinstance(plan, RecurrencesPlan):
         for single in plan.singles:
             recurrence = single.recurrence
             model = named_weights.build_keras_model(

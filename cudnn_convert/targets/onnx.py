@@ -21,7 +21,7 @@ from cudnn_convert.formats import part_file
 from cudnn_convert.lower.onnx import finish, reduced_precision
 from cudnn_convert.model import Parts
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 
 #: The encoded length of a constant, and its bytes in pieces.
 _Encoded = tuple[int, Iterable[Any]]
@@ -78,7 +78,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     """The model of each part; single recurrences need neither TensorFlow nor tf2onnx."""
-    if plan.singles:
+    if isinstance(plan, RecurrencesPlan):
         yield from (finish.lower(single, opset=options.opset) for single in plan.singles)
         return
     from cudnn_convert.graph import session

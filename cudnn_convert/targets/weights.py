@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences.named_weights import KEY, Weights, decode
 
 _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
@@ -28,6 +28,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write the decoded weights of a plan's recurrences to the file `path`."""
+    assert isinstance(plan, RecurrencesPlan)
     write(path, [decode(single) for single in plan.singles], provenance=provenance)
     return ()
 

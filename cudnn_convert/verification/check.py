@@ -14,7 +14,7 @@ from cudnn_convert.feeds.data import Data, read_calls
 from cudnn_convert.formats import FORMATS, Computes, Keeps
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.plan.source import user_code
 from cudnn_convert.report import (
     DecodingReport,
@@ -218,7 +218,7 @@ def choose_judge(plan: Plan) -> Judge:
         from cudnn_convert.verification import graph_judge
 
         plan = graph_judge.with_restored_values(plan)
-    if plan.singles:
+    if isinstance(plan, RecurrencesPlan):
         return judges.StandaloneJudge(plan)
     from cudnn_convert.verification.graph_judge import GraphJudge
 
@@ -254,7 +254,7 @@ def run_source(judging: Judging) -> Trial:
 def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[str, float]:
     """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
     plan = judging.plan
-    if plan.states or plan.singles or plan.streaming or judging.golden:
+    if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or judging.golden:
         return {}
     import tensorflow as tf  # a source with a graph has loaded it
 
@@ -311,7 +311,7 @@ def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
 
 def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
     """The layer of a Keras file that was traced to something else than what its Keras computes."""
-    if not judging.plan.model.calls or judging.plan.whole is None:
+    if not judging.plan.model.calls or isinstance(judging.plan, RecurrencesPlan):
         return None
     from cudnn_convert.verification import traced_layers
 
@@ -339,7 +339,7 @@ def choose_feeds(
 def _more_sizes(plan: Plan, form: str) -> Sizes:
     """Further (time, batch) that an artifact of this format computes in another way."""
     more = FORMATS[form].sizes
-    return (*more, judges.FEW) if plan.model.saved is not None else more
+    return (*more, judges.FEW) if plan.model.has_functions else more
 
 
 def _find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
@@ -415,7 +415,7 @@ def accept_rewriting(
     """
     judging, trial = comparison.judging, comparison.trial
     differing = {output.output for output in outputs if not output.passed}
-    if not differing or judging.plan.whole is None or judging.golden or judging.plan.states:
+    if not differing or isinstance(judging.plan, RecurrencesPlan) or judging.golden or judging.plan.states:
         return comparison, outputs, ()
     import tensorflow as tf  # a source with a graph has loaded it
 
@@ -546,7 +546,7 @@ def ask_ops(
     is_fresh: bool,
 ) -> OpsReport | None:
     """Compare what stands around the recurrences of a file op by op; None where nothing does."""
-    if not isinstance(artifact, Path) or judging.plan.singles:
+    if not isinstance(artifact, Path) or isinstance(judging.plan, RecurrencesPlan):
         return None
     # What does not verify needs none of it.
     from cudnn_convert.verification.ops import ask

@@ -14,7 +14,7 @@ import numpy as np
 from cudnn_convert import casts
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.weights import lazy
 
@@ -280,7 +280,7 @@ def sizes(plan: Plan) -> Sizes:
 class StandaloneJudge:
     """Judges weights without a graph: each recurrence is computed by itself, and only arithmetic runs."""
 
-    plan: Plan
+    plan: RecurrencesPlan
 
     @contextmanager
     def open(self, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:

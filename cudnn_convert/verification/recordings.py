@@ -20,7 +20,7 @@ import numpy as np
 from cudnn_convert.errors import Reason, Remedy, UsageError
 from cudnn_convert.feeds.data import Calls
 from cudnn_convert.model import Array
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
@@ -76,7 +76,7 @@ def _is_nan(value: Array) -> bool:
 
 def _cut_to(plan: Plan, keys: Collection[str]) -> Remedy | None:
     """What makes `keys` the inputs where they are features of serialized tf.Examples, else None."""
-    if plan.graph is None:
+    if isinstance(plan, RecurrencesPlan):
         return None
     from cudnn_convert.graph.index import Index  # TensorFlow, which weights alone do not need
     from cudnn_convert.graph.passes import subgraphs

@@ -77,7 +77,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "read/unknown.py: give the model, and arrays with --data": "another SOURCE, which only the user has",
         "read/unknown.py: give the weights, and this with --architecture": "another SOURCE",
         "plan/from_weights.py: give the JSON of the model": "a file that only the user has",
-        "plan/make.py: give the source that it was trained in": "as with all weights alone",
+        "plan/applicable.py: give the source that it was trained in": "as with all weights alone",
         "plan/decoding.py: --decode={}": "a call repeated, which test_decoding.py of plan looks at",
         "plan/decoding.py: --steps={}": "a call repeated",
         "plan/decoding.py: --width={}": "a call repeated",

@@ -97,7 +97,7 @@ ASKED: Final = (
         r"say it with (--logits \S+), or say",
     ),
     Advice(
-        ["plan/make.py: --states: expected --format {}"],
+        ["plan/applicable.py: --states: expected --format {}"],
         asking_graphs.plain,
         ["--states", "--format", "checkpoint"],
         r"expected (--format \w+), (?P<other>frozen)",

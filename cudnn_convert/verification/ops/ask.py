@@ -18,7 +18,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification.end_to_end import Judging
@@ -52,7 +52,7 @@ def report(
     `is_fresh`: it wrote it just now. Then the file is told which of its tensors are the source's.
     """
     plan = judging.plan
-    if plan.singles or plan.whole is None:
+    if isinstance(plan, RecurrencesPlan):
         return None
     is_copy = is_copy and not judging.has_bound  # a bound of the user's says that numbers may differ
     try:

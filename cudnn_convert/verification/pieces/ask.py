@@ -18,7 +18,7 @@ from cudnn_convert.artifacts import weights
 from cudnn_convert.formats import FORMATS, Computes, Content
 from cudnn_convert.graph import ops
 from cudnn_convert.model import WAYS, Array, Mode, Recurrence
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import GlueReport, PieceReport
@@ -84,7 +84,11 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
     """What stands around the recurrences, by itself, on a feed."""
     form = FORMATS[artifact.form]
-    if form.content is Content.RECURRENCES or not form.pieces or (form.has_layers and artifact.plan.singles):
+    if (
+        form.content is Content.RECURRENCES
+        or not form.pieces
+        or (form.has_layers and isinstance(artifact.plan, RecurrencesPlan))
+    ):
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 
@@ -94,7 +98,7 @@ def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> Glu
         with ExitStack() as stack:
             source = stack.enter_context(judging.judge.open(trust=judging.trust))
             rough = None
-            if stored != "float32" and not plan.singles:
+            if stored != "float32" and not isinstance(plan, RecurrencesPlan):
                 from cudnn_convert.verification.graph_judge import GraphJudge
                 from cudnn_convert.verification.pieces.graph_glue import round_plan
 
@@ -107,7 +111,7 @@ def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> Glu
 
 def _blocks(plan: Plan) -> Iterator[PieceReport]:
     """A line for each block LSTM, which the reference has no equations of."""
-    if plan.singles:  # no graph, and no need of TensorFlow
+    if isinstance(plan, RecurrencesPlan):  # no graph, and no need of TensorFlow
         return
 
     for node in plan.graph.node:
@@ -170,6 +174,7 @@ def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Term
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The recurrences in a file of decoded weights, computed as documented."""
+    assert isinstance(artifact.plan, RecurrencesPlan)
     arrays = named_weights.arrays(artifact.path)
     described = {record["name"]: record for record in named_weights.file_metadata(artifact.path)["weights"]}
     names = {single.recurrence.node: single.name for single in artifact.plan.singles}

@@ -22,6 +22,7 @@ from cudnn_convert.artifacts.keras import Layers
 from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
+from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.verification.judges import Call, nearest
@@ -40,7 +41,7 @@ _CELLS: Final = {"lstm_cell", "gru_cell"}
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     """The layer of each recurrence of one layer and one direction, or all those of recurrences alone."""
-    if artifact.plan.singles:
+    if isinstance(artifact.plan, RecurrencesPlan):
         return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
     known = [(own, *layers[own.node]) for own in recurrences if own.node in layers]

@@ -63,7 +63,7 @@ class Artifact:
     @property
     def is_repaired(self) -> bool:
         """Whether it is a SavedModel of TensorFlow 2 with some of its functions replaced."""
-        return self.plan.model.saved is not None and Keeps.FUNCTIONS in FORMATS[self.form].keeps
+        return self.plan.model.has_functions and Keeps.FUNCTIONS in FORMATS[self.form].keeps
 
 
 @dataclass(frozen=True, slots=True)
