@@ -76,9 +76,9 @@ def check_options(model: Model, options: Options) -> None:
 
     Raises UsageError for one that means nothing, UnsupportedModelError for layers of unknown classes.
     """
-    found = f"found {model.kind} {model.path}"
+    actual = f"found {model.kind} {model.path}"
     if options.custom_objects and not applies("custom_objects", model):
-        raise UsageError(f"--custom-objects: expected a Keras model, {found}")
+        raise UsageError(f"--custom-objects: expected a Keras model, {actual}")
     if model.architecture is not None:
         from cudnn_convert.keras.config import validate
 
@@ -88,7 +88,7 @@ def check_options(model: Model, options: Options) -> None:
     if options.decode and model.is_graphless:
         expected = f"--decode {options.decode}: expected a model with its graph"
         cure = "give the source that it was trained in, or convert without --decode"
-        raise UsageError(f"{expected}, {found}; {cure}")
+        raise UsageError(f"{expected}, {actual}; {cure}")
     if options.states and not (Keeps.STATES in options.form.keeps or model.is_graphless):
         formats = ", ".join(name for name, form in FORMATS.items() if Keeps.STATES in form.keeps)
         raise UsageError(f"--states: expected --format {formats}, found {options.format}")

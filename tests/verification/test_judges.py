@@ -12,7 +12,7 @@ from support.cases import Case
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Model, Part, Recurrence, Signature
-from cudnn_convert.plan import Plan
+from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.verification import check, judges
 from cudnn_convert.verification.judges import computation
@@ -22,7 +22,7 @@ from cudnn_convert.weights.lazy import Read
 LSTM, GRU = Case(Mode.LSTM, 1, 2, "CudnnRNNV3"), Case(Mode.GRU, 2, 1)
 
 
-def planned() -> Plan:
+def planned() -> RecurrencesPlan:
     """A batch-major LSTM of lengths and states, and a time-major GRU of neither."""
     singles = (
         Single("one", LSTM.recurrence("one/CudnnRNN"), batch_major=True, states=True),
@@ -35,7 +35,7 @@ def planned() -> Plan:
     )
     model = Model("weights", "a checkpoint", None, {})  # type: ignore[arg-type]
     found = tuple(one.recurrence for one in singles)
-    return Plan(model, None, None, union, union, parts, found, (), (), singles=singles)
+    return RecurrencesPlan(model, None, None, union, union, parts, found, (), (), singles=singles)
 
 
 def fed() -> dict[str, Array]:
