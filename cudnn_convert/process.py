@@ -1,7 +1,7 @@
-"""What a process that runs native code gets: limits, threads, stop signals, requests, words for its end.
+"""What a process that runs native code gets: limits, threads, stop signals, words for its end.
 
 libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child process
-of a command and the workers of a batch have limits of memory, time and file size, and a folder of their own
+of a command and `workers` have limits of memory, time and file size, and a folder of their own
 for temporary files, which somebody else removes when they crash.
 
 `thread_settings` has the threads of NumPy's products, to be set before NumPy is imported. NumPy splits every
@@ -13,17 +13,17 @@ driver/others/openblas_env.c.
 
 import ctypes
 import errno
-import faulthandler
-import json
 import os
 import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
@@ -179,7 +179,7 @@ def _begin(parent: int) -> None:
     """Begin a process of a pool: it ends with its parent, which alone hears a terminal."""
     end_with(parent, CudnnConvertError.exit_code)
     handle_stops(signal.SIG_IGN)
-    _prepare_libraries()
+    prepare_libraries()
 
 
 def memory_knob() -> str:
@@ -236,34 +236,38 @@ def explain_crash(code: int, native: IO[bytes] | None, begin: int = 0) -> str:
     return f"{what}; the file is damaged, or memory ran out ({memory_knob()})"
 
 
-def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer lines of JSON on stdin by such lines on stdout, as a worker of the process `parent`.
+#: The exit code of what no user can have caused.
+BUG: Final = 70
 
-    Temporary files go to the folder `scratch`. At the end of stdin the process exits at once: destructors of
-    native libraries have crashed.
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ends after an error: its exit code, and lines that say why.
+
+    Where memory ran out, `is_memory` is true. The lines on our own bug (`is_bug`) are the traceback.
     """
-    requests, answers = _take_streams()
-    faulthandler.enable()
-    end_with(parent, CudnnConvertError.exit_code)
-    handle_stops(stop_once)
-    use_scratch(Path(scratch))
-    _prepare_libraries()
-    try:
-        for line in requests:
-            answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
-    finally:
-        os._exit(0)
+
+    exit_code: int
+    lines: Sequence[str]
+    is_memory: bool = False
+
+    @property
+    def is_bug(self) -> bool:
+        return self.exit_code == BUG
 
 
-def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Stdin and stdout as they are; in their places nothing comes and goes."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(nothing, stream)
-    return requests, answers
+def outcome_of(error: Exception) -> Outcome:
+    """The outcome of an error: memory that ran out, a refusal, or our own bug."""
+    if is_memory_short(error):
+        return Outcome(CudnnConvertError.exit_code, [explain_memory()], is_memory=True)
+    if isinstance(error, CudnnConvertError):
+        return Outcome(error.exit_code, str(error).split("\n"))
+    return Outcome(BUG, "".join(traceback.format_exception(error)).rstrip().split("\n"))
+
+
+def explain_bug(lines: str = "these lines") -> str:
+    """The line on our own bug, beside those of its traceback."""
+    return f"this is our bug; please report it with {lines}"
 
 
 _THREADS: Final = "OPENBLAS_NUM_THREADS"
@@ -298,7 +302,7 @@ def _size(source: Path) -> int:
     return size
 
 
-def _prepare_libraries() -> None:
+def prepare_libraries() -> None:
     """Make TensorFlow silent and without GPUs, and Keras plain, before this worker imports them."""
     silence_native()
     hide_gpus()

@@ -184,3 +184,12 @@ def test_a_file_that_cannot_be_read_for_want_of_memory_ends_with_the_cure(
     monkeypatch.setattr(process, "memory_knob", lambda: "--limit memory=NUMBER")
     assert cli.main(["model.ckpt", "out"]) == CudnnConvertError.exit_code != AccessError.exit_code
     assert capsys.readouterr().err == "cudnn-convert: memory ran out; raise it with --limit memory=NUMBER\n"
+
+
+def test_an_error_has_an_outcome() -> None:
+    short, refused, bug = map(process.outcome_of, (MemoryError(), WriteError("a", "b\nc"), RuntimeError("x")))
+    assert (short.exit_code, short.is_memory, short.is_bug) == (1, True, False)
+    assert (refused.exit_code, refused.is_memory, refused.is_bug) == (4, False, False)
+    assert [*refused.lines] == str(WriteError("a", "b\nc")).split("\n")
+    assert (bug.exit_code, bug.is_memory, bug.is_bug) == (70, False, True)
+    assert bug.lines[-1].endswith("RuntimeError: x")

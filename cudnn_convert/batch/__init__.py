@@ -10,8 +10,8 @@
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
 results, in processes of this machine or on a cluster.
 
-May import: version, text, errors, formats, context, storage, process, options, report, read, storage.staging,
-pipeline.
+May import: version, text, errors, formats, context, storage, process, workers, options, report, read,
+storage.staging, pipeline.
 Entry: `plan_batch`, then `run_plan`.
 """
 

@@ -1,27 +1,22 @@
 """Runs jobs in worker processes on this machine, with limits of time and memory for each.
 
-A worker is a new interpreter, never a fork of a process with TensorFlow in it, and takes one job at a time
-over a pipe. A crash or a limit ends the work on one model and its worker. The verdict on a model does not
-depend on the models before it: where a worker that has done others crashes or runs out of memory, the model
-is tried once more in a new one. A worker ends after a failure and after so many models, for what native
-libraries keep.
+A worker (`workers.Worker`) takes one job at a time. A crash or a limit ends the work on one model and its
+worker. The verdict on a model does not depend on the models before it: where a worker that has done others
+crashes or runs out of memory, the model is tried once more in a new one. A worker ends after a failure and
+after so many models, for what native libraries keep.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from cudnn_convert import process, storage
 from cudnn_convert.batch import results, worker
@@ -29,6 +24,7 @@ from cudnn_convert.batch.jobs import Job, digest_source
 from cudnn_convert.batch.results import Result
 from cudnn_convert.context import machine_memory
 from cudnn_convert.errors import CudnnConvertError
+from cudnn_convert.workers import Worker
 
 #: Models after which a worker makes room for a new one.
 _RETIREMENT: Final = 100
@@ -37,11 +33,6 @@ _TICK: Final = 0.05
 #: Bytes that a worker with TensorFlow needs, by which the number of workers is chosen.
 USUAL: Final = 2 << 30
 _MIB: Final = 1 << 20
-#: Takes the module path and the arguments of `worker.serve`. The current folder is no place of modules.
-_BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); "
-    "from cudnn_convert.batch import worker; worker.serve(int(sys.argv[2]), *sys.argv[3:])"
-)
 _STOPPED: Final = "it was told to stop"
 
 
@@ -75,8 +66,8 @@ class LocalPool:
         self._count, self._sharers, self._work = workers, workers * beside, work
         memory = machine_memory()
         self._share = None if memory is None else memory // self._sharers
-        self._events: SimpleQueue[tuple[_Worker, bytes | None]] = SimpleQueue()
-        self._workers: list[_Worker] = []
+        self._events: SimpleQueue[tuple[_JobWorker, bytes | None]] = SimpleQueue()
+        self._workers: list[_JobWorker] = []
         self._environment: dict[str, str] = {}
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
@@ -100,11 +91,11 @@ class LocalPool:
         """End the workers; of one at work nothing is left beside its OUT."""
         while self._workers:
             each = self._workers.pop()
-            each.end()
+            each.end(at_once=each.job is not None)
             if each.job is not None:
                 remove_left(each.job)
 
-    def _busy(self) -> list[_Worker]:
+    def _busy(self) -> list[_JobWorker]:
         return [each for each in self._workers if each.job is not None]
 
     def _fill(self, waiting: deque[Job]) -> None:
@@ -113,8 +104,8 @@ class LocalPool:
             idle = next((each for each in self._workers if each.job is None), None)
             (idle or self._start()).begin(waiting.popleft(), self._share)
 
-    def _start(self) -> _Worker:
-        fresh = _Worker(self._work, self._environment, self._events)
+    def _start(self) -> _JobWorker:
+        fresh = _JobWorker(self._work, self._environment, self._events)
         self._workers.append(fresh)
         return fresh
 
@@ -141,7 +132,7 @@ class LocalPool:
         else:
             yield result
 
-    def _discard(self, each: _Worker) -> None:
+    def _discard(self, each: _JobWorker) -> None:
         if each in self._workers:
             self._workers.remove(each)
             each.end()
@@ -175,7 +166,7 @@ def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
     size = 0 if workers > 1 else max((job.size for job in todo), default=0)
     cores = max(1, (os.cpu_count() or 1) // workers)
     threads = {} if workers == 1 else {"TF_NUM_INTRAOP_THREADS": str(cores)}
-    return {**threads, **os.environ, **process.thread_settings(size), "PYTHONUTF8": "1"}
+    return {**threads, **os.environ, **process.thread_settings(size)}
 
 
 def remove_left(job: Job, *, until: float = 0.0) -> None:
@@ -193,59 +184,36 @@ def remove_left(job: Job, *, until: float = 0.0) -> None:
                     storage.remove_stale(real)
 
 
-class _Worker:
-    """A worker process and the job that it is at; a thread puts its answers into `events`.
+class _JobWorker(Worker):
+    """A worker and the job that it is at; it puts its answers into `events`.
 
     An event is the worker with a line, or with None when its process has ended.
     """
 
     def __init__(
-        self, work: str, environment: dict[str, str], events: SimpleQueue[tuple[_Worker, bytes | None]]
+        self, work: str, environment: dict[str, str], events: SimpleQueue[tuple[_JobWorker, bytes | None]]
     ) -> None:
         self.job: Job | None = None
         #: Models that it has done.
         self.ended = 0
-        self._began = self._deadline = self._peak = 0.0
-        self._is_late = False
-        with ExitStack() as stack:
-            scratch = stack.enter_context(process.scratch_folder())
-            self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
-            path = "\n".join(entry or str(Path.cwd()) for entry in sys.path)
-            with process.name_start():
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch), work],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._native,
-                    env=environment,
-                    start_new_session=True,  # a terminal tells the parent alone to stop
-                )
-            self._stack = stack.pop_all()
-        Thread(target=self._listen, args=(events,), daemon=True).start()
-
-    def _listen(self, events: SimpleQueue[tuple[_Worker, bytes | None]]) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            events.put((self, line))
-        events.put((self, None))
+        self._began = self._peak = 0.0
+        super().__init__(
+            worker.serve, work, hear=lambda line: events.put((self, line)), environment=environment
+        )
 
     def begin(self, job: Job, memory: int | None) -> None:
         """Give it a job, which ends the process where it takes longer than its limit."""
-        self.job, self._peak, self._is_late = job, 0.0, False
-        self._native_begin = self._native.seek(0, os.SEEK_END)
-        self._began = time.monotonic()
-        self._deadline = self._began + job.limits.seconds
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended already, which its thread tells
-            self._process.stdin.write(json.dumps(job.to_request(memory)).encode() + b"\n")
-            self._process.stdin.flush()
+        self.job, self._peak, self._began = job, 0.0, time.monotonic()
+        self.send(job.to_request(memory), self._began + job.limits.seconds)
 
     def look(self) -> None:
         """Note how much memory it uses, and end it where its time is over."""
-        self._peak = max(self._peak, _memory(self._process.pid))
-        if time.monotonic() > self._deadline and not self._is_late:
-            self._is_late = True
-            self.kill()
+        self._note_memory()
+        if not self.seconds_left and not self.is_late:
+            self.kill_late()
+
+    def _note_memory(self) -> None:
+        self._peak = max(self._peak, _memory(self.pid))
 
     def figures(self) -> dict[str, Any]:
         """What was measured of its job: fields of a result."""
@@ -259,40 +227,14 @@ class _Worker:
         self.ended += 1
         outcome = _parse(line) if line is not None else None
         if outcome is not None:
-            self._peak = max(self._peak, _memory(self._process.pid))
+            self._note_memory()
             return job.end(**outcome, **self.figures())
-        self.kill()
-        code = self._process.wait()
-        if self._is_late:
-            status, reason = results.TIMEOUT, process.explain_time(job.limits)
-        else:
-            reason = process.explain_crash(code, self._native, self._native_begin)
-            status = results.CRASHED
+        reasons = [_about(job, self.explain_end(job.limits))]
+        status = results.TIMEOUT if self.is_late else results.CRASHED
         digests = {"source": digest_source(Path(job.source))}
-        return job.end(status, _FAILED, [_about(job, reason)], digests=digests, **self.figures())
-
-    def tell_to_stop(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def end(self) -> None:
-        """End the process, gently where it has no job, and remove its temporary files."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        if self.job is not None:
-            self.kill()
-        try:
-            self._process.wait(process.GRACE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._process.wait()
-        self._stack.close()
+        return job.end(status, CudnnConvertError.exit_code, reasons, digests=digests, **self.figures())
 
 
-_FAILED: Final = CudnnConvertError.exit_code
 _NEEDED: Final = frozenset({"status", "exit_code", "reasons"})
 _MORE: Final = frozenset({"verification", "digests"})
 

@@ -8,7 +8,6 @@ to stderr, a file that the pool keeps. What it has imported stays for the next m
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,10 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cudnn_convert import process
+from cudnn_convert import process, workers
 from cudnn_convert.batch import jobs, results
 from cudnn_convert.context import Limits
-from cudnn_convert.errors import CudnnConvertError, UnprovenError, VerificationError
+from cudnn_convert.errors import UnprovenError, VerificationError
 from cudnn_convert.options import KINDS, Options
 
 if TYPE_CHECKING:
@@ -31,12 +30,11 @@ Request = Mapping[str, Any]
 Outcome = dict[str, Any]
 #: The function that does the work of a request, as `module:name`.
 CONVERT: Final = "cudnn_convert.batch.worker:convert_model"
-_BUG: Final = 70
 
 
 def serve(parent: int, scratch: str, work: str) -> None:
-    """Answer requests until stdin ends: `process.answer_requests`."""
-    process.answer_requests(parent, scratch, partial(_answer, work))
+    """Answer requests until stdin ends: `workers.answer_requests`."""
+    workers.answer_requests(parent, scratch, partial(_answer, work))
 
 
 def _answer(work: str, request: Request) -> Outcome:
@@ -55,23 +53,16 @@ def _answer(work: str, request: Request) -> Outcome:
 
 def explain(source: str, error: Exception) -> Outcome:
     """The outcome of an exception, with the exit code of the single command."""
-    if process.is_memory_short(error):
-        return {
-            "status": results.CRASHED,
-            "exit_code": CudnnConvertError.exit_code,
-            "reasons": [f"{source}: {process.explain_memory()}"],
-        }
-    if isinstance(error, CudnnConvertError):
+    outcome = process.outcome_of(error)
+    status, reasons = results.CRASHED, [*outcome.lines]
+    if outcome.is_memory:
+        reasons = [f"{source}: {line}" for line in reasons]
+    elif outcome.is_bug:
+        reasons = [process.explain_bug(), *reasons]
+    else:
         statuses = {VerificationError: results.DIFFERENT, UnprovenError: results.UNPROVEN}
         status = statuses.get(type(error), results.REFUSED)
-        return {"status": status, "exit_code": error.exit_code, "reasons": _lines(str(error))}
-    lines = _lines("".join(traceback.format_exception(error)).rstrip())
-    reasons = ["this is our bug; please report it with these lines", *lines]
-    return {"status": results.CRASHED, "exit_code": _BUG, "reasons": reasons}
-
-
-def _lines(text: str) -> list[str]:
-    return text.split("\n")
+    return {"status": status, "exit_code": outcome.exit_code, "reasons": reasons}
 
 
 def convert_model(request: Request) -> Outcome:

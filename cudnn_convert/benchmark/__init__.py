@@ -7,7 +7,7 @@
 * profile: `profile(callable, feeds)`: where the time of a pipeline goes, Python included, in a sentence.
 * page   : The page of a benchmark: its table, plots and profiles.
 
-May import: text, errors, private, formats, context, storage, process, model, casts, options, weights, report,
-feeds, plan, artifacts, pipeline.
+May import: text, errors, private, formats, context, storage, process, workers, model, casts, options,
+weights, report, feeds, plan, artifacts, pipeline.
 Entry: `rounds.run_benchmark`; `profile.profile`.
 """

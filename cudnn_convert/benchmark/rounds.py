@@ -8,9 +8,6 @@ bounds of a median are order statistics, which suppose nothing about the times.
 import json
 import math
 import os
-import select
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +15,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate, product
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from statistics import median, quantiles
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from cudnn_convert import process
+from cudnn_convert.benchmark.worker import serve
 from cudnn_convert.context import Limits, report_progress
 from cudnn_convert.errors import CudnnConvertError, UsageError
 from cudnn_convert.options import Options
+from cudnn_convert.workers import Worker
 
 CONFIDENCE: Final = 0.95
 
@@ -68,11 +67,6 @@ def _rank(count: int) -> int:
     return max(0, len([total for total in falls if total <= allowed]) - 1)
 
 
-#: Takes the module path and the arguments of `worker.serve`. The current folder is no place of modules.
-_BOOT: Final = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); "
-    "from cudnn_convert.benchmark import worker; worker.serve(int(sys.argv[2]), sys.argv[3])"
-)
 #: Of random inputs, unless the user chooses another: that of proofs.
 SEED: Final = 20240229
 #: Calls that are profiled.
@@ -159,55 +153,28 @@ class _WorkerError(CudnnConvertError):
         super().__init__(message)
 
 
-class _Process:
-    """A worker process; each request waits for its answer."""
+class _ModelWorker(Worker):
+    """A worker that measures a model; each request waits for its answer."""
 
     def __init__(self, model: Path, limits: Limits, until: float) -> None:
         self.model, self._limits, self._until = model, limits, until
-        with ExitStack() as stack:
-            scratch = stack.enter_context(process.scratch_folder())
-            self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
-            path = "\n".join(entry or str(Path.cwd()) for entry in sys.path)
-            with process.name_start():
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _BOOT, path, str(os.getpid()), str(scratch)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._native,
-                    env={**os.environ, "PYTHONUTF8": "1"},
-                    start_new_session=True,  # a terminal tells the parent alone to stop
-                )
-            self._stack = stack.pop_all()
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+        super().__init__(serve, hear=self._answers.put)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The answer to a request. Raises CudnnConvertError for a refusal, a crash, or time that is over."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        line = b""
+        self.send({"do": do, **request}, self._until)
         try:
-            self._process.stdin.write(json.dumps({"do": do, **request}).encode() + b"\n")
-            self._process.stdin.flush()
-            left = max(0.0, self._until - time.monotonic())
-            if not select.select([self._process.stdout], [], [], left)[0]:
-                raise CudnnConvertError(f"{self.model}: {process.explain_time(self._limits)}")
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            pass
-        if not line:
-            code = self._process.wait()
-            raise CudnnConvertError(f"{self.model}: {process.explain_crash(code, self._native)}")
+            line = self._answers.get(timeout=self.seconds_left)
+        except Empty:
+            self.kill_late()
+            line = None
+        if line is None:
+            raise CudnnConvertError(f"{self.model}: {self.explain_end(self._limits)}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise _WorkerError(answer["error"], answer["exit_code"])
         return answer
-
-    def end(self) -> None:
-        """End the process at once, and remove its temporary files."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        self._stack.close()
 
 
 def run_benchmark(call: Call) -> Result:
@@ -252,15 +219,15 @@ def _processor() -> str:
 
 
 @contextmanager
-def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_Process]]:
+def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_ModelWorker]]:
     """A process for each model within the context."""
     limits = Limits.of(options.limit)
     until = time.monotonic() + limits.seconds
     with ExitStack() as stack:
         workers = []
         for model in models:
-            worker = _Process(model, limits, until)
-            stack.callback(worker.end)
+            worker = _ModelWorker(model, limits, until)
+            stack.callback(worker.end, at_once=True)
             workers.append(worker)
         yield workers
 
@@ -269,7 +236,7 @@ class _Bench:
     """All measurements with one number of threads; the first process is of the model compared with."""
 
     def __init__(
-        self, call: Call, threads: int, workers: Sequence[_Process], folder: Path, notes: list[str]
+        self, call: Call, threads: int, workers: Sequence[_ModelWorker], folder: Path, notes: list[str]
     ) -> None:
         self._call, self._threads, self._workers, self._folder, self._notes = (
             call,

@@ -17,12 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cudnn_convert import context, process
+from cudnn_convert import context, process, workers
 from cudnn_convert.context import Limits
-from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.options import KINDS, Options
 
-_BUG: Final = 70
 #: How long the calls of a round take in all, in microseconds, unless one call takes longer.
 _ROUND: Final = 20_000
 #: The most calls of a round.
@@ -32,8 +30,8 @@ _WARM: Final = 3
 
 
 def serve(parent: int, scratch: str) -> None:
-    """Answer requests until stdin ends: `process.answer_requests`."""
-    process.answer_requests(parent, scratch, partial(_answer, _Server()))
+    """Answer requests until stdin ends: `workers.answer_requests`."""
+    workers.answer_requests(parent, scratch, partial(_answer, _Server()))
 
 
 def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
@@ -43,14 +41,9 @@ def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # the parent says it in words and ends
         if process.stopping.is_set():
             raise KeyboardInterrupt from error
-        if process.is_memory_short(error):
-            return {"exit_code": CudnnConvertError.exit_code, "error": process.explain_memory()}
-        if isinstance(error, CudnnConvertError):
-            return {"exit_code": error.exit_code, "error": str(error)}
-        import traceback
-
-        lines = "".join(traceback.format_exception(error)).rstrip()
-        return {"exit_code": _BUG, "error": f"{lines}\nthis is our bug; please report it with these lines"}
+        outcome = process.outcome_of(error)
+        lines = [*outcome.lines, process.explain_bug()] if outcome.is_bug else outcome.lines
+        return {"exit_code": outcome.exit_code, "error": "\n".join(lines)}
 
 
 class _Server:

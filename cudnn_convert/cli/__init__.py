@@ -27,9 +27,8 @@ import os
 import signal
 import sys
 import tempfile
-import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import partial
 from glob import escape
@@ -44,7 +43,6 @@ from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
 from cudnn_convert.errors import CudnnConvertError, Reason, Remedy, UsageError, VerificationError
 from cudnn_convert.text import visible
 
-_BUG: Final = 70
 #: How much of what native code said is shown after a crash.
 _TAIL: Final = 4000
 
@@ -67,14 +65,14 @@ def run() -> None:
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, process.stop_once)
     native = _native_stderr()
-    code = _BUG
+    code = process.BUG
     try:
         within = partial(_run_guarded, native) if child_process.can_fork() else directly
         code = main(within=partial(_run_with_limits, within))
     except KeyboardInterrupt:
         code = process.INTERRUPTED
     finally:
-        if code == _BUG and native is not None:
+        if code == process.BUG and native is not None:
             _show_tail(native)
     sys.exit(code)
 
@@ -126,7 +124,12 @@ def _show_tail(native: IO[bytes]) -> None:
     native.seek(max(0, size - _TAIL))
     text = native.read().decode(errors="replace").rstrip()
     if text:
-        print("cudnn-convert: native code said at the end:", *_visible(text), sep="\n", file=sys.stderr)
+        print(
+            "cudnn-convert: native code said at the end:",
+            *map(visible, text.split("\n")),
+            sep="\n",
+            file=sys.stderr,
+        )
 
 
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
@@ -173,19 +176,18 @@ def _in_words(error: Exception, *, as_json: bool) -> int:
 
     With `as_json` stdout gets it too, but for a proof that failed, whose report is there.
     """
-    if process.is_memory_short(error):
-        return _tell(process.explain_memory(), kind="MemoryError", as_json=as_json)
-    if isinstance(error, CudnnConvertError):
-        remedies = [remedy.flags for reason in getattr(error, "reasons", ()) for remedy in _remedies(reason)]
-        as_json &= not isinstance(error, VerificationError)
-        facts = (type(error).__name__, error.exit_code)
-        return _tell(str(error), *facts, remedies=remedies, as_json=as_json)
-    text = "".join(traceback.format_exception(error)).rstrip()
-    print(*_visible(text), sep="\n", file=sys.stderr)
-    print("cudnn-convert: this is our bug; please report it with the lines above", file=sys.stderr)
-    if as_json:
-        _print_error(type(error).__name__, _BUG, [str(error)], [])
-    return _BUG
+    outcome, kind = process.outcome_of(error), type(error).__name__
+    if outcome.is_bug:
+        print(*map(visible, outcome.lines), sep="\n", file=sys.stderr)
+        print(f"cudnn-convert: {process.explain_bug('the lines above')}", file=sys.stderr)
+        if as_json:
+            _print_error(kind, process.BUG, [str(error)], [])
+        return process.BUG
+    if outcome.is_memory:
+        return _tell(outcome.lines, kind="MemoryError", as_json=as_json)
+    remedies = [remedy.flags for reason in getattr(error, "reasons", ()) for remedy in _remedies(reason)]
+    as_json &= not isinstance(error, VerificationError)
+    return _tell(outcome.lines, kind, outcome.exit_code, remedies=remedies, as_json=as_json)
 
 
 def _remedies(reason: str) -> tuple[Remedy, ...]:
@@ -193,7 +195,7 @@ def _remedies(reason: str) -> tuple[Remedy, ...]:
 
 
 def _tell(
-    text: str,
+    lines: Sequence[str],
     kind: str = "CrashError",
     code: int = CudnnConvertError.exit_code,
     *,
@@ -201,7 +203,7 @@ def _tell(
     as_json: bool,
 ) -> int:
     """Print an error's lines on stderr, and with `as_json` an object on stdout; return the exit code."""
-    lines = [*_visible(text)]
+    lines = [*map(visible, lines)]
     print(*(f"cudnn-convert: {line}" for line in lines), sep="\n", file=sys.stderr)
     if as_json:
         _print_error(kind, code, lines, remedies)
@@ -211,8 +213,3 @@ def _tell(
 def _print_error(kind: str, code: int, reasons: Sequence[str], remedies: Sequence[str]) -> None:
     error = {"kind": kind, "exit_code": code, "reasons": reasons, "remedies": [*dict.fromkeys(remedies)]}
     print(json.dumps({"error": error}, indent=2))
-
-
-def _visible(text: str) -> Iterator[str]:
-    """The lines of a text."""
-    return map(visible, text.split("\n"))

@@ -18,7 +18,6 @@ from cudnn_convert import context, process, storage
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.process import INTERRUPTED
-from cudnn_convert.text import visible
 
 _CRASHED: Final = CudnnConvertError.exit_code
 #: Bytes that a child and its parent have in common.
@@ -34,12 +33,12 @@ def run_in_child(
     out: Path | None,
     limits: Limits,
     native: IO[bytes] | None,
-    tell: Callable[[str], object],
+    tell: Callable[[list[str]], object],
 ) -> int:
     """Do `work` in a child process, and return its exit code.
 
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
-    the fault handler of the child write to; `tell` gets the line on an irregular end.
+    the fault handler of the child write to; `tell` gets the lines on an irregular end.
     """
     parent, shared = os.getpid(), _Shared()
     with process.scratch_folder() as scratch:
@@ -57,7 +56,7 @@ def run_in_child(
         _wipe()
         # The user does not know an artifact that a conversion has just written.
         where = subject if out is not None else shared.artifact or subject
-        tell(visible(f"{where}: {why}"))
+        tell([f"{where}: {why}"])
     return code
 
 

@@ -142,7 +142,7 @@ def test_a_stop_interrupts_what_is_at_work_and_begins_nothing(tmp_path: Path) ->
     assert not any((tmp_path / "out").glob("*"))
 
 
-@pytest.mark.slow("cudnn_convert/batch/pool.py", "cudnn_convert/process.py")
+@pytest.mark.slow("cudnn_convert/batch/pool.py", "cudnn_convert/process.py", "cudnn_convert/workers.py")
 def test_a_worker_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE", 1)
     jobs = make_jobs(tmp_path, a="hang 60")

@@ -121,7 +121,10 @@ def test_a_call_that_is_wrong_leaves_nothing(folder: Path, words: list[str], mes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals as Linux has them")
-@pytest.mark.slow("cudnn_convert/batch/", "cudnn_convert/cli/batch.py", "cudnn_convert/process.py")
+@pytest.mark.slow(
+    *("cudnn_convert/batch/", "cudnn_convert/cli/batch.py", "cudnn_convert/process.py"),
+    "cudnn_convert/workers.py",
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_batch_that_is_told_to_stop_cleans_up_and_goes_on_later(
     folder: Path, number: signal.Signals
@@ -151,7 +154,7 @@ def test_a_batch_that_is_told_to_stop_cleans_up_and_goes_on_later(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell a child")
-@pytest.mark.slow("cudnn_convert/batch/", "cudnn_convert/process.py")
+@pytest.mark.slow("cudnn_convert/batch/", "cudnn_convert/process.py", "cudnn_convert/workers.py")
 def test_workers_do_not_outlive_a_batch_that_is_killed(folder: Path) -> None:
     shutil.copytree(fixture("1.15.5-bilstm_tagger").folder, folder / "runs" / "slow")
     call = [sys.executable, "-m", "cudnn_convert", "batch", "runs/slow", "--out", "out", "--quiet"]

@@ -34,6 +34,7 @@ ALLOWED = {
     "context": "errors private",
     "storage": "text errors",
     "process": "errors context storage",
+    "workers": "errors context process",
     "model": "errors",
     "casts": "errors model",
     "options": "text errors formats context",
@@ -78,10 +79,10 @@ ALLOWED = {
     "pipeline": "version text errors formats context storage model options weights report recurrences "
     "read plan targets artifacts storage.staging feeds verification weight_map",
     "torch": "errors model options calls recurrences lower plan pipeline",
-    "batch": "version text errors formats context storage process options report read storage.staging "
-    "pipeline",
-    "benchmark": "text errors private formats context storage process model casts options weights report "
-    "feeds plan artifacts pipeline",
+    "batch": "version text errors formats context storage process workers options report read "
+    "storage.staging pipeline",
+    "benchmark": "text errors private formats context storage process workers model casts options "
+    "weights report feeds plan artifacts pipeline",
     "cli": "version text errors formats context storage process model options report artifacts inspection "
     "pipeline batch benchmark",
     "__main__": "cli",
