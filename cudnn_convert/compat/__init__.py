@@ -6,7 +6,7 @@
 * cells        : TensorFlow 1's fused LSTM cells, and the CPU cells of cuDNN's layers.
 * parameters   : Parameter blobs as tensors: cuDNN's matrices, and TensorFlow 1's canonical tensors.
 * branches     : A recurrence in a graph: cuDNN's op on a GPU, CPU ops elsewhere.
-* contrib      : What is at `tf.contrib` after `install`: two modules, and messages for the rest.
+* contrib      : Puts modules at `tf.contrib`, and messages for all else that was there.
 
 May import: private, model, weights, lower.tensorflow.
 Entry: `cudnn_rnn` and `rnn`, imported in place of contrib's; `cudnn_rnn.install()`.

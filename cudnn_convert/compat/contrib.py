@@ -1,28 +1,17 @@
-"""What is at `tf.contrib` after `install`: two modules, and messages for the rest."""
+"""Puts modules at `tf.contrib`, and messages for all else that was there."""
 
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert.compat import cudnn_rnn, cudnn_rnn_ops, rnn
 from cudnn_convert.private import keras_private
 
 _NAME: Final = "tensorflow.contrib"
-#: Modules of contrib that code imports, and what they are here.
-_MODULES: Final = {
-    f"{_NAME}.cudnn_rnn": cudnn_rnn,
-    f"{_NAME}.cudnn_rnn.python.ops.cudnn_rnn_ops": cudnn_rnn_ops,
-    f"{_NAME}.cudnn_rnn.python.layers.cudnn_rnn": cudnn_rnn,
-    f"{_NAME}.rnn": rnn,
-    f"{_NAME}.rnn.python.ops.rnn": rnn,
-    f"{_NAME}.rnn.python.ops.lstm_ops": rnn,
-    f"{_NAME}.rnn.python.ops.fused_rnn_cell": rnn,
-}
 
 
 class _Missing(ModuleType):
@@ -31,9 +20,8 @@ class _Missing(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if f"{self.__name__}.{name}" in _MODULES:
-            return _MODULES[f"{self.__name__}.{name}"]
-        return _Missing(f"{self.__name__}.{name}")
+        whole = f"{self.__name__}.{name}"
+        return sys.modules.get(whole) or _Missing(whole)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise NotImplementedError(self._message())
@@ -55,17 +43,15 @@ class _Package(_Missing):
     __path__: list[str] = []  # noqa: RUF012 - as a module has it
 
 
-class _Finder:
-    """Finds what import statements ask for below `tensorflow.contrib`."""
+class _Importer:
+    """Finds and makes what import statements ask for below `tensorflow.contrib`."""
 
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
         if name.startswith(f"{_NAME}."):
-            return importlib.util.spec_from_loader(name, _Loader())  # type: ignore[arg-type]
+            return importlib.util.spec_from_loader(name, cls)  # type: ignore[arg-type]
         return None
 
-
-class _Loader:
     @staticmethod
     def create_module(spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return _Package(spec.name)
@@ -75,15 +61,15 @@ class _Loader:
         """Do nothing: the module is made already."""
 
 
-def install() -> None:
-    """See `cudnn_rnn.install`."""
+def install(modules: Mapping[str, ModuleType]) -> None:
+    """Put modules below `tf.contrib`, by their names there: see `cudnn_rnn.install`."""
     if _NAME in sys.modules:
         return
-    for name, module in _MODULES.items():
-        sys.modules[name] = module
-        for parent in _parents(name):
+    for name, module in modules.items():
+        sys.modules[f"{_NAME}.{name}"] = module
+        for parent in _parents(f"{_NAME}.{name}"):
             sys.modules.setdefault(parent, _Package(parent))
-    sys.meta_path.append(_Finder)
+    sys.meta_path.append(_Importer)
     cells, layers = keras_private.legacy_namespaces()
     owners: tuple[Any, Any] = tf, tf.compat.v1
     for owner in owners:

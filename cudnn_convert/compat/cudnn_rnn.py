@@ -11,11 +11,12 @@ the blob from them, as TensorFlow 1.15 does. A recurrence is built for the GPU o
 Source: tensorflow v1.15.0 contrib/cudnn_rnn/python/layers/cudnn_rnn.py.
 """
 
+import sys
 from typing import Any, ClassVar, Final
 
 import tensorflow as tf
 
-from cudnn_convert.compat import branches, cudnn_rnn_ops, parameters
+from cudnn_convert.compat import branches, contrib, cudnn_rnn_ops, parameters, rnn
 from cudnn_convert.compat.branches import build_for
 from cudnn_convert.compat.cells import (
     CudnnCompatibleGRUCell,
@@ -368,6 +369,15 @@ def install() -> None:
     other part raises NotImplementedError when it is used. Where TensorFlow uses Keras 3, `tf.layers` and
     `tf.nn.rnn_cell` of `tensorflow.compat.v1` become tf_keras', which Keras 3 has not. May be called again.
     """
-    from cudnn_convert.compat import contrib
-
-    contrib.install()
+    layers = sys.modules[__name__]
+    contrib.install(
+        {
+            "cudnn_rnn": layers,
+            "cudnn_rnn.python.ops.cudnn_rnn_ops": cudnn_rnn_ops,
+            "cudnn_rnn.python.layers.cudnn_rnn": layers,
+            "rnn": rnn,
+            "rnn.python.ops.rnn": rnn,
+            "rnn.python.ops.lstm_ops": rnn,
+            "rnn.python.ops.fused_rnn_cell": rnn,
+        }
+    )
