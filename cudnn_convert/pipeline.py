@@ -79,7 +79,7 @@ def convert(
     """
     flags.check_options(options)
     read.require(source)
-    destination = storage.Target(out, runners.is_ours, apart(source, options), options.force)
+    destination = storage.Destination(out, runners.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
     model, options, passed_over = read_shared(source, options, shared)
     if is_portable(model, options) and not options.force_convert:
@@ -581,7 +581,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
     if options.states:
         raise UsageError("--states: expected none, for the original is recorded as it is; leave it out")
     read.require(source)
-    destination = storage.Target(out, recordings.is_ours, apart(source, options), options.force)
+    destination = storage.Destination(out, recordings.is_ours, apart(source, options), options.force)
     storage.refuse(destination)
     model = read_source(source, options, tag=options.tag)
     if model.is_graphless:
@@ -608,7 +608,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
         stack.enter_context(name_conversion(artifact, options))
         fresh = None
         if out is not None:
-            destination = storage.Target(out, lambda _: False, [("the artifact", artifact)], force=False)
+            destination = storage.Destination(out, lambda _: False, [("the artifact", artifact)], force=False)
             fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
         with context.on(artifact):
             form, path, _ = identify_artifact(artifact, trust=options.trust)

@@ -25,16 +25,16 @@ from typing import Any, Final
 
 from cudnn_convert import process, storage
 from cudnn_convert.batch import jobs, results, sources
-from cudnn_convert.batch.jobs import Plan
+from cudnn_convert.batch.jobs import BatchPlan
 from cudnn_convert.batch.pool import Engine
-from cudnn_convert.batch.results import Result, Results
+from cudnn_convert.batch.results import JobResult, Results
 from cudnn_convert.context import report_progress
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
 from cudnn_convert.report import files
 from cudnn_convert.storage import remote
 
-__all__ = ["Batch", "Engine", "Plan", "Result", "Summary", "plan_batch", "run_plan"]
+__all__ = ["Batch", "BatchPlan", "Engine", "JobResult", "Summary", "plan_batch", "run_plan"]
 
 _PAGE: Final = ".html"
 #: Options from the words of a manifest's row. Raises UsageError.
@@ -77,7 +77,7 @@ class Summary:
         return not self.missing and self.counts.keys() <= results.PASSED
 
 
-def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
+def plan_batch(batch: Batch, read_flags: ReadFlags) -> BatchPlan:
     """Find the models of a batch and name their OUTs. Nothing is read of them but what recognises them.
 
     Raises UsageError where a word or the manifest gives no model.
@@ -86,7 +86,7 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
         raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
     remote.check(batch.folder)
     if not remote.address_of(batch.folder):
-        storage.refuse(storage.Target(batch.folder, lambda _: True, force=True))
+        storage.refuse(storage.Destination(batch.folder, lambda _: True, force=True))
     if batch.folder.exists() and not batch.folder.is_dir():
         raise UsageError(f"--out: expected a folder, found the file {batch.folder}")
     rows = [] if batch.manifest is None else sources.read_manifest(batch.manifest, read_flags)
@@ -96,13 +96,13 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> Plan:
     return jobs.make_plan(search, batch.folder, batch.options, batch.report)
 
 
-def preview(batch: Batch, plan: Plan) -> Iterator[tuple[jobs.Job, str]]:
+def preview(batch: Batch, plan: BatchPlan) -> Iterator[tuple[jobs.Job, str]]:
     """Yield each job with what `run_plan` would do: an action of `jobs`. Nothing is written."""
     earlier = results.read(batch.folder)
     yield from ((job, jobs.decide(job, earlier.get(job.out), batch.retry)) for job in plan.jobs)
 
 
-def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], None]) -> Summary:
+def run_plan(batch: Batch, plan: BatchPlan, engine: Engine, hear: Callable[[JobResult], None]) -> Summary:
     """Convert what is to be converted; `hear` is called with each result once its line is written.
 
     Raises UsageError where another batch writes there or the lines are not ours, WriteError.
@@ -111,7 +111,7 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
     proofs: list[Mapping[str, Any] | None] = []
     with _prepare_page(batch) as write_page, results.open_results(batch.folder) as lines:
 
-        def tell(result: Result) -> None:
+        def tell(result: JobResult) -> None:
             counts[result.status] += 1
             if result.status in (results.CONVERTED, results.SKIPPED):
                 proofs.append(result.verification)
@@ -130,7 +130,7 @@ def run_plan(batch: Batch, plan: Plan, engine: Engine, hear: Callable[[Result], 
 
 
 def _carry_over(
-    plan: Plan, lines: Results, retry: str | None, hear: Callable[[Result], None]
+    plan: BatchPlan, lines: Results, retry: str | None, hear: Callable[[JobResult], None]
 ) -> list[jobs.Job]:
     """Take over the results that stand, and list the jobs that are left, large ones first."""
     todo, standing = [], []
@@ -171,7 +171,7 @@ def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
 
 
 @contextmanager
-def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
+def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[JobResult]], None]]:
     """Yield a function that writes the page of `--report`, if there is one, and put it in place.
 
     Raises UsageError and WriteError before anything is done.
@@ -179,6 +179,6 @@ def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[Result]], None]]:
     if batch.report is None:
         yield lambda _: None
         return
-    target = storage.Target(batch.report, files.is_ours, force=True)
+    target = storage.Destination(batch.report, files.is_ours, force=True)
     with storage.atomic_output(target, folder=False) as fresh:
         yield partial(results.write_page, fresh, batch.report)

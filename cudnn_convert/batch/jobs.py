@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cudnn_convert import read
 from cudnn_convert.batch import results, sources
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import AccessError, UsageError
 from cudnn_convert.options import Options
@@ -85,21 +85,21 @@ class Job:
             | ({"force": True} if self.replaces else {}),
         }
 
-    def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> Result:
+    def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> JobResult:
         """A result of this job."""
         digests = {"source": "", "flags": self.flags, "version": __version__, **others.pop("digests", {})}
-        return Result(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
+        return JobResult(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """The jobs of a batch, by OUT, and notes on what the search left out."""
 
     jobs: tuple[Job, ...]
     notes: tuple[str, ...]
 
 
-def make_plan(search: sources.Search, folder: Path, options: Options, report: Path | None) -> Plan:
+def make_plan(search: sources.SearchResult, folder: Path, options: Options, report: Path | None) -> BatchPlan:
     """Make the jobs of the models that were found; each writes a page of its own where the batch has one.
 
     Raises UsageError where options do not go together.
@@ -113,7 +113,7 @@ def make_plan(search: sources.Search, folder: Path, options: Options, report: Pa
         shared = tuple(sorted(common - source.options.keys()))
         job = Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page)
         made_of.append(replace(job, shared=shared))
-    return Plan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
+    return BatchPlan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
 
 
 def _non_defaults(options: Options) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _digest(files: Iterable[Path], root: Path) -> str:
     return whole.hexdigest()
 
 
-def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
+def decide(job: Job, earlier: JobResult | None, retry: str | None) -> str:
     """What is done with a job after the result of an earlier run.
 
     Raises UsageError without `force` where that is of another source, which is still there: its artifact
@@ -221,7 +221,7 @@ def decide(job: Job, earlier: Result | None, retry: str | None) -> str:
     return CONVERT if retry is not None and earlier.status in RETRIES[retry] else KEEP
 
 
-def _is_other(job: Job, earlier: Result) -> bool:
+def _is_other(job: Job, earlier: JobResult) -> bool:
     """Whether a result is of another source than the job's, one that is still there."""
     other = Path(earlier.source)
     is_moved = os.path.realpath(other) != os.path.realpath(Path(job.source))
@@ -230,6 +230,6 @@ def _is_other(job: Job, earlier: Result) -> bool:
     return is_moved and any(os.path.lexists(file) for file in read.files(other))
 
 
-def carry(earlier: Result, action: str) -> Result:
+def carry(earlier: JobResult, action: str) -> JobResult:
     """The line of a job that is not done again."""
     return replace(earlier, status=results.SKIPPED) if action == SKIP else earlier

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from cudnn_convert import process, storage
 from cudnn_convert.batch import results, worker
 from cudnn_convert.batch.jobs import Job, digest_source
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 from cudnn_convert.context import machine_memory
 from cudnn_convert.errors import CudnnConvertError
 from cudnn_convert.workers import Worker
@@ -39,7 +39,7 @@ _STOPPED: Final = "it was told to stop"
 class Engine(Protocol):
     """What runs jobs, here or elsewhere."""
 
-    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
         """Yield a result the moment a job ends.
 
         `is_stopped` is asked again and again: once it is true, what is being worked on ends as `interrupted`.
@@ -70,14 +70,14 @@ class LocalPool:
         self._workers: list[_JobWorker] = []
         self._environment: dict[str, str] = {}
 
-    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
         """As `Engine.run`: a worker that is told to stop has some seconds to clean up."""
         try:
             yield from self.run_on(todo, is_stopped)
         finally:
             self.close()
 
-    def run_on(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+    def run_on(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
         """As `run`, after which the workers wait for the next call."""
         waiting = deque(todo)
         self._environment = _environment(waiting, self._sharers)
@@ -109,7 +109,7 @@ class LocalPool:
         self._workers.append(fresh)
         return fresh
 
-    def _next(self) -> Iterator[Result]:
+    def _next(self) -> Iterator[JobResult]:
         """Wait for an answer or the end of a worker, at most a tick; yield its result."""
         try:
             each, line = self._events.get(timeout=_TICK)
@@ -137,7 +137,7 @@ class LocalPool:
             self._workers.remove(each)
             each.end()
 
-    def _stop(self) -> Iterator[Result]:
+    def _stop(self) -> Iterator[JobResult]:
         """Tell the workers to stop; yield what they were at, or what they had just done."""
         for each in self._busy():
             each.tell_to_stop()
@@ -220,7 +220,7 @@ class _JobWorker(Worker):
         peak = round(self._peak / _MIB, 1) if self._peak else None
         return {"seconds": round(time.monotonic() - self._began, 3), "peak_mb": peak}
 
-    def result(self, line: bytes | None) -> Result:
+    def result(self, line: bytes | None) -> JobResult:
         """The result of its job, of its answer or of the way in which its process ended."""
         assert self.job is not None
         job, self.job = self.job, None

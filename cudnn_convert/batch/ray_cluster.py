@@ -24,7 +24,7 @@ from cudnn_convert import process
 from cudnn_convert.batch import results, worker
 from cudnn_convert.batch.jobs import Job
 from cudnn_convert.batch.pool import USUAL, LocalPool, remove_left, usual_workers
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 from cudnn_convert.errors import CudnnConvertError, MissingDependencyError, UsageError
 from cudnn_convert.text import first_line
 from cudnn_convert.version import __version__
@@ -64,7 +64,7 @@ class RayCluster:
         self._looked, self._cpus, self._memory = -_LOOK, 1, USUAL
         self._run: Any = None
 
-    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[Result]:
+    def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
         """As `Engine.run`: tasks that are told to stop have some seconds to clean up."""
         import ray
 
@@ -99,7 +99,7 @@ class RayCluster:
         flight = _Flight(job, earlier.tries + 1 if earlier else 1, time.monotonic(), is_own)
         flying[run.remote(job, self._work, __version__)] = flight
 
-    def _take(self, task: Any, flying: dict[Any, _Flight]) -> Iterator[Result]:
+    def _take(self, task: Any, flying: dict[Any, _Flight]) -> Iterator[JobResult]:
         """Yield the result of a task that has ended, or begin it anew."""
         import ray
 
@@ -145,7 +145,7 @@ class RayCluster:
                 raise CudnnConvertError(f"{what}; memory ran out, or a file is damaged") from error
 
 
-def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
+def _stop(flying: dict[Any, _Flight]) -> Iterator[JobResult]:
     """Cancel the tasks that are at work; yield what they had just done, else that they were interrupted.
 
     The workers of those that have not ended in time are killed. A worker is gone a moment after its task.
@@ -182,7 +182,7 @@ def _stop(flying: dict[Any, _Flight]) -> Iterator[Result]:
 _pool: LocalPool | None = None
 
 
-def _run(job: Job, work: str, version: str) -> Result:
+def _run(job: Job, work: str, version: str) -> JobResult:
     """Run a job in a worker process of Ray's. A pool of one process does the work."""
     global _pool  # noqa: PLW0603 - the process outlives the task, and so does its pool
     if version != __version__:

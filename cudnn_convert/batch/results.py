@@ -45,7 +45,7 @@ STATUSES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JobResult:
     """How a model ended; the fields are those of a line, in its order.
 
     `out` is the model's OUT below the folder of the batch, whether anything is there or not. `exit_code` is
@@ -70,10 +70,10 @@ class Result:
         return (json.dumps(asdict(self)) + "\n").encode()
 
 
-_FIELDS: Final = frozenset(entry.name for entry in fields(Result))
+_FIELDS: Final = frozenset(entry.name for entry in fields(JobResult))
 
 
-def _parse(path: object, content: bytes) -> Iterator[Result]:
+def _parse(path: object, content: bytes) -> Iterator[JobResult]:
     """The results in the content of a file. Raises UsageError where another program wrote it."""
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         try:
@@ -85,10 +85,10 @@ def _parse(path: object, content: bytes) -> Iterator[Result]:
                 return  # the power went while it was written
             actual = f"another in line {number}; choose another --out, or move the file away"
             raise UsageError(f"{path}: expected lines of cudnn-convert batch, found {actual}") from cause
-        yield Result(**{**row, "reasons": tuple(row["reasons"])})
+        yield JobResult(**{**row, "reasons": tuple(row["reasons"])})
 
 
-def read(folder: Path) -> dict[str, Result]:
+def read(folder: Path) -> dict[str, JobResult]:
     """The results in a folder by OUT, none where there is no file.
 
     Raises UsageError where the file is another program's, WriteError where it cannot be read.
@@ -104,7 +104,7 @@ def read(folder: Path) -> dict[str, Result]:
         raise WriteError(path, f"cannot read: {cause.strerror or cause}") from cause
 
 
-def _by_out(path: object, content: bytes) -> dict[str, Result]:
+def _by_out(path: object, content: bytes) -> dict[str, JobResult]:
     return {result.out: result for result in _parse(path, content)}
 
 
@@ -117,10 +117,10 @@ class Results:
 
     def __init__(self, path: Path, handle: int, *, is_resumed: bool) -> None:
         self.path, self._handle, self.is_resumed = path, handle, is_resumed
-        self.earlier: dict[str, Result] = {}
+        self.earlier: dict[str, JobResult] = {}
         self.name, self._published = path, 0.0
 
-    def begin(self, standing: list[Result]) -> None:
+    def begin(self, standing: list[JobResult]) -> None:
         """Replace the file by one of the results that stand. Raises WriteError."""
         self.earlier = {}
         fresh = self.path.with_name(f".{self.path.name}.tmp")
@@ -133,7 +133,7 @@ class Results:
         self._handle = handle
         self.publish()
 
-    def add(self, result: Result) -> None:
+    def add(self, result: JobResult) -> None:
         """Write a line. Raises WriteError, after which the file is as it was."""
         with _writing(self.path):
             _write(self._handle, result.to_line())
@@ -146,7 +146,7 @@ class Results:
             remote.put(self.path, self.name)
             self._published = time.monotonic()
 
-    def again(self) -> Iterator[Result]:
+    def again(self) -> Iterator[JobResult]:
         """Read back all lines."""
         with _writing(self.path):
             content = self.path.read_bytes()
@@ -251,7 +251,7 @@ def model_page(path: Path, out: str) -> Path:
     return path.with_suffix("") / f"{out}.html"
 
 
-def write_page(file: Path, path: Path, lines: Iterable[Result]) -> None:
+def write_page(file: Path, path: Path, lines: Iterable[JobResult]) -> None:
     """Write the page that will stand at `path` to a file. Raises WriteError."""
     ordered = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
     try:
@@ -260,7 +260,7 @@ def write_page(file: Path, path: Path, lines: Iterable[Result]) -> None:
         raise WriteError(path, f"cannot write the report: {cause.strerror}") from cause
 
 
-def _page(lines: Iterable[Result], path: Path) -> str:
+def _page(lines: Iterable[JobResult], path: Path) -> str:
     """The page of results, those first that need somebody's look."""
     several = list(lines)
     counts = Counter(result.status for result in several)
@@ -283,7 +283,7 @@ def _chip(status: str, text: str) -> Markup:
     return tag("span", text, class_=f"chip {_TONES[status]}")
 
 
-def _row(result: Result, path: Path) -> Iterator[object]:
+def _row(result: JobResult, path: Path) -> Iterator[object]:
     yield _chip(result.status, result.status)
     yield name(result.source)
     yield _reasons(result, path)
@@ -294,7 +294,7 @@ def _row(result: Result, path: Path) -> Iterator[object]:
     yield Markup(NOTHING) if needed is None else f"{needed:.1%}"
 
 
-def _reasons(result: Result, path: Path) -> Markup:
+def _reasons(result: JobResult, path: Path) -> Markup:
     """Why the model was refused, and a link to its page."""
     own = model_page(path, result.out)
     lines: list[object] = [*map(prose, result.reasons)]

@@ -45,7 +45,7 @@ _KERAS: Final = frozenset({".h5", ".hdf5", ".keras"})
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelEntry:
     """A model: its path as it was given or found, and of a manifest's row its OUT and its options."""
 
     path: Path
@@ -56,21 +56,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchResult:
     """The models, sorted by path; the folder that their OUTs are named from; what was left out, as notes."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[ModelEntry, ...]
     root: Path
     notes: tuple[str, ...] = ()
 
 
-def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *, apart: Path) -> Search:
+def find(
+    words: Sequence[str], manifest: Path | None, rows: Iterable[ModelEntry], *, apart: Path
+) -> SearchResult:
     """Find the models that words name and add the rows of a manifest.
 
     `apart` is a folder that is not searched. The root is the lowest folder above all folders that were named,
     the manifest's among them, and all models. Raises UsageError for a word that gives no model.
     """
-    by_path: dict[Path, Source] = {}
+    by_path: dict[Path, ModelEntry] = {}
     roots = [] if manifest is None else [manifest.parent]
     notes: list[str] = []
     here = _absolute(apart)
@@ -80,7 +82,7 @@ def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *,
             root, models = _resolve_in_store(Path(word), here, notes)
         else:
             root, paths_of_models = _resolve(word, here, notes)
-            models = [Source(path) for path in paths_of_models]
+            models = [ModelEntry(path) for path in paths_of_models]
         roots.append(root)
         for model in models:
             by_path.setdefault(_absolute(model.path), model)
@@ -90,7 +92,7 @@ def find(words: Sequence[str], manifest: Path | None, rows: Iterable[Source], *,
         roots.append(row.path.parent)
     ordered = sorted(several, key=lambda source: (str(_absolute(source.path)), source.out or ""))
     root = Path(os.path.commonpath([*map(_absolute, roots)]) if roots else ".")
-    return Search(tuple(ordered), root, tuple(dict.fromkeys(notes)))
+    return SearchResult(tuple(ordered), root, tuple(dict.fromkeys(notes)))
 
 
 def _absolute(path: Path) -> Path:
@@ -118,7 +120,7 @@ def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]
     return path, models
 
 
-def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, list[Source]]:
+def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, list[ModelEntry]]:
     """As `_resolve`, of an address: what is no model of a name that is known is left out."""
     if has_magic(str(word)):
         root = _root_of_pattern(word)
@@ -129,7 +131,7 @@ def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, 
     else:
         below = remote.list_below(word)
         if {"saved_model.pb", "saved_model.pbtxt", ""} & below.keys() or not below:
-            return word.parent, [Source(word)]
+            return word.parent, [ModelEntry(word)]
         root, listed, models = word, len(below), [*_search_store(word, below, apart, notes)]
     if not models:
         what = f"{listed} objects without a model" if listed else "nothing"
@@ -145,7 +147,7 @@ def _belongs(model: Path, matches: set[Path]) -> bool:
 
 def _search_store(
     root: Path, listed: Mapping[str, remote.Object], apart: Path, notes: list[str] | None
-) -> Iterator[Source]:
+) -> Iterator[ModelEntry]:
     """The models among the objects below an address, recognised by their names.
 
     Older steps of checkpoints are left out with a note, unless `notes` is None.
@@ -165,13 +167,15 @@ def _search_store(
         if above in saved:
             within = (sizes for other, sizes in folders.items() if f"{other}/".startswith(f"{above}/"))
             size = sum(size for sizes in within for size in sizes.values()) if above else None
-            yield Source(folder, size=size)
+            yield ModelEntry(folder, size=size)
         if inner and f"{above}/".startswith(inner):
             continue
         yield from _in_folder_of_store(folder, names, notes)
 
 
-def _in_folder_of_store(folder: Path, names: Mapping[str, int], notes: list[str] | None) -> Iterator[Source]:
+def _in_folder_of_store(
+    folder: Path, names: Mapping[str, int], notes: list[str] | None
+) -> Iterator[ModelEntry]:
     """The models whose objects lie directly in a folder of a store."""
     sizes: Counter[str] = Counter()
     for name, size in names.items():
@@ -189,7 +193,7 @@ def _in_folder_of_store(folder: Path, names: Mapping[str, int], notes: list[str]
             if older:
                 notes.append(_note_of_older(remote.name_of(folder), older, candidates))
     for name in sorted({*candidates} - older):
-        yield Source(folder / name, size=sizes[name])
+        yield ModelEntry(folder / name, size=sizes[name])
 
 
 def _note_of_older(folder: object, older: Collection[str], candidates: Collection[str]) -> str:
@@ -291,7 +295,7 @@ def list_files(path: Path) -> list[Path]:
     return [*_by_prefix(path.parent, path.parent.stat().st_mtime_ns).get(path.name, ())]
 
 
-def name_outputs(search: Search) -> list[str]:
+def name_outputs(search: SearchResult) -> list[str]:
     """The OUT of each model below the folder of a batch, with `/` between folders.
 
     It is the path from the root, without the suffix of a file where that is no other model's. A name that is
@@ -341,7 +345,7 @@ def _without_suffix(name: str) -> str:
 _FIELDS: Final = ("source", "out", "flags")
 
 
-def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str, Any]]) -> list[Source]:
+def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str, Any]]) -> list[ModelEntry]:
     """Read the rows of a manifest; `read_flags` makes options of the words of `flags`.
 
     Paths in it, those of flags too, are relative to its folder. Raises UsageError for a row that is not as
@@ -406,7 +410,7 @@ def _from_csv(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _source(
     path: Path, where: str, row: Mapping[str, Any], read_flags: Callable[[Sequence[str]], Mapping[str, Any]]
-) -> Source:
+) -> ModelEntry:
     if unknown := row.keys() - {*_FIELDS}:
         actual = f"{sorted(map(str, unknown))[0]!r}"
         raise UsageError(f"--manifest: {where}: expected {', '.join(_FIELDS)}, found {actual}")
@@ -423,7 +427,7 @@ def _source(
         raise UsageError(f"--manifest: {where}: {cause}") from cause
     files = {name: _beside(path, value) for name, value in options.items() if KINDS[name] is Path}
     own = None if out is None else str(PurePosixPath(out))
-    return Source(_beside(path, Path(source)), own, {**options, **files})
+    return ModelEntry(_beside(path, Path(source)), own, {**options, **files})
 
 
 def _is_below(out: Any) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudnn_convert.report import Report, Verification
 
 Request = Mapping[str, Any]
-#: What a request's work says: fields of a `Result`.
+#: What a request's work says: fields of a `JobResult`.
 Outcome = dict[str, Any]
 #: The function that does the work of a request, as `module:name`.
 CONVERT: Final = "cudnn_convert.batch.worker:convert_model"

@@ -89,7 +89,7 @@ def pair_feed(interface: Interface, feed: Mapping[str, Array], path: Path) -> di
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class FeedSizes:
     """The sizes of a call; `time_first` where the steps are the first axis."""
 
     batch: int
@@ -102,7 +102,7 @@ def has_steps(interface: Interface) -> bool:
     return any(_count_free(spec) > 1 or _is_time_alone(spec) for spec in interface.inputs.values())
 
 
-def describe_axes(interface: Interface, sizes: Sizes) -> str:
+def describe_axes(interface: Interface, sizes: FeedSizes) -> str:
     """Each input with the axes that were taken for batch and steps."""
     words = ("steps", "batch") if sizes.time_first else ("batch", "steps")
     items = []
@@ -113,7 +113,7 @@ def describe_axes(interface: Interface, sizes: Sizes) -> str:
     return ", ".join(items)
 
 
-def draw_feed(opening: Opening, sizes: Sizes, *, seed: int) -> dict[str, Array]:
+def draw_feed(opening: Opening, sizes: FeedSizes, *, seed: int) -> dict[str, Array]:
     """A feed of these sizes that the model takes. Raises ReadError where it takes none."""
     failure: ReadError | None = None
     for feed in _draw_feeds(opening, sizes, seed):
@@ -127,7 +127,7 @@ def draw_feed(opening: Opening, sizes: Sizes, *, seed: int) -> dict[str, Array]:
     raise failure
 
 
-def _draw_feeds(opening: Opening, sizes: Sizes, seed: int) -> Iterator[dict[str, Array]]:
+def _draw_feeds(opening: Opening, sizes: FeedSizes, seed: int) -> Iterator[dict[str, Array]]:
     specs = opening.interface.inputs
     undrawn = [key for key, spec in specs.items() if spec.shape is None or spec.dtype.kind in "OSU"]
     if undrawn:
@@ -139,7 +139,7 @@ def _draw_feeds(opening: Opening, sizes: Sizes, seed: int) -> Iterator[dict[str,
         yield {key: _values(spec, sizes, rng, most) for key, spec in specs.items()}
 
 
-def _values(spec: TensorSpec, sizes: Sizes, rng: np.random.Generator, ids: int) -> Array:
+def _values(spec: TensorSpec, sizes: FeedSizes, rng: np.random.Generator, ids: int) -> Array:
     """Floats are normal; integers of rank 1 are the steps, as lengths are, others ids; booleans are true."""
     assert spec.shape is not None
     words = ("steps", "batch") if sizes.time_first else ("batch", "steps")

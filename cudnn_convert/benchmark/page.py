@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import PurePath
 from typing import Any, Final
 
-from cudnn_convert.benchmark.rounds import Result, Row
+from cudnn_convert.benchmark.rounds import BenchmarkResult, Measurement
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, pairs, section, table, tag
 from cudnn_convert.report.page import document
 
@@ -28,7 +28,7 @@ _LONGEST: Final = 226
 _SHOWN: Final = 0.005
 
 
-def of(result: Result) -> str:
+def of(result: BenchmarkResult) -> str:
     """The page of a benchmark, as text of HTML."""
     title = _headline(result)
     header = tag(
@@ -41,7 +41,7 @@ def of(result: Result) -> str:
     return document(title, header, *_sections(result))
 
 
-def _headline(result: Result) -> str:
+def _headline(result: BenchmarkResult) -> str:
     """The range of the ratios; without any, that of the medians of the model that is to be compared with."""
     ratios = [row.ratio for row in _list_compared(result) if row.ratio is not None]
     base = PurePath(result.against).name
@@ -53,11 +53,11 @@ def _headline(result: Result) -> str:
     return f"{base}: {range_} a call"
 
 
-def _list_compared(result: Result) -> list[Row]:
+def _list_compared(result: BenchmarkResult) -> list[Measurement]:
     return [row for row in result.results if row.ratio is not None and row.model != result.against]
 
 
-def _extremes(result: Result) -> Iterator[object]:
+def _extremes(result: BenchmarkResult) -> Iterator[object]:
     """The largest and the smallest ratio, and which models are not compared."""
     compared = _list_compared(result)
     for row, word in ((max, "at most"), (min, "at least")):
@@ -71,14 +71,14 @@ def _extremes(result: Result) -> Iterator[object]:
         yield join([name(model), " is not compared: its answers do not agree: ", name(reason), "."])
 
 
-def _sizes(row: Row) -> str:
+def _sizes(row: Measurement) -> str:
     parts = [f"batch {row.batch}"] if row.batch else []
     parts += [f"{row.steps} steps"] if row.steps else []
     parts.append(f"{row.threads} thread{'' if row.threads == 1 else 's'}")
     return ", ".join(parts)
 
 
-def _sections(result: Result) -> Iterator[Markup]:
+def _sections(result: BenchmarkResult) -> Iterator[Markup]:
     machine = [(key, str(value)) for key, value in result.machine.items()]
     yield tag("div", pairs([("compared with", name(result.against)), *machine]), class_="card")
     ordered = sorted(result.results, key=lambda row: (row.threads, row.batch or 0, row.steps or 0))
@@ -98,7 +98,7 @@ def micros(value: float) -> str:
     return f"{value / 1e3:.3g} ms" if value >= 1e3 else f"{value:.3g} \N{MICRO SIGN}s"
 
 
-def _row(row: Row) -> Iterator[object]:
+def _row(row: Measurement) -> Iterator[object]:
     yield join([name(row.model), tag("div", row.format, class_="soft")])
     for size in (row.batch, row.steps):
         yield Markup(NOTHING) if size is None else size
@@ -121,7 +121,7 @@ def _shorten(label: str) -> str:
     return label if len(label) < 52 else f"{label[:24]}...{label[-24:]}"
 
 
-def _plot(rows: Sequence[Row]) -> Markup:
+def _plot(rows: Sequence[Measurement]) -> Markup:
     """Bars of the medians of one size, which begin at 0."""
     longest = max(row.median_us for row in rows)
     marks = []

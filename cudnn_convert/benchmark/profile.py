@@ -58,7 +58,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TimedCall:
     """One call: how long it took, and when in it the runtime worked; microseconds from its begin."""
 
     wall: float
@@ -95,13 +95,13 @@ class Work:
             self.loops[body[1] if body else node] += micros
 
 
-def read_tensorflow(folder: Path) -> tuple[list[Step], Work]:
+def read_tensorflow(folder: Path) -> tuple[list[TimedCall], Work]:
     """The calls and the work in the newest trace below a folder. None of it is executed."""
     files = sorted(folder.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     return summarise_tensorflow(tf_private.parse_xspace(files[-1].read_bytes()))
 
 
-def summarise_tensorflow(space: Any) -> tuple[list[Step], Work]:
+def summarise_tensorflow(space: Any) -> tuple[list[TimedCall], Work]:
     """The calls and the work in an XSpace."""
     events = [*_host_events(space)]
     steps = sorted(span for name, _, span, _ in events if name == STEP)
@@ -118,7 +118,7 @@ def summarise_tensorflow(space: Any) -> tuple[list[Step], Work]:
         busy += _count_line(of, work)
     work.busy = sum(end - begin for begin, end in join_spans(busy))
     runtime = join_spans([*calls, *busy])
-    return [Step(end - begin, tuple(_within(runtime, (begin, end)))) for begin, end in steps], work
+    return [TimedCall(end - begin, tuple(_within(runtime, (begin, end)))) for begin, end in steps], work
 
 
 def _host_events(space: Any) -> Iterator[tuple[str, int, Span, int | None]]:
@@ -239,7 +239,7 @@ _ROWS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TimeShare:
     """What takes a share of a call: `share` of its time, `us` microseconds of each call.
 
     `kind` is `python`, `recurrence`, `loop`, `other`, `waiting` or `runtime`: the work of a runtime of which
@@ -262,8 +262,8 @@ class Profile:
 
     calls: int
     wall_us: float
-    parts: tuple[Part, ...]
-    ops: tuple[Part, ...]
+    parts: tuple[TimeShare, ...]
+    ops: tuple[TimeShare, ...]
     sentences: tuple[str, ...]
     trace: str | None = None
 
@@ -322,7 +322,7 @@ def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps
     return _summarise(timed, work, lambda: _find_function(run, chosen), folder)
 
 
-def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[Step]:
+def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[TimedCall]:
     """Time each call, and note when in it a runtime was called."""
     steps = []
     spans: list[Span] = []
@@ -334,7 +334,7 @@ def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[Step]:
             end = time.perf_counter()
             inside = join_spans(spans)
             runtime = tuple(((a - start) * 1e6, (b - start) * 1e6) for a, b in inside)
-            steps.append(Step((end - start) * 1e6, runtime))
+            steps.append(TimedCall((end - start) * 1e6, runtime))
     return steps
 
 
@@ -373,7 +373,7 @@ def _replace_method(kind: Any, method: str, spans: list[Span]) -> Iterator[None]
 
 def _trace_tensorflow(
     call: Callable[[Any], Any], feeds: Sequence[Any], folder: Path | None
-) -> tuple[list[Step], Work]:
+) -> tuple[list[TimedCall], Work]:
     """The calls under TensorFlow's profiler, and what it saw."""
     import tensorflow as tf
 
@@ -396,7 +396,7 @@ def _trace_tensorflow(
         return read_tensorflow(where)
 
 
-def _join_steps(timed: Sequence[Step], traced: Sequence[Step]) -> list[Step]:
+def _join_steps(timed: Sequence[TimedCall], traced: Sequence[TimedCall]) -> list[TimedCall]:
     """The calls as they were timed, with the shares of the runtime that the trace saw where that is more.
 
     A trace knows TensorFlow alone, and its functions; other runtimes were noted.
@@ -405,12 +405,12 @@ def _join_steps(timed: Sequence[Step], traced: Sequence[Step]) -> list[Step]:
     for step, other in zip(timed, traced, strict=False):
         scale = step.wall / other.wall if other.wall else 1.0
         seen = [(begin * scale, end * scale) for begin, end in other.runtime]
-        joined.append(Step(step.wall, tuple(join_spans([*step.runtime, *seen]))))
+        joined.append(TimedCall(step.wall, tuple(join_spans([*step.runtime, *seen]))))
     return joined
 
 
 def _summarise(
-    steps: Sequence[Step], work: Work | None, find: Callable[[], str | None], folder: Path | None
+    steps: Sequence[TimedCall], work: Work | None, find: Callable[[], str | None], folder: Path | None
 ) -> Profile:
     wall = sum(step.wall for step in steps)
     pieces = {"pre-processing": 0.0, "between calls of the runtime": 0.0, "post-processing": 0.0}
@@ -433,7 +433,7 @@ def _summarise(
     return Profile(len(steps), wall / len(steps), ordered, tuple(ops), sentences, trace)
 
 
-def _split_python(step: Step) -> tuple[float, float, float]:
+def _split_python(step: TimedCall) -> tuple[float, float, float]:
     """Microseconds before the first call of a runtime, between, and after the last."""
     if not step.runtime:
         return step.wall, 0.0, 0.0
@@ -442,13 +442,13 @@ def _split_python(step: Step) -> tuple[float, float, float]:
     return max(first, 0.0), max(last - first - inside, 0.0), max(step.wall - last, 0.0)
 
 
-def _part(kind: str, name: str, value: float, wall: float, calls: int) -> Part:
-    return Part(kind, name, value / wall if wall else 0.0, value / calls)
+def _part(kind: str, name: str, value: float, wall: float, calls: int) -> TimeShare:
+    return TimeShare(kind, name, value / wall if wall else 0.0, value / calls)
 
 
 def _share_runtime(
     runtime: float, work: Work | None, wall: float, calls: int
-) -> tuple[list[Part], list[Part]]:
+) -> tuple[list[TimeShare], list[TimeShare]]:
     """The runtime's time by recurrence, loop, other ops and waiting; and by op.
 
     Threads work at once: the time in which any worked is divided as the work of all threads is.
@@ -481,13 +481,13 @@ def _share_runtime(
 _UNREMARKABLE: Final = "no part takes half of the time"
 
 
-def _explain(parts: Sequence[Part], ops: Sequence[Part], function: str | None) -> Iterator[str]:
+def _explain(parts: Sequence[TimeShare], ops: Sequence[TimeShare], function: str | None) -> Iterator[str]:
     """Sentences on what takes much of the time, and what could be done; the most important first.
 
     The recurrence is judged among all work: who waits may wait for other processes of a busy machine.
     """
 
-    def of(*kinds: str) -> list[Part]:
+    def of(*kinds: str) -> list[TimeShare]:
         return sorted((part for part in parts if part.kind in kinds), key=lambda part: -part.share)
 
     python, steps, waiting = of("python"), of("recurrence", "loop"), _sum(of("waiting"))
@@ -511,7 +511,7 @@ def _explain(parts: Sequence[Part], ops: Sequence[Part], function: str | None) -
         yield f"the runtime takes {share:.0%}; it does not say what of"
 
 
-def _sum(parts: Sequence[Part]) -> float:
+def _sum(parts: Sequence[TimeShare]) -> float:
     return sum(part.share for part in parts)
 
 

@@ -76,7 +76,7 @@ FIGHTING: Final = 1.15
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measurement:
     """A model at one size and number of threads.
 
     Times are microseconds of a call: the median of all rounds' medians with its bounds, the 99th percentile
@@ -106,11 +106,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchmarkResult:
     """All rows, the model that ratios are to, and a profile of each model for each number of threads."""
 
     against: str
-    results: tuple[Row, ...]
+    results: tuple[Measurement, ...]
     notes: tuple[str, ...]
     machine: Mapping[str, Any]
     profiles: tuple[Mapping[str, Any], ...] = ()
@@ -125,7 +125,7 @@ FORMAT: Final = "cudnn_convert benchmark"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Benchmark:
     """What is measured: models, sizes and numbers of threads, in so many rounds.
 
     `steps` is empty where `options` name data. `profile` is a folder for the profiles, or None.
@@ -177,7 +177,7 @@ class _ModelWorker(Worker):
         return answer
 
 
-def run_benchmark(call: Call) -> Result:
+def run_benchmark(call: Benchmark) -> BenchmarkResult:
     """Measure models. Raises the errors of `cudnn_convert.errors`; one that does not run ends all."""
     models = [call.against, *(model for model in call.models if model != call.against)]
     here = count_cores()
@@ -185,13 +185,13 @@ def run_benchmark(call: Call) -> Result:
         raise UsageError(
             f"--threads: expected at most {here}, the cores of this process, found {max(too_many)}"
         )
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     notes: list[str] = []
     profiles: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as folder:
         for threads in call.threads:
             with _processes(models, call.options) as workers:
-                bench = _Bench(call, threads, workers, Path(folder), notes)
+                bench = _Experiment(call, threads, workers, Path(folder), notes)
                 rows += bench.measure()
                 profiles += bench.profile()
     ordered = sorted(
@@ -199,7 +199,9 @@ def run_benchmark(call: Call) -> Result:
     )
     _compare_threads(profiles, rows)
     machine = {"cores": here, "processor": _processor(), "rounds": call.rounds}
-    return Result(str(call.against), tuple(ordered), tuple(dict.fromkeys(notes)), machine, tuple(profiles))
+    return BenchmarkResult(
+        str(call.against), tuple(ordered), tuple(dict.fromkeys(notes)), machine, tuple(profiles)
+    )
 
 
 def count_cores() -> int:
@@ -232,11 +234,11 @@ def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_Model
         yield workers
 
 
-class _Bench:
+class _Experiment:
     """All measurements with one number of threads; the first process is of the model compared with."""
 
     def __init__(
-        self, call: Call, threads: int, workers: Sequence[_ModelWorker], folder: Path, notes: list[str]
+        self, call: Benchmark, threads: int, workers: Sequence[_ModelWorker], folder: Path, notes: list[str]
     ) -> None:
         self._call, self._threads, self._workers, self._folder, self._notes = (
             call,
@@ -255,7 +257,7 @@ class _Bench:
             for worker in workers
         ]
 
-    def measure(self) -> Iterator[Row]:
+    def measure(self) -> Iterator[Measurement]:
         """The rows of all sizes."""
         sizes = [*product(self._call.batches or (0,), self._call.steps or (0,))]
         if self._call.steps and not self._opened[0]["has_steps"]:
@@ -264,7 +266,7 @@ class _Bench:
         for batch, steps in sizes:
             yield from self._measure(batch, steps)
 
-    def _measure(self, batch: int, steps: int) -> Iterator[Row]:
+    def _measure(self, batch: int, steps: int) -> Iterator[Measurement]:
         feeds, shown = self._prepare(batch, steps)
         names = [self._folder / f"answers{k}.npz" for k in range(len(self._workers))]
         begun = [
@@ -283,7 +285,7 @@ class _Bench:
         ):
             middle, p99 = summarise_rounds(of)
             compared: Ratio | None = None if reason else ratio(base, [median(each) for each in of])
-            yield Row(
+            yield Measurement(
                 model=str(worker.model),
                 format=opened["format"],
                 batch=batch or shown,
@@ -351,7 +353,7 @@ def summarise_rounds(times: Sequence[Sequence[float]]) -> tuple[Ratio, float]:
     return summary([median(each) for each in times]), calls[min(len(calls) - 1, int(0.99 * len(calls)))]
 
 
-def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Row]) -> None:
+def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Measurement]) -> None:
     """Say first that threads fight where fewer of them are faster, in the sentences of profiles."""
     for each in profiles:
         last = {row.threads: row.median_us for row in rows if row.model == each["model"]}

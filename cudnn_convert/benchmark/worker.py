@@ -85,7 +85,7 @@ class _Server:
         """Write random inputs of these sizes, and say which axes these are."""
         from cudnn_convert.benchmark import models
 
-        sizes = models.Sizes(batch, steps, time_first)
+        sizes = models.FeedSizes(batch, steps, time_first)
         with context.mute_output():
             feed = models.draw_feed(self._opening, sizes, seed=seed)
         _arrays().write_calls(Path(out), [feed])

@@ -19,7 +19,7 @@ from cudnn_convert.storage import remote
 from cudnn_convert.text import visible
 
 if TYPE_CHECKING:
-    from cudnn_convert.batch import Engine, Plan, Result
+    from cudnn_convert.batch import BatchPlan, Engine, JobResult
 
 _GROUPS = ("source", "target", "judge")
 #: Processes that no machine runs at a time.
@@ -111,7 +111,7 @@ def _batch(flags: argparse.Namespace) -> int:
         terminal.show_plan(room.preview(call, plan))
         return 0
     with _open_engine(flags, len(plan.jobs)) as engine, show_progress(flags) as tell:
-        summary = room.run_plan(call, plan, engine, _Listener(plan, tell, is_quiet=flags.quiet))
+        summary = room.run_plan(call, plan, engine, _Printer(plan, tell, is_quiet=flags.quiet))
     if not flags.quiet:
         terminal.show_summary(summary)
     print(visible(remote.name_of(summary.path)))
@@ -146,14 +146,14 @@ def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any
             yield share
 
 
-class _Listener:
+class _Printer:
     """Hears each result: shows how far the batch is, and says at once what went wrong or is to be done."""
 
-    def __init__(self, plan: Plan, tell: Callable[[str], None], *, is_quiet: bool) -> None:
+    def __init__(self, plan: BatchPlan, tell: Callable[[str], None], *, is_quiet: bool) -> None:
         self._all, self._tell, self._is_quiet = len(plan.jobs), tell, is_quiet
         self._ended = 0
 
-    def __call__(self, result: Result) -> None:
+    def __call__(self, result: JobResult) -> None:
         self._ended += 1
         if result.exit_code == 0:
             lead, is_told = "warning", not self._is_quiet

@@ -15,7 +15,7 @@ from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.process import silence_native
 
 if TYPE_CHECKING:
-    from cudnn_convert.benchmark.rounds import Result
+    from cudnn_convert.benchmark.rounds import BenchmarkResult
 
 _BATCHES: Final = (1, 8, 32)
 _STEPS: Final = (10, 100)
@@ -90,7 +90,7 @@ def _benchmark(flags: argparse.Namespace) -> int:
     options = read_options(flags)
     own = options.data is not None
     models = [*dict.fromkeys(flags.models)]
-    call = rounds.Call(
+    call = rounds.Benchmark(
         models=models,
         against=flags.against or models[0],
         batches=flags.batches or (() if own else _BATCHES),
@@ -135,7 +135,7 @@ def _prepare_folder(folder: Path | None) -> Path | None:
 @contextmanager
 def _keep_report(
     flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]
-) -> Iterator[Callable[[Result], None]]:
+) -> Iterator[Callable[[BenchmarkResult], None]]:
     """Yield a function that writes `--report`, checked before anything is measured."""
     if flags.report is None:
         yield lambda _: None
@@ -145,13 +145,13 @@ def _keep_report(
     paths = [flags.report]
     if flags.report.suffix == _PAGE:
         paths.append(flags.report.with_suffix(".json"))
-    targets = [storage.Target(path, rounds.is_ours, apart, flags.force) for path in paths]
+    targets = [storage.Destination(path, rounds.is_ours, apart, flags.force) for path in paths]
     for target in targets:
         storage.refuse(target)
     with ExitStack() as stack:
         fresh = [stack.enter_context(storage.atomic_output(target, folder=False)) for target in targets]
 
-        def keep(result: Result) -> None:
+        def keep(result: BenchmarkResult) -> None:
             for path, file in zip(paths, fresh, strict=True):
                 text = page.of(result) if path.suffix == _PAGE else result.to_json()
                 try:

@@ -40,7 +40,7 @@ def run_in_child(
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to; `tell` gets the lines on an irregular end.
     """
-    parent, shared = os.getpid(), _Shared()
+    parent, shared = os.getpid(), _SharedMemory()
     with process.scratch_folder() as scratch:
         # Until each side has its own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, process.stop_signals())
@@ -60,7 +60,7 @@ def run_in_child(
     return code
 
 
-class _Shared:
+class _SharedMemory:
     """Memory shared by child and parent, which outlives a crash of the child."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
-def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, shared: _Shared) -> None:
+def _work(work: Callable[[], int], limits: Limits, scratch: Path, parent: int, shared: _SharedMemory) -> None:
     """Do the child's work and exit at once: destructors of native libraries have crashed."""
     code = _CRASHED
     try:
@@ -119,7 +119,7 @@ def _bind(limits: Limits, parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, process.stop_signals())
 
 
-def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _Shared) -> tuple[int, str]:
+def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _SharedMemory) -> tuple[int, str]:
     """Wait for the child; return its exit code and the cause of an irregular end.
 
     The cause is "" for a regular end.

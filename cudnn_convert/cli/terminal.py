@@ -41,7 +41,7 @@ from cudnn_convert.text import command, visible
 if TYPE_CHECKING:
     from cudnn_convert.batch import Summary
     from cudnn_convert.batch.jobs import Job
-    from cudnn_convert.benchmark.rounds import Result
+    from cudnn_convert.benchmark.rounds import BenchmarkResult
 
 _UNTOLD: Final = "?"
 _LIVE: Final = {True: "yes", False: "no", None: "?"}
@@ -402,7 +402,7 @@ def _describe_proofs(summary: Summary) -> str:
     return f"{len(proven)} of {total} models converted and proven{closeness}{left}"
 
 
-def show_benchmark(result: Result) -> None:
+def show_benchmark(result: BenchmarkResult) -> None:
     """Print on stdout a row for each model and size, then where the time of each goes."""
     from cudnn_convert.benchmark.page import micros
 

@@ -29,7 +29,7 @@ def _read_size(shape: Any, axis: int) -> int:
     return int(size)
 
 
-class _Weights:
+class _CellWeights:
     """The variables of both fused LSTMs, in the scope of their layer."""
 
     def _make_weights(self: Any, inputs: int) -> None:
@@ -53,7 +53,7 @@ class _Weights:
         }
 
 
-class LSTMBlockCell(_Weights, keras_private.legacy_cells().LayerRNNCell):  # type: ignore[misc]
+class LSTMBlockCell(_CellWeights, keras_private.legacy_cells().LayerRNNCell):  # type: ignore[misc]
     """An LSTM cell in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
 
     def __init__(
@@ -163,7 +163,7 @@ class FusedRNNCell:
     """What computes all steps at once, called as `(inputs, initial_state, dtype, sequence_length, scope)`."""
 
 
-class LSTMBlockFusedCell(_Weights, keras_private.legacy_layer(), FusedRNNCell):  # type: ignore[misc]
+class LSTMBlockFusedCell(_CellWeights, keras_private.legacy_layer(), FusedRNNCell):  # type: ignore[misc]
     """An LSTM over all steps in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
 
     def __init__(

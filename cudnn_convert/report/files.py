@@ -40,7 +40,7 @@ def write_reports(
     a file that could not be put in place after all was done; without it WriteError is raised.
     """
     files = [*_list_files(report), *_list_cards(model_card)]
-    targets = [storage.Target(path, own, apart, force) for path, own, _ in files]
+    targets = [storage.Destination(path, own, apart, force) for path, own, _ in files]
     for target in targets:
         storage.refuse(target)
     if model_card is not None and model_card in [path for path, *_ in files[:-1]]:

@@ -172,7 +172,7 @@ _ELSE: Final = "choose another path"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Destination:
     """A path to write, and the files of the call that stay `apart` from it.
 
     `apart` has the files in words and as paths. An existing path is replaced only with `force`, and only
@@ -186,7 +186,7 @@ class Target:
 
 
 @contextmanager
-def atomic_output(target: Target, *, folder: bool) -> Iterator[Path]:
+def atomic_output(target: Destination, *, folder: bool) -> Iterator[Path]:
     """Yield a temporary path, and move it to the target at the end.
 
     It is an empty folder, or does not exist yet. Raises UsageError where the target may not be written,
@@ -223,7 +223,7 @@ def require_kind(out: object, *, folder: bool, is_folder: bool) -> None:
         raise UsageError(f"{out}: expected {kinds[0]} to replace, found {kinds[1]}; {_ELSE}")
 
 
-def _begin(target: Target, named: Path, stack: ExitStack) -> Path:
+def _begin(target: Destination, named: Path, stack: ExitStack) -> Path:
     """Make the folder of this run beside the target, which messages call `named`."""
     out = target.path
     try:
@@ -253,7 +253,7 @@ def remove_stale(out: Path) -> None:
                 remove_folder(folder)
 
 
-def refuse(target: Target) -> None:
+def refuse(target: Destination) -> None:
     """Raise UsageError where writing would lose data, WriteError where that is unknown."""
     _refuse_addresses(target.path)
     try:
@@ -276,7 +276,7 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _refuse(target: Target) -> None:
+def _refuse(target: Destination) -> None:
     out = target.path
     try:
         str(out.absolute()).encode()

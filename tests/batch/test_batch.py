@@ -14,8 +14,8 @@ from support.batch_work import MARK, InProcess, write_sources
 from support.command_line import contents
 
 from cudnn_convert import batch
-from cudnn_convert.batch import Batch, Plan, Summary, jobs, results
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch import Batch, BatchPlan, Summary, jobs, results
+from cudnn_convert.batch.results import JobResult
 from cudnn_convert.cli.batch import _read_flags
 from cudnn_convert.errors import UsageError, WriteError
 from cudnn_convert.options import Options
@@ -295,7 +295,7 @@ def test_a_page_of_somebody_else_is_not_replaced(folder: Path) -> None:
 
 def test_a_plan_is_the_same_each_time(folder: Path) -> None:
     one, other = (batch.plan_batch(call(), _read_flags) for _ in range(2))
-    assert one == other and isinstance(one, Plan)
+    assert one == other and isinstance(one, BatchPlan)
     assert (folder / "in" / "a").is_file() and not (folder / "out").exists()
 
 
@@ -304,7 +304,7 @@ def test_a_result_that_stands_keeps_what_was_measured(folder: Path) -> None:
     first = results.read(Path("out"))["a"]
     run(call("in/a"))
     assert results.read(Path("out"))["a"] == replace(first, status="skipped")
-    assert isinstance(first, Result) and (folder / "out" / "a" / MARK).exists()
+    assert isinstance(first, JobResult) and (folder / "out" / "a" / MARK).exists()
 
 
 def test_folders_in_which_nothing_is_are_removed(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cudnn_convert.batch import sources
-from cudnn_convert.batch.sources import Source
+from cudnn_convert.batch.sources import ModelEntry
 from cudnn_convert.cli.batch import _read_flags
 from cudnn_convert.errors import AccessError, UsageError
 
@@ -25,7 +25,7 @@ c.pb,"--no-verify --set x=1 --set y=2"
 """
 
 
-def read(folder: Path, text: str | bytes) -> list[Source]:
+def read(folder: Path, text: str | bytes) -> list[ModelEntry]:
     path = folder / "models.list"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return sources.read_manifest(path, _read_flags)
@@ -35,9 +35,9 @@ def read(folder: Path, text: str | bytes) -> list[Source]:
 def test_rows_have_sources_outs_and_flags(tmp_path: Path, text: str) -> None:
     data = {"format": "onnx", "set": ["keep prob:0=1"], "data": tmp_path / "in.npz"}
     assert read(tmp_path, text) == [
-        Source(tmp_path / "a/model.ckpt"),
-        Source(Path("/b/net.h5"), "nets/b", data),
-        Source(tmp_path / "c.pb", None, {"verify": False, "set": ["x=1", "y=2"]}),
+        ModelEntry(tmp_path / "a/model.ckpt"),
+        ModelEntry(Path("/b/net.h5"), "nets/b", data),
+        ModelEntry(tmp_path / "c.pb", None, {"verify": False, "set": ["x=1", "y=2"]}),
     ]
 
 

@@ -17,12 +17,12 @@ from cudnn_convert import process
 from cudnn_convert.batch import pool
 from cudnn_convert.batch.jobs import Job, digest_source
 from cudnn_convert.batch.pool import LocalPool
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and memory as Linux has them")
 
 
-def run(jobs: list[Job], workers: int = 1, **settings: Any) -> dict[str, Result]:
+def run(jobs: list[Job], workers: int = 1, **settings: Any) -> dict[str, JobResult]:
     """Results by OUT, in the order in which they came."""
     engine = LocalPool(workers, work=WORK)
     return {result.out: result for result in engine.run(jobs, settings.get("is_stopped", lambda: False))}
@@ -163,7 +163,7 @@ def test_a_worker_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path: Pat
     engine = LocalPool(1, work=WORK)
     a, b = make_jobs(tmp_path, a="convert", b="convert")
 
-    def todo() -> Iterator[Result]:
+    def todo() -> Iterator[JobResult]:
         yield from engine.run([a, b], lambda: False)
 
     results = todo()

@@ -23,7 +23,7 @@ from support.samples import ROOT
 from cudnn_convert import process
 from cudnn_convert.batch import ray_cluster
 from cudnn_convert.batch.pool import LocalPool
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 
 
 def test_without_ray_the_line_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ TEXTS = {
 }
 
 
-def comparable(results: Iterator[Result]) -> dict[str, Result]:
+def comparable(results: Iterator[JobResult]) -> dict[str, JobResult]:
     """Results by OUT, without what was measured and which process it was."""
     return {result.out: replace(result, seconds=0.0, peak_mb=None, verification=None) for result in results}
 

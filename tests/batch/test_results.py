@@ -12,10 +12,10 @@ import pytest
 from support.browser import measure_in_frame
 
 from cudnn_convert.batch import results
-from cudnn_convert.batch.results import RESULTS, Result
+from cudnn_convert.batch.results import RESULTS, JobResult
 from cudnn_convert.errors import UsageError, WriteError
 
-ONE = Result(
+ONE = JobResult(
     "a.pb",
     "a",
     "converted",
@@ -26,7 +26,7 @@ ONE = Result(
     {"passed": True, "needed": 0.03},
     {"source": "1f", "flags": "2e", "version": "0.1.0"},
 )
-TWO = Result("b\udcff\x1b\u202e.pb", "b\n", "refused", 1, ("b: expected a model", "b: and more"))
+TWO = JobResult("b\udcff\x1b\u202e.pb", "b\n", "refused", 1, ("b: expected a model", "b: and more"))
 
 
 def lines(folder: Path) -> list[bytes]:

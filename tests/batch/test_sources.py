@@ -11,7 +11,7 @@ import pytest
 from support.samples import ROOT, fixture
 
 from cudnn_convert.batch import sources
-from cudnn_convert.batch.sources import Source
+from cudnn_convert.batch.sources import ModelEntry
 from cudnn_convert.errors import UsageError
 
 TF1 = ROOT / "tests" / "data" / "tf1" / "1.15.5"
@@ -57,11 +57,11 @@ ALL = (
 )
 
 
-def find(*words: str, rows: Sequence[Source] = (), apart: str = "out") -> sources.Search:
+def find(*words: str, rows: Sequence[ModelEntry] = (), apart: str = "out") -> sources.SearchResult:
     return sources.find(words, Path("models.csv") if rows else None, rows, apart=Path(apart))
 
 
-def paths(search: sources.Search) -> list[str]:
+def paths(search: sources.SearchResult) -> list[str]:
     return [str(source.path) for source in search.sources]
 
 
@@ -196,12 +196,15 @@ def test_all_files_of_a_model_are_listed(archive: Path) -> None:
 
 
 def test_rows_have_names_of_their_own(archive: Path) -> None:
-    rows = [Source(Path("runs/net.h5"), "x/first"), Source(Path("runs/net.h5"), "x/second", {"opset": 13})]
+    rows = [
+        ModelEntry(Path("runs/net.h5"), "x/first"),
+        ModelEntry(Path("runs/net.h5"), "x/second", {"opset": 13}),
+    ]
     search = find("runs/a", rows=rows)
     assert sources.name_outputs(search) == ["runs/a/model.ckpt", "x/first", "x/second"]
-    search = find(rows=[Source(Path("runs/net.h5")), Source(Path("runs/net.pbtxt"))])
+    search = find(rows=[ModelEntry(Path("runs/net.h5")), ModelEntry(Path("runs/net.pbtxt"))])
     assert sources.name_outputs(search) == ["runs/net.h5", "runs/net.pbtxt"]
-    search = find(rows=[Source(Path("../above/net.h5"))])
+    search = find(rows=[ModelEntry(Path("../above/net.h5"))])
     assert sources.name_outputs(search) == ["above/net"]
 
 
@@ -216,7 +219,7 @@ def test_rows_have_names_of_their_own(archive: Path) -> None:
 def test_rows_that_would_replace_each_other_are_refused(
     archive: Path, outs: tuple[str, ...], message: str
 ) -> None:
-    search = find(rows=[Source(Path("runs/net.h5"), out) for out in outs])
+    search = find(rows=[ModelEntry(Path("runs/net.h5"), out) for out in outs])
     with pytest.raises(UsageError, match=message):
         sources.name_outputs(search)
 
@@ -224,7 +227,7 @@ def test_rows_that_would_replace_each_other_are_refused(
 def test_names_that_are_taken_get_a_number(tmp_path: Path) -> None:
     """Not all file systems tell cases apart."""
     models = ("Net.h5", "net.h5", "net", "net/b.pb", "results.jsonl")
-    search = sources.Search(tuple(Source(tmp_path / name) for name in models), tmp_path)
+    search = sources.SearchResult(tuple(ModelEntry(tmp_path / name) for name in models), tmp_path)
     assert sources.name_outputs(search) == ["Net.h5", "net.h5-2", "net-2", "net/b", "results.jsonl-2"]
 
 

@@ -17,7 +17,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import cudnn_convert
 from cudnn_convert.benchmark import profile, rounds
 from cudnn_convert.benchmark import profile as room
-from cudnn_convert.benchmark.profile import Step, Work
+from cudnn_convert.benchmark.profile import TimedCall, Work
 from cudnn_convert.benchmark.rounds import explain_threads
 from cudnn_convert.errors import UsageError
 
@@ -164,7 +164,7 @@ def test_a_trace_of_tensorflow() -> None:
     ]  # fmt: skip
     second = [("ExecutorState::Process", 30, 34, 2)]
     steps, work = profile.summarise_tensorflow(space(python, first, second))
-    assert steps == [Step(100, ((10, 80),)), Step(100, ((10, 20), (60, 90)))]
+    assert steps == [TimedCall(100, ((10, 80),)), TimedCall(100, ((10, 20), (60, 90)))]
     assert dict(work.ops) == pytest.approx({"BlockLSTM": 20, "MatMul": 16})
     assert dict(work.recurrences) == pytest.approx({"scope/lstm/BlockLSTM": 20})
     assert dict(work.loops) == pytest.approx({"a/while": 6})
@@ -193,7 +193,7 @@ def test_shares_of_a_call() -> None:
     work = Work(busy=35)
     work.add("LSTM", "cell", 30, in_loop=False)
     work.add("MatMul", "dense", 10, in_loop=False)
-    found = room._summarise([Step(100, ((10, 80),))], work, lambda: None, None)
+    found = room._summarise([TimedCall(100, ((10, 80),))], work, lambda: None, None)
     assert {(part.kind, part.name): round(part.share, 4) for part in found.parts} == {
         ("waiting", "handing work to threads, and waiting for them"): 0.35,
         ("recurrence", "cell"): 0.2625,
@@ -203,15 +203,17 @@ def test_shares_of_a_call() -> None:
     }
     assert [(part.name, round(part.us, 2)) for part in found.ops] == [("LSTM", 26.25), ("MatMul", 8.75)]
     assert found.sentences == ("no part takes half of the time",)
-    alone = room._summarise([Step(100, ((0, 100),))], Work(ops={"Conv": 90.0}, busy=90), lambda: None, None)
+    alone = room._summarise(
+        [TimedCall(100, ((0, 100),))], Work(ops={"Conv": 90.0}, busy=90), lambda: None, None
+    )
     assert alone.sentence == "Conv takes 100% of the work"
     work = Work(busy=40)
     work.add("LSTM", "cell", 10, in_loop=False)
     work.add("Scan", "decode", 25, in_loop=True)
     work.add("MatMul", "dense", 5, in_loop=False)
-    loops = room._summarise([Step(100, ((0, 80),))], work, lambda: None, None)
+    loops = room._summarise([TimedCall(100, ((0, 80),))], work, lambda: None, None)
     assert loops.sentence.startswith(
         "loops and recurrences take 58% of the work, most of it decode; its steps follow"
     ), loops
-    unknown = room._summarise([Step(100, ((1, 100),))], None, lambda: None, None)
+    unknown = room._summarise([TimedCall(100, ((1, 100),))], None, lambda: None, None)
     assert unknown.sentence == "the runtime takes 99%; it does not say what of"

@@ -19,8 +19,8 @@ from support.samples import ROOT
 
 from cudnn_convert.benchmark import answers, models, page, worker
 from cudnn_convert.benchmark.answers import disagreement
-from cudnn_convert.benchmark.models import Sizes
-from cudnn_convert.benchmark.rounds import Result, Row
+from cudnn_convert.benchmark.models import FeedSizes
+from cudnn_convert.benchmark.rounds import BenchmarkResult, Measurement
 from cudnn_convert.options import Options
 
 RNG = np.random.default_rng(2)
@@ -217,7 +217,7 @@ def test_the_sizes_of_inputs() -> None:
     interface = Interface(Part(SERVING, Signature.of_names(specs, ["y"])), specs)
     opening = models.Opening("onnx", Path("m"), interface, None)  # type: ignore[arg-type]
     for time_first, x in ((False, (4, 9, 3)), (True, (9, 4, 3))):
-        feed, ones = models._draw_feeds(opening, Sizes(4, 9, time_first), 1)
+        feed, ones = models._draw_feeds(opening, FeedSizes(4, 9, time_first), 1)
         assert {key: value.shape for key, value in feed.items()} == {
             "x": x, "n": (4,), "fixed": (2, 9), "mask": x[:2],
         }  # fmt: skip
@@ -247,9 +247,9 @@ def test_answers_are_paired_and_compared(tmp_path: Path) -> None:
 LONG = "/a/folder" * 12 + "/<b>model</b>.onnx"
 
 
-def result() -> Result:
-    def row(model: str, batch: int, micros: float, ratio: float | None) -> Row:
-        return Row(
+def result() -> BenchmarkResult:
+    def row(model: str, batch: int, micros: float, ratio: float | None) -> Measurement:
+        return Measurement(
             model, "onnx", batch, 10, 1, micros, micros * 0.9, micros * 1.2, micros * 3, 1e6 / micros, 2e6,
             0.25,
             80.0, ratio, ratio, ratio, "" if ratio else "output y: 1.0e-01 apart",
@@ -270,7 +270,7 @@ def result() -> Result:
         "ops": [part],
         "sentences": [LONG],
     }
-    return Result("a.onnx", tuple(rows), ("a note",), {"cores": 2, "rounds": 3}, (profile,))
+    return BenchmarkResult("a.onnx", tuple(rows), ("a note",), {"cores": 2, "rounds": 3}, (profile,))
 
 
 @pytest.mark.every

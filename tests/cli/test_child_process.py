@@ -32,7 +32,7 @@ cli.run()
 """
 #: Work that stands in the middle of writing to `out`, says so, and goes on as it is told.
 WRITING = """
-target = storage.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+target = storage.Destination(out, lambda path: True, [("the source", Path("source"))], force=True)
 with storage.atomic_output(target, folder=True) as fresh:
     (fresh / storage.RECORD).write_text("{{}}")
     print("ready", os.getpid(), flush=True)

@@ -39,8 +39,8 @@ def is_ours(path: Path) -> bool:
     return (path / storage.RECORD).is_file() if path.is_dir() else path.read_text() in OURS
 
 
-def target(out: Path, source: Path, *, force: bool = False) -> storage.Target:
-    return storage.Target(out, is_ours, [(f"the source {source}", source)], force)
+def target(out: Path, source: Path, *, force: bool = False) -> storage.Destination:
+    return storage.Destination(out, is_ours, [(f"the source {source}", source)], force)
 
 
 def put(out: Path, source: Path, text: str, *, folder: bool = True, force: bool = False) -> None:
@@ -181,7 +181,7 @@ def test_out_and_source_stand_apart(tmp_path: Path, source: Path, out: str, give
 def test_a_file_is_apart_from_itself_under_another_name(tmp_path: Path, source: Path) -> None:
     (tmp_path / "data").write_text("ours")
     os.link(tmp_path / "data", tmp_path / "out")
-    apart = storage.Target(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
+    apart = storage.Destination(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
     with pytest.raises(UsageError, match="expected a path apart from --data data; choose another path"):
         storage.refuse(apart)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cudnn_convert import storage
 from cudnn_convert.batch import jobs
 from cudnn_convert.batch.jobs import Job
-from cudnn_convert.batch.results import Result
+from cudnn_convert.batch.results import JobResult
 from cudnn_convert.errors import UnprovenError, UnsupportedModelError, VerificationError
 from cudnn_convert.options import Options
 from cudnn_convert.report import Verification
@@ -35,7 +35,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     _had += 1
     source, out = Path(request["source"]), Path(request["out"])
     verb, _, argument = source.read_text().strip().partition(" ")
-    target = storage.Target(
+    target = storage.Destination(
         out, lambda path: (path / MARK).is_file(), force=request["options"].get("force", False)
     )
     with storage.atomic_output(target, folder=True) as fresh:
@@ -102,14 +102,14 @@ class InProcess:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def run(self, todo: Iterable[Job], is_stopped: Any) -> Iterator[Result]:
+    def run(self, todo: Iterable[Job], is_stopped: Any) -> Iterator[JobResult]:
         for job in todo:
             if is_stopped():
                 return
             self.done.append(job.out)
             yield self._result(job)
 
-    def _result(self, job: Job) -> Result:
+    def _result(self, job: Job) -> JobResult:
         try:
             outcome = json.loads(json.dumps(work(job.to_request(None))))
         except Exception as error:  # noqa: BLE001 - as a worker
@@ -134,7 +134,7 @@ def convert_or_fail(request: dict[str, Any]) -> dict[str, Any]:
         import tensorflow as tf
 
         tf.constant(1.0)
-        target = storage.Target(Path(request["out"]), lambda _: False)
+        target = storage.Destination(Path(request["out"]), lambda _: False)
         with storage.atomic_output(target, folder=True) as fresh:
             (fresh / "half").write_text("written")
             act("abort" if name.startswith(CRASH) else "allocate", str(64 << 30), name)

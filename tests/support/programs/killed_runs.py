@@ -44,7 +44,7 @@ def replace(out: Path, kind: str, way: str, last: int) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(count)
-    target = storage.Target(out, lambda path: True, [("the source", Path("source"))], force=True)
+    target = storage.Destination(out, lambda path: True, [("the source", Path("source"))], force=True)
     with storage.atomic_output(target, folder=kind == "folder") as fresh:
         write(fresh, kind, "new")
 
