@@ -90,9 +90,30 @@ ALLOWED = {
     "benchmark",
 }
 
-#: The page that shows the table of rooms, and the lines around it.
+#: Each part of the package, what it does, and its rooms.
+PARTS = {
+    "core": (
+        "reads a model, plans, and writes the artifact",
+        "version text errors private formats context storage storage.staging process model casts options "
+        "weights report graph graph.passes keras_cells recurrences keras.config keras "
+        "read.tensorbundle read.dialects read lower.tensorflow lower lower.onnx plan targets",
+    ),
+    "proof": (
+        "runs the artifact and compares it with the source",
+        "reference artifacts feeds verification.pieces verification.ops verification weight_map",
+    ),
+    "products": (
+        "what users call, on top of both",
+        "inspection pipeline calls __init__ torch testing decode compat workers batch benchmark cli __main__",
+    ),
+}
+#: The product that a room of the core builds into artifacts.
+BUILT_IN = {"lower": {"decode"}}
+
+#: The page that shows the tables of rooms, and the lines around them.
 PAGE = ROOT / "docs" / "architecture.md"
 IMPORTS = "<!-- imports -->\n{}<!-- /imports -->"
+PARTS_TABLE = "<!-- parts -->\n{}<!-- /parts -->"
 
 #: What the command line loads before anything else, and what such a module may not import.
 FIRST = """
@@ -142,20 +163,38 @@ def room(module: str) -> str:
 def import_table() -> str:
     """The rules of import as a table of Markdown, a row for each room."""
     rows = ["| room | may import |", "| --- | --- |"]
-    for name, allowed in ALLOWED.items():
-        others = ", ".join(f"`{other}`" for other in allowed.split())
-        rows.append(f"| `{name}` | {others or 'nothing'} |")
+    rows += [f"| `{name}` | {_listed(allowed) or 'nothing'} |" for name, allowed in ALLOWED.items()]
     return "\n".join(rows) + "\n"
+
+
+def parts_table() -> str:
+    """The parts of the package as a table of Markdown, a row for each."""
+    rows = ["| part | what it does | rooms |", "| --- | --- | --- |"]
+    rows += [f"| {part} | {does} | {_listed(rooms)} |" for part, (does, rooms) in PARTS.items()]
+    return "\n".join(rows) + "\n"
+
+
+def _listed(rooms: str) -> str:
+    return ", ".join(f"`{name}`" for name in rooms.split())
 
 
 def test_the_architecture_page_has_the_rules() -> None:
     """Where they differ, the failure shows the lines to paste."""
-    table = IMPORTS.format(import_table())
-    assert table in PAGE.read_text(encoding="utf-8"), f"{PAGE.name}: expected these lines:\n{table}"
+    for table in (IMPORTS.format(import_table()), PARTS_TABLE.format(parts_table())):
+        assert table in PAGE.read_text(encoding="utf-8"), f"{PAGE.name}: expected these lines:\n{table}"
 
 
-def test_every_room_has_a_rule() -> None:
+def test_every_room_has_a_rule_and_a_part() -> None:
     assert {room(module) for module in MODULES} == set(ALLOWED)
+    assert sorted(ALLOWED) == sorted(name for _, rooms in PARTS.values() for name in rooms.split())
+
+
+def test_core_and_proof_import_no_product() -> None:
+    products = {*PARTS["products"][1].split()}
+    for part in ("core", "proof"):
+        for name in PARTS[part][1].split():
+            above = {room(other) for other in ALLOWED[name].split()}
+            assert above & products == BUILT_IN.get(name, set()), name
 
 
 def test_rooms_look_up() -> None:
