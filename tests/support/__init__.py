@@ -15,6 +15,8 @@
 * keras_nodes        : CudnnRNNV3 nodes as Keras 3 makes them where it sees a GPU.
 * hidden_recurrences : Models whose outputs hide their recurrence.
 * command_line       : The command line in this process, and copies of a sample to damage.
+* drop_in            : Layers of the drop-in, as tests build them.
+* examples           : Examples with every kind of feature, as records, and what a call reads of them.
 * batch_work         : What workers of a batch do in tests, and an engine that does it here.
 * flag_messages      : The pieces of text in the package that name a flag.
 * watched_file       : A file that tells whether it was opened.
