@@ -6,37 +6,22 @@ import errno
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from support.command_line import (
-    beside,
-    command,
-    contents,
-    copied,
-    make_foreign,
-    make_symlink,
-    parsed,
-    refused,
-)
+from support.command_line import beside, command, contents, copied, make_foreign, make_symlink, refused
 from support.samples import ANY_SOURCE, GRAPH_FORMATS, GRAPHLESS, ROOT, fixture
 from support.tiers import tier
 
 import cudnn_convert
 from cudnn_convert import targets
-from cudnn_convert.cli import commands, terminal
-from cudnn_convert.formats import FORMATS
-from cudnn_convert.options import Options
+from cudnn_convert.cli import terminal
 from cudnn_convert.report import RecurrenceReport, Report
-from cudnn_convert.text import flag_of
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.
@@ -124,71 +109,9 @@ def test_help_and_version_go_to_stdout() -> None:
     assert command("--version").stdout == f"cudnn-convert {cudnn_convert.__version__}\n"
 
 
-def test_formats_lists_every_format() -> None:
-    ended = command("formats")
-    assert [line.split()[0] for line in ended.stdout.splitlines()] == list(FORMATS)
-
-
-NO_ARGUMENT = "expected an argument of cudnn-convert, found none of this name"
-USAGE: dict[str, tuple[list[str], str]] = {
-    "no OUT": (
-        ["a b"],
-        "OUT: expected a path to write to, found none; such as cudnn-convert model.ckpt model.onnx",
-    ),
-    "unknown flag": (["a", "b", "--zip"], f"--zip: {NO_ARGUMENT}; see cudnn-convert --help-all"),
-    "abbreviated flag": (["a", "b", "--out=x"], f"--out: {NO_ARGUMENT}; did you mean --outputs?"),
-    "mistyped flag": (["a", "b", "--fromat", "onnx"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
-    "mistyped flag first": (["--fromat", "onnx", "a"], f"--fromat: {NO_ARGUMENT}; did you mean --format?"),
-    "mistyped flag alone": (["--versoin"], f"--versoin: {NO_ARGUMENT}; did you mean --version?"),
-    "mistyped flag for OUT": (["a", "--ouputs=y"], f"--ouputs: {NO_ARGUMENT}; did you mean --outputs?"),
-    "help of nothing": (
-        ["help", "verfy"],
-        "verfy: expected a command, found none of this name; did you mean",
-    ),
-    "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
-    "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
-    "inspect": (["inspect"], "required: SOURCE; see cudnn-convert inspect --help"),
-    "verify": (["verify", "a"], "required: ARTIFACT; see cudnn-convert verify --help"),
-    "record": (["record", "a"], "required: --data, --out; see cudnn-convert record --help"),
-    "too many jobs": (
-        ["verify", "a", "b", "--jobs=2147483648"],
-        "--jobs: expected at most 1024, found 2147483648",
-    ),
-    "two judges": (
-        ["verify", "a", "b", "--golden=g.npz", "--data=d.npz"],
-        "--golden cannot be combined with --data: it has its own inputs; leave one out",
-    ),
-    "formats": (
-        ["formats", "x"],
-        "x: expected an argument of cudnn-convert formats, found none of this name; see cudnn-convert",
-    ),
-    "completion": (["completion", "tcsh"], "argument SHELL: invalid choice: 'tcsh'"),
-}
-
-
-@pytest.mark.parametrize(("words", "message"), USAGE.values(), ids=USAGE)
-def test_a_usage_error_is_one_line(words: list[str], message: str) -> None:
-    ended = command(*words)
-    assert (ended.code, ended.stdout) == (2, "")
-    [line] = ended.stderr.splitlines()
-    assert line.startswith("cudnn-convert: ")
-    assert message in line
-
-
 def test_a_bare_call_shows_the_help() -> None:
     ended = command()
     assert (ended.code, ended.stdout, ended.stderr) == (2, "", command("--help").stdout)
-
-
-def test_help_is_a_command_too() -> None:
-    assert command("help") == command("--help")
-    assert command("help", "verify") == command("verify", "--help")
-
-
-def test_a_conversion_may_be_named(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    ended = command("convert", source, out, "--no-verify", "--quiet")
-    assert (ended.code, ended.stdout) == (0, f"{out}\n")
 
 
 @pytest.mark.parametrize(
@@ -217,81 +140,12 @@ def test_the_remedies_of_a_refusal_are_flags(tmp_path: Path) -> None:
     assert error["remedies"] == ["--set keep_prob:0=1"]
 
 
-def test_the_help_names_every_subcommand_and_six_flags() -> None:
-    text = command("--help").stdout
-    flags, also = text.partition("Other commands:")[::2]
-    for name in commands.SUBCOMMANDS:
-        assert re.search(rf"\b{name}\b", also), name
-    assert re.findall(r"^  (--[a-z-]+)", flags, re.MULTILINE) == [
-        *("--help-all", "--format", "--outputs", "--set", "--data", "--force", "--report")
-    ]
-
-
-def test_help_all_shows_every_flag_in_groups() -> None:
-    text = command("--help-all").stdout
-    assert [line for line in text.splitlines() if line.endswith(":") and line[0] != " "] == [
-        *("positional arguments:", "options:", "what to take:", "sources without a graph:"),
-        *("sources of Keras:", "--format checkpoint:", "what to write:", "a decoder in the graph:"),
-        *("how to compare:", "examples:"),
-    ]
-    for option in fields(Options):
-        assert (f"  {flag_of(option.name)}" in text) == (option.name not in {"lineage", "golden", "verify"})
-
-
-def test_the_examples_of_the_help_are_ones_that_it_parses() -> None:
-    examples = re.findall(r"^  cudnn-convert (.+?)  ", command("--help").stdout, re.MULTILINE)
-    assert len(examples) == 5
-    for example in examples[2:]:
-        assert parsed(*example.split()).source
-
-
 @pytest.mark.parametrize("module", ["cudnn_convert", "cudnn_convert.cli"])
 def test_the_package_and_its_command_line_are_modules_to_run(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout == f"cudnn-convert {cudnn_convert.__version__}\n"
-
-
-def complete(line: str, answer: Path) -> set[str]:
-    """What a shell gets that asks how `line` goes on."""
-    asking = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
-    asking |= {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n"}
-    subprocess.run([sys.executable, "-m", "cudnn_convert"], env=os.environ | asking, check=True, cwd=ROOT)
-    return {word.strip() for word in answer.read_text().split("\n")}
-
-
-def test_a_shell_completes_subcommands_files_flags_and_values(tmp_path: Path) -> None:
-    answer = tmp_path / "answer"
-    assert {"inspect", "map", "models/"} <= complete("cudnn-convert ", answer)
-    assert complete("cudnn-convert models/gru_speech out --weights-", answer) == {"--weights-dtype"}
-    assert complete("cudnn-convert models/gru_speech out --format t", answer) == {"tflite"}
-    assert complete("cudnn-convert verify models/gru_speech out --gol", answer) == {"--golden"}
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_code_that_names_the_command(shell: str) -> None:
-    ended = command("completion", shell)
-    assert (ended.code, ended.stderr) == (0, "")
-    assert "_ARGCOMPLETE" in ended.stdout
-    assert re.search(r"^\s*complete .*cudnn-convert", ended.stdout, re.MULTILINE)
-
-
-def test_the_suffix_of_out_chooses_the_format_and_the_choice_is_printed(source: Path, tmp_path: Path) -> None:
-    ended = command(source, tmp_path / "weights.npz", "--no-verify")
-    assert ended.code == 0
-    assert "note: format npz; --format chooses another" in ended.stderr.splitlines()
-    assert np.load(tmp_path / "weights.npz").files
-    ended = command(source, tmp_path / "other.npz", "--no-verify", "--format", "npz")
-    assert "--format chooses another" not in ended.stderr
-
-
-def test_a_suffix_of_another_format_is_refused(source: Path, tmp_path: Path) -> None:
-    [line] = refused(tmp_path, source, tmp_path / "m.onnx", "--format", "tflite", code=2)
-    assert line == (
-        f"OUT {tmp_path / 'm.onnx'}: expected no suffix of another format with --format tflite, "
-        "found .onnx of onnx; leave out --format, or rename OUT"
-    )
 
 
 def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,181 +156,7 @@ def test_a_subcommand_wins_over_a_file_of_its_name(source: Path, monkeypatch: py
     assert command("./verify", "out.npz", "--format", "npz", "--quiet", "--no-verify").code == 0
 
 
-# What a call says, and where.
-
-
-def test_a_conversion_speaks_on_stderr_and_answers_on_stdout(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    ended = command(source, out, "--format", "onnx")
-    assert (ended.code, ended.stdout) == (0, f"{out}\n")
-    first, *others, verdict = ended.stderr.splitlines()
-    assert first == "note: outputs chosen from the graph: rnn_out:0, state_h:0"
-    assert all(line.startswith("note: ") for line in others)
-    facts = re.escape(f"{out}: proven equal to {source} (2 outputs, 1 recurrence; largest error ")
-    assert re.fullmatch(rf"{facts}(under )?\d+ % of the tolerance\)", verdict)
-    ended = command("verify", source, out)
-    assert (ended.code, ended.stdout) == (0, "equal\n")
-    assert ended.stderr.splitlines() == [verdict]
-
-
-def test_figures_are_told_on_request(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    lines = command(source, out, "--verbose").stderr.splitlines()
-    assert "repeat with: --inputs=x=x:0,h0=h0:0 --outputs=rnn_out=rnn_out:0,state_h=state_h:0" in lines
-    assert sum(line.startswith("cudnn_rnn_tanh/CudnnRNNV3 ") for line in lines) > 1
-    (fed,) = (line for line in lines if line.startswith("compared on: "))
-    assert fed.startswith("compared on: x [3, 17, 3], h0 [3, 2, 6]; ")
-    assert lines[-1].startswith(f"{out}: proven equal to ")
-    again = command("verify", source, out, "--verbose").stderr.splitlines()
-    assert {fed, lines[-1]} < {*again}
-    [line] = command("verify", source, out, "--verbose", "--quiet").stderr.splitlines()
-    assert "--quiet: not allowed with argument --verbose" in line
-
-
-def test_quiet_is_silent(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.onnx"
-    ended = command(source, out, "--format", "onnx", "--quiet")
-    assert (ended.code, ended.stdout, ended.stderr) == (0, f"{out}\n", "")
-    ended = command("verify", source, out, "--quiet")
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "equal\n", "")
-
-
-def test_without_verification_it_says_so_loudly(source: Path, tmp_path: Path) -> None:
-    ended = command(source, tmp_path / "out.npz", "--no-verify")
-    last = f"{tmp_path / 'out.npz'}: recurrences alone, not proven; nothing was compared with {source}"
-    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, last)
-    ended = command(source, tmp_path / "out", "--no-verify")
-    last = f"{tmp_path / 'out'}: not proven; nothing was compared with {source}"
-    assert (ended.code, ended.stderr.splitlines()[-1]) == (0, last)
-
-
-def test_json_is_all_of_stdout(source: Path, tmp_path: Path) -> None:
-    out, file = tmp_path / "out.onnx", tmp_path / "report.json"
-    ended = command(source, out, "--format", "onnx", "--json", "--report", file)
-    assert ended.code == 0
-    found = json.loads(ended.stdout)
-    assert found == json.loads(file.read_text())
-    assert found["out"] == str(out)
-    assert found["verification"]["passed"] is True
-    ended = command("verify", source, out, "--json", "--quiet")
-    proven = json.loads(ended.stdout)
-    assert {**proven, "subject": None} == found["verification"]
-    assert proven["subject"]["artifact"] == str(out)
-    assert proven["subject"]["inputs"] == found["inputs"]
-    assert ended.stderr == ""
-
-
-def test_the_printed_flags_repeat_the_conversion(source: Path, tmp_path: Path) -> None:
-    flags = ["--inputs=x:0[?,3,3],h0", "--outputs=y=rnn_out"]
-    first = json.loads(command(source, tmp_path / "one", "--json", "--no-verify", *flags).stdout)
-    assert command(source, tmp_path / "two", "--no-verify", *first["flags"]).code == 0
-    artifacts = [contents(tmp_path / name) for name in ("one", "two")]
-    for held in artifacts:
-        del held["assets.extra/cudnn_convert.json"]  # it records the flags as they were given
-    assert artifacts[0] == artifacts[1]
-
-
 # Refusals: the exit code, the line, and nothing at OUT or beside it.
-
-NEAR = "expected one of the graph, found no node"
-WRONG: dict[str, tuple[list[str], str]] = {
-    "unknown output": (["--outputs=rnn_oot"], f"tensor rnn_oot:0: {NEAR} rnn_oot; the nearest are rnn_out:0"),
-    "unknown input": (["--inputs=xx"], f"tensor xx:0: {NEAR} xx; the nearest are x:0"),
-    "unknown in set": (["--set=h1=1"], f"tensor h1:0: {NEAR} h1; the nearest are h0:0"),
-    "far from all": (["--outputs=zzzzzzz"], f"tensor zzzzzzz:0: {NEAR} zzzzzzz; nothing is near"),
-    "glob of nothing": (["--set=zz*=1"], f"tensor zz*:0: {NEAR} zz*"),
-    "output past the last": (["--outputs=rnn_out:7"], "tensor rnn_out:7: expected one of the graph, found"),
-    "input past the last": (["--inputs=x:1,h0"], "tensor x:1: expected one of the graph, found"),
-    "set past the last": (["--set=x:1=3"], "tensor x:1: expected one of the graph, found"),
-    "set without value": (["--set=x"], "--set: expected TENSOR=VALUE, found 'x'"),
-    "set without tensor": (["--set==1"], "--set: expected TENSOR=VALUE, found '=1'"),
-    "set to nothing": (["--set=x="], "--set x:0: expected a float32, found ''"),
-    "set to a word": (["--set=x=abc"], "--set x:0: expected a float32, found 'abc'"),
-    "set of unknown shape": (["--set=x=1"], "--set x:0: expected a tensor of known shape, found"),
-    "two keys": (["--outputs=a=b=c"], "--outputs: expected [KEY=]TENSOR[[shape]], found 'a=b=c'"),
-    "open bracket": (["--inputs=x[?,h0"], "--inputs: expected [KEY=]TENSOR[[shape]]"),
-    "no items": (["--outputs="], "--outputs: expected [KEY=]TENSOR[[shape]]"),
-    "only commas": (["--inputs=,"], "--inputs: expected [KEY=]TENSOR[[shape]]"),
-    "shape of words": (["--inputs=x[a],h0"], "--inputs: expected [KEY=]TENSOR[[shape]], found 'x[a]'"),
-    "a size beyond all": (
-        ["--inputs=x[99999999999999999999,1,3],h0"],
-        "--inputs: expected a shape like [?,?,39], found 'x[99999999999999999999,1,3]'",
-    ),
-    "a size of nothing": (
-        ["--inputs=x[0,0,3],h0"],
-        "--inputs: expected a shape like [?,?,39], found 'x[0,0,3]'",
-    ),
-    "a size below": (["--inputs=x[?,-1,3],h0"], "--inputs: expected "),
-    "another width": (
-        ["--inputs=x[?,?,4],h0"],
-        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,?,4] in --inputs",
-    ),
-    "another rank": (
-        ["--inputs=x[?,3],h0"],
-        "tensor x:0: expected [?,?,3] or narrower, to which the graph is bound, found [?,3]",
-    ),
-    "a key twice": (["--inputs=a=x,a=h0"], "expected keys that differ, found a twice"),
-    "an input twice": (["--inputs=x,h0,h0"], "--inputs: expected each tensor once, found h0:0 twice"),
-    "too few inputs": (["--inputs=x"], "--inputs: the outputs also need h0:0; add them, or bind them"),
-    "no such opset": (["--format=onnx", "--opset=99"], "--opset: expected 11 to 18, found 99"),
-    "no data": (
-        ["--data=nowhere.npz"],
-        "--data nowhere.npz: expected a file, or a pattern of files, found none",
-    ),
-    "negative tolerance": (["--atol=-1"], "--atol: expected a number of at least 0, found -1.0"),
-    "negative seed": (["--seed=-1"], "--seed: expected a whole number from 0 to 2^63 - 1, found -1"),
-    "nan tolerance": (["--rtol=nan"], "--rtol: expected a number of at least 0, found nan"),
-}
-
-
-@pytest.mark.parametrize(("flags", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_flag_is_refused(source: Path, tmp_path: Path, flags: list[str], message: str) -> None:
-    [line] = refused(tmp_path, source, tmp_path / "out", *flags, code=2)
-    assert message in line
-
-
-@pytest.mark.parametrize(
-    ("flag", "name", "found"),
-    [
-        ("--data", "none.npz", "a file, or a pattern of files, found none"),
-        ("--data", "[a-c]*.npz", "a file, or a pattern of files, found none"),
-        ("--data", "folder", "a file, or a pattern of files, found none"),
-        ("--data", "text.npz", "an .npz of plain arrays, found none"),
-        ("--golden", "none.npz", "a file, found none"),
-        ("--golden", "folder", "a file, found a folder"),
-        ("--golden", "text.npz", "an .npz of plain arrays, found none"),
-        ("--architecture", "none.json", "a file, found none"),
-        ("--architecture", "folder", "a file, found a folder"),
-    ],
-)
-def test_files_that_flags_name_are_looked_at_before_the_source(
-    tmp_path: Path, flag: str, name: str, found: str
-) -> None:
-    """So the source need not even be there."""
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "text.npz").write_text("no archive")
-    words = ["verify", "nowhere", "nowhere.onnx"] if flag == "--golden" else ["nowhere", tmp_path / "out"]
-    [line] = refused(tmp_path, *words, flag, tmp_path / name, code=2)
-    assert line == f"{flag} {tmp_path / name}: expected {found}"
-
-
-def test_data_of_nan_alone_is_refused(source: Path, tmp_path: Path) -> None:
-    """Everything agrees on it, so it would prove nothing."""
-    feeds = {"x": np.full((2, 3, 3), np.nan, np.float32), "h0": np.ones((1, 3, 4), np.float32)}
-    np.savez(tmp_path / "feeds.npz", **feeds)
-    [line] = refused(tmp_path, source, tmp_path / "out", "--data", tmp_path / "feeds.npz", code=2)
-    assert line.endswith("feeds.npz: x: expected numbers, found NaN alone")
-
-
-def test_a_permission_that_a_source_does_not_need_is_no_mistake(source: Path, tmp_path: Path) -> None:
-    """A batch of several kinds of models is given `--trust` for some of them."""
-    assert command(source, tmp_path / "out.pb", "--trust", "--no-verify").code == 0
-
-
-def test_data_of_other_keys_is_refused(source: Path, tmp_path: Path) -> None:
-    np.savez(tmp_path / "feeds.npz", x=np.ones((2, 3, 3), np.float32))
-    [line] = refused(tmp_path, source, tmp_path / "out", "--data", tmp_path / "feeds.npz", code=2)
-    assert "feeds.npz: expected the keys ['h0', 'x'], found ['x']" in line
 
 
 def test_dropout_is_refused_with_its_cure(tmp_path: Path) -> None:
@@ -618,17 +298,6 @@ def test_force_replaces_what_we_wrote(source: Path, tmp_path: Path) -> None:
     assert command(*words, "--force").code == 0
     assert contents(tmp_path) != before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
-
-
-def test_verify_tells_other_weights(tmp_path: Path) -> None:
-    source = copied(tmp_path, "1.15.5-moving_average")
-    assert command(source, tmp_path / "out", "--weights=raw", "--no-verify").code == 0
-    record = tmp_path / "out" / "assets.extra" / "cudnn_convert.json"
-    said = json.loads(record.read_text())
-    said["options"]["weights"] = "ema"
-    record.write_text(json.dumps(said))
-    lines = refused(tmp_path, "verify", source, tmp_path / "out", code=3)
-    assert lines[0].startswith(f"{source}: output rnn_out: at [")
 
 
 @contextmanager

@@ -34,13 +34,13 @@ OF_PROCESS: Final = MappingProxyType(
 EXCEPTIONS: Final = MappingProxyType(
     {
         "cli/terminal.py: what --format {} writes": "the title of a map",
-        "cli/terminal.py: note: format {}": "another call, which test_cli.py makes",
+        "cli/terminal.py: note: format {}": "another call, which test_commands.py makes",
         "artifacts/runners.py: input {}": "another call of `run`, which test_call.py makes",
         "artifacts/runners.py: give inputs with --data": "another call of `run`, which test_call.py makes",
         "cli/commands.py: on those of --data": "what the help says of `run`",
         "pipeline.py: --data {}": "where the mistake is, with the path",
         "cli/files.py: --data {}": "where the mistake is, with the path",
-        "cli/commands.py: examples": "calls, which test_cli.py parses",
+        "cli/commands.py: examples": "calls, which test_parser.py parses",
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",
         "targets/__init__.py: {}: {}, on {}; --max-error {}": "the bound that was given",
