@@ -224,6 +224,30 @@ class Options:
         }
         return cls(**values | paths)
 
+    def non_defaults(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        values = ((option, getattr(self, option.name)) for option in fields(self))
+        return {
+            option.name: list(value) if isinstance(value, tuple) else value
+            for option, value in values
+            if value != option.default and value not in ((), [])
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The options that differ from their defaults, for another process."""
+        return {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self.non_defaults().items()
+        }
+
+    @classmethod
+    def of_json(cls, values: Mapping[str, Any]) -> Options:
+        """The options that `to_json` gave."""
+        options: dict[str, Any] = {
+            name: Path(value) if KINDS[name] is Path else value for name, value in values.items()
+        }
+        return cls(**options)
+
     def __post_init__(self) -> None:
         for option in fields(self):
             value, flag = getattr(self, option.name), flag_of(option.name)

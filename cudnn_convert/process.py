@@ -111,6 +111,11 @@ def end_with(parent: int, exit_code: int) -> None:
             os._exit(exit_code)
 
 
+def count_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
 def name_start() -> Iterator[None]:
     """In this context an OSError says that no process could be started. Raises WriteError."""

@@ -67,10 +67,6 @@ class Worker:
                 hear(line)
         hear(None)
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def send(self, request: Mapping[str, Any], deadline: float) -> None:
         """Send a request, whose answer is late after `deadline`, in the seconds of `time.monotonic`."""
         self._deadline, self.is_late = deadline, False
@@ -119,10 +115,16 @@ class Worker:
         self._stack.close()
 
 
-def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def answer_requests(
+    parent: int,
+    scratch: str,
+    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    explain: Callable[[dict[str, Any], Exception], dict[str, Any]],
+) -> None:
     """Answer lines of JSON on stdin by such lines on stdout, as a worker of the process `parent`.
 
-    Temporary files go to the folder `scratch`. At the end of stdin the process exits at once: destructors of
+    `explain` answers a request whose `answer` raised an error. Temporary files go to the folder `scratch`. At
+    the end of stdin the process exits at once: destructors of
     native libraries have crashed.
     """
     requests, answers = _take_streams()
@@ -133,7 +135,14 @@ def answer_requests(parent: int, scratch: str, answer: Callable[[dict[str, Any]]
     process.prepare_libraries()
     try:
         for line in requests:
-            answers.write(json.dumps(answer(json.loads(line))).encode() + b"\n")
+            request = json.loads(line)
+            try:
+                reply = answer(request)
+            except Exception as error:
+                if process.stopping.is_set():  # native code makes an error of its own of an interruption
+                    raise KeyboardInterrupt from error
+                reply = explain(request, error)
+            answers.write(json.dumps(reply).encode() + b"\n")
     except (KeyboardInterrupt, BrokenPipeError):
         pass
     finally:

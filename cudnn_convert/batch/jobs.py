@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,21 +68,14 @@ class Job:
         return Limits.of(self.options.limit)
 
     def to_request(self, memory: int | None) -> dict[str, Any]:
-        """The job as JSON for a worker that may allocate `memory` bytes, where the options say nothing else.
-
-        Of the options those are given that differ from their defaults.
-        """
+        """The job as JSON for a worker that may allocate `memory` bytes, unless the options limit it."""
         return {
             "memory": self.limits.memory or memory,
             "source": self.source,
             "out": str(self.path),
             "page": None if self.page is None else str(self.page),
             "shared": list(self.shared),
-            "options": {
-                name: str(value) if isinstance(value, Path) else value
-                for name, value in _non_defaults(self.options).items()
-            }
-            | ({"force": True} if self.replaces else {}),
+            "options": self.options.to_json() | ({"force": True} if self.replaces else {}),
         }
 
     def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> JobResult:
@@ -104,7 +97,7 @@ def make_plan(search: sources.SearchResult, folder: Path, options: Options, repo
 
     Raises UsageError where options do not go together.
     """
-    digest, common = _Flags(), _non_defaults(options).keys()
+    digest, common = _Flags(), options.non_defaults().keys()
     made_of: list[Job] = []
     for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
         own = replace(options, **source.options) if source.options else options
@@ -114,16 +107,6 @@ def make_plan(search: sources.SearchResult, folder: Path, options: Options, repo
         job = Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page)
         made_of.append(replace(job, shared=shared))
     return BatchPlan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
-
-
-def _non_defaults(options: Options) -> dict[str, Any]:
-    """The options that differ from their defaults."""
-    values = ((entry, getattr(options, entry.name)) for entry in fields(options))
-    return {
-        entry.name: list(value) if isinstance(value, tuple) else value
-        for entry, value in values
-        if value != entry.default and value not in ((), [])
-    }
 
 
 class _Flags:
@@ -142,7 +125,7 @@ def digest_options(options: Options) -> str:
     """The digest of the options that bear on an artifact; files count by their content."""
     values = {
         name: digest_path(value) if isinstance(value, Path) else value
-        for name, value in _non_defaults(options).items()
+        for name, value in options.non_defaults().items()
         if name not in _ASIDE
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 def usual_workers() -> int:
     """How many workers this machine has cores and memory for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = process.count_cores()
     memory = machine_memory()
     return cores if memory is None else max(1, min(cores, memory // USUAL))
 
@@ -213,7 +213,7 @@ class _JobWorker(Worker):
             self.kill_late()
 
     def _note_memory(self) -> None:
-        self._peak = max(self._peak, _memory(self.pid))
+        self._peak = max(self._peak, _memory(self._process.pid))
 
     def figures(self) -> dict[str, Any]:
         """What was measured of its job: fields of a result."""

@@ -20,7 +20,7 @@ from cudnn_convert import process, workers
 from cudnn_convert.batch import jobs, results
 from cudnn_convert.context import Limits
 from cudnn_convert.errors import UnprovenError, VerificationError
-from cudnn_convert.options import KINDS, Options
+from cudnn_convert.options import Options
 
 if TYPE_CHECKING:
     from cudnn_convert.report import Report, Verification
@@ -34,25 +34,22 @@ CONVERT: Final = "cudnn_convert.batch.worker:convert_model"
 
 def serve(parent: int, scratch: str, work: str) -> None:
     """Answer requests until stdin ends: `workers.answer_requests`."""
-    workers.answer_requests(parent, scratch, partial(_answer, work))
+    workers.answer_requests(
+        parent, scratch, partial(_answer, work), lambda request, error: explain(request["source"], error)
+    )
 
 
 def _answer(work: str, request: Request) -> Outcome:
-    """Do a request's work under its limits; an exception that is no refusal becomes `crashed`."""
+    """Do a request's work under its limits."""
     limits = Limits.of(request["options"].get("limit", ()))
     process.set_limits(replace(limits, memory=request["memory"]))
     module, _, name = work.partition(":")
     do: Callable[[Request], Outcome] = getattr(import_module(module), name)
-    try:
-        return do(request)
-    except Exception as error:
-        if process.stopping.is_set():  # native code makes an error of its own of an interruption
-            raise KeyboardInterrupt from error
-        return explain(request["source"], error)
+    return do(request)
 
 
 def explain(source: str, error: Exception) -> Outcome:
-    """The outcome of an exception, with the exit code of the single command."""
+    """The outcome of an exception: a refusal, with the single command's exit code, or `crashed`."""
     outcome = process.outcome_of(error)
     status, reasons = results.CRASHED, [*outcome.lines]
     if outcome.is_memory:
@@ -68,10 +65,7 @@ def explain(source: str, error: Exception) -> Outcome:
 def convert_model(request: Request) -> Outcome:
     """Convert the model of a request as the single command does."""
     source, out = Path(request["source"]), Path(request["out"])
-    values: dict[str, Any] = {
-        name: Path(value) if KINDS[name] is Path else value for name, value in request["options"].items()
-    }
-    options = Options(**values)
+    options = Options.of_json(request["options"])
     digests = {"source": jobs.digest_source(source)}
     try:
         with _keep_report(request, source, out, options) as keep:

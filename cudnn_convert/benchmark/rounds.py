@@ -7,7 +7,6 @@ bounds of a median are order statistics, which suppose nothing about the times.
 
 import json
 import math
-import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from queue import Empty, SimpleQueue
 from statistics import median, quantiles
 from typing import Any, Final
 
+from cudnn_convert import process
 from cudnn_convert.benchmark.worker import serve
 from cudnn_convert.context import Limits, report_progress
 from cudnn_convert.errors import CudnnConvertError, UsageError
@@ -180,7 +180,7 @@ class _ModelWorker(Worker):
 def run_benchmark(call: Benchmark) -> BenchmarkResult:
     """Measure models. Raises the errors of `cudnn_convert.errors`; one that does not run ends all."""
     models = [call.against, *(model for model in call.models if model != call.against)]
-    here = count_cores()
+    here = process.count_cores()
     if too_many := [count for count in call.threads if count > here]:
         raise UsageError(
             f"--threads: expected at most {here}, the cores of this process, found {max(too_many)}"
@@ -202,11 +202,6 @@ def run_benchmark(call: Benchmark) -> BenchmarkResult:
     return BenchmarkResult(
         str(call.against), tuple(ordered), tuple(dict.fromkeys(notes)), machine, tuple(profiles)
     )
-
-
-def count_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _processor() -> str:
@@ -240,17 +235,9 @@ class _Experiment:
     def __init__(
         self, call: Benchmark, threads: int, workers: Sequence[_ModelWorker], folder: Path, notes: list[str]
     ) -> None:
-        self._call, self._threads, self._workers, self._folder, self._notes = (
-            call,
-            threads,
-            workers,
-            folder,
-            notes,
-        )
-        given = {
-            name: value for name, value in asdict(call.options).items() if value != getattr(Options(), name)
-        }
-        options = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
+        self._call, self._threads, self._workers = call, threads, workers
+        self._folder, self._notes = folder, notes
+        options = call.options.to_json()
         report_progress("loading")
         self._opened = [
             worker.ask("open", model=str(worker.model), options=options, threads=threads)

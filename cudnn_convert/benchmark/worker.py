@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cudnn_convert import context, process, workers
 from cudnn_convert.context import Limits
-from cudnn_convert.options import KINDS, Options
+from cudnn_convert.options import Options
 
 #: How long the calls of a round take in all, in microseconds, unless one call takes longer.
 _ROUND: Final = 20_000
@@ -31,19 +31,19 @@ _WARM: Final = 3
 
 def serve(parent: int, scratch: str) -> None:
     """Answer requests until stdin ends: `workers.answer_requests`."""
-    workers.answer_requests(parent, scratch, partial(_answer, _Server()))
+    workers.answer_requests(parent, scratch, partial(_answer, _Server()), _explain)
 
 
 def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        do: Callable[..., dict[str, Any]] = getattr(server, request.pop("do"))
-        return do(**request)
-    except Exception as error:  # the parent says it in words and ends
-        if process.stopping.is_set():
-            raise KeyboardInterrupt from error
-        outcome = process.outcome_of(error)
-        lines = [*outcome.lines, process.explain_bug()] if outcome.is_bug else outcome.lines
-        return {"exit_code": outcome.exit_code, "error": "\n".join(lines)}
+    do: Callable[..., dict[str, Any]] = getattr(server, request.pop("do"))
+    return do(**request)
+
+
+def _explain(_: dict[str, Any], error: Exception) -> dict[str, Any]:
+    """The answer with which the parent ends."""
+    outcome = process.outcome_of(error)
+    lines = [*outcome.lines, process.explain_bug()] if outcome.is_bug else outcome.lines
+    return {"exit_code": outcome.exit_code, "error": "\n".join(lines)}
 
 
 class _Server:
@@ -58,10 +58,7 @@ class _Server:
     def open(self, *, model: str, options: Mapping[str, Any], threads: int) -> dict[str, Any]:
         """Load the model; `load_s` begins when its runtime is imported."""
         bind_to_cores(threads)
-        values: dict[str, Any] = {
-            name: Path(value) if KINDS[name] is Path else value for name, value in options.items()
-        }
-        self._options = Options(**values)
+        self._options = Options.of_json(options)
         limits = Limits.of(self._options.limit)
         process.set_limits(limits)
         for setting in (context.within(limits), context.using_threads(threads), context.silence()):

@@ -128,7 +128,7 @@ def test_threads_that_fight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     import tf_keras
     from support.fighting import Fighting
 
-    from cudnn_convert.benchmark.rounds import count_cores
+    from cudnn_convert.process import count_cores
 
     if count_cores() < 2:
         pytest.skip("a machine with one core")
