@@ -42,7 +42,7 @@ class Worker:
         hear: Callable[[bytes | None], None],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        self._deadline, self.is_late = math.inf, False
+        self._deadline, self.is_late, self._native_begin = math.inf, False, 0
         with ExitStack() as stack:
             scratch = stack.enter_context(process.scratch_folder())
             self._native: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
