@@ -80,12 +80,9 @@ def test_lowering_is_heard_as_bytes_of_weights(tmp_path: Path, out: str) -> None
 
 
 def test_the_files_of_a_bundle_are_heard_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cudnn_convert.targets import (
-        bundle,  # TensorFlow writes them
-        checkpoint,
-    )
+    from cudnn_convert.targets import bundle  # TensorFlow writes them
 
-    monkeypatch.setattr(checkpoint, "_SHARD", 100)
+    monkeypatch.setattr(bundle, "_SHARD", 100)
     sizes = {"a": 30, "b": 35, "c": 40}
     tensors = {name: InMemory(np.zeros(size, np.float32)) for name, size in sizes.items()}
     heard: list[tuple[str, int, int]] = []
