@@ -1,6 +1,7 @@
 """The proof: an artifact compared with its source, piece by piece and as a whole.
 
 * check      : Verifies an artifact against its source: from feeds to a `Verification`.
+* effort     : Numbers of the proof: what is drawn and run, and how far apart is still equal.
 * judges     : Judges of a source: the protocol, and a judge that computes each recurrence alone.
 * graph_judge: Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
 * traced_layers: Judges the layers that a Keras file was traced to, by equations in float64.

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from cudnn_convert.report import (
 )
 from cudnn_convert.verification import (
     compare,
+    effort,
     end_to_end,
     judges,
     neighbours,
@@ -38,9 +39,6 @@ from cudnn_convert.verification import (
 from cudnn_convert.verification.calls_in_a_row import call_in_a_row
 from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
 from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
-
-#: Of random inputs, unless the user chooses another.
-SEED: Final = 20240229
 
 
 def verify_artifact(
@@ -209,7 +207,7 @@ def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Ju
 
 def choose_seed(options: Options) -> int:
     """The seed of a proof's random inputs."""
-    return SEED if options.seed is None else options.seed
+    return effort.SEED if options.seed is None else options.seed
 
 
 def choose_judge(plan: Plan) -> Judge:
@@ -339,7 +337,7 @@ def choose_feeds(
 def _more_sizes(plan: Plan, form: str) -> Sizes:
     """Further (time, batch) that an artifact of this format computes in another way."""
     more = FORMATS[form].sizes
-    return (*more, judges.FEW) if plan.model.has_functions else more
+    return (*more, effort.FEED_SIZE_OF_VARIABLES) if plan.model.has_functions else more
 
 
 def _find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
@@ -451,7 +449,7 @@ def judge_on_milder_feeds(
         return [], outputs
     values = _pool_values(feeds) if judging.calls is not None else {}
     judged_on: list[dict[str, Array]] = []
-    for spread, size in judges.MILDER:
+    for spread, size in effort.MILDER_FEEDS:
         if all(output.judged for output in outputs) or not all(output.passed for output in outputs):
             break
         milder = _compare_on(judging, runner, Floats(spread, values), size)

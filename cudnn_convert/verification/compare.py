@@ -26,6 +26,7 @@ from cudnn_convert.report import (
     OverTime,
     PieceReport,
 )
+from cudnn_convert.verification import effort
 
 #: log10 of the share of the tolerance: the lowest bin's edge, the width of a bin, the number of bins.
 _FIRST_BIN: Final = -8.0
@@ -206,14 +207,6 @@ def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[
     return fitting[0] if len(fitting) == 1 else None
 
 
-#: So far an output's bound widens: another program was seen to err 8 times as far as NumPy's evaluations.
-MARGIN: Final = 10
-#: A bound that exceeds this share of an output's spread says nothing of the output.
-SHARP: Final = 1e-2
-#: The same for half and bfloat16, whose rounding alone is a tenth of the other share or more.
-COARSELY_SHARP: Final = 1e-1
-#: Relative rounding of a type; half and bfloat16 are judged by it.
-_EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _NO_AXES: Final[Mapping[str, int | None]] = MappingProxyType({})
 _NO_FIGURES: Final = Figures()
 
@@ -249,7 +242,7 @@ def tolerance(
     atol: float | None = None,
     rtol: float | None = None,
     most: float | None = None,
-    margin: int = 2,
+    margin: int = effort.NOISE_MARGIN_OF_HALF,
 ) -> Tolerance:
     """The bound for floats of `dtype`, or `margin` times the noise if that is more.
 
@@ -261,7 +254,7 @@ def tolerance(
         return Tolerance(0.0, 0.0, "equal")
     if most is not None:
         return Tolerance(most, 0.0, "--max-error", "max_error")
-    base = {"float64": 1e-12}.get(dtype.name, _EPSILON.get(dtype.name, 1e-5))
+    base = effort.TOLERANCES.get(dtype.name, effort.TOLERANCES["float32"])
     wide = max(base, margin * noise)
     if atol is not None or rtol is not None:
         given = (wide if atol is None else atol, base if rtol is None else rtol)
@@ -275,7 +268,7 @@ def tolerance(
 
 def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
     """Whether a noise is too small for other evaluations to widen the type's bound."""
-    return MARGIN * noise <= tolerance(dtype, 0.0).atol
+    return effort.NOISE_MARGIN * noise <= tolerance(dtype, 0.0).atol
 
 
 def outputs(

@@ -20,16 +20,8 @@ from cudnn_convert.model import Array, Decoder
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.reference import search
 from cudnn_convert.report import DecodingReport
+from cudnn_convert.verification import effort
 
-#: The tolerance of a score, relative and absolute; to it come its sum's rounding and the noise so many times.
-_BOUND: Final = 2e-6
-#: What an addition of scores in float32 may be wrong by, relative.
-_ROUNDING: Final = 2.0**-24
-_TIMES: Final = 10
-#: How often other tokens and states are tried, until a choice is clear and an end is found.
-_ROUNDS: Final = 4
-#: The share of tokens that a random mask has.
-_MASKED: Final = 0.3
 _SEQUENCES: Final = ("sequences", "lengths", "scores")
 
 
@@ -73,8 +65,8 @@ def judge_decoder(
     rng = np.random.default_rng(seed)
     largest = sorted(feeds, key=lambda feed: -feed[decoder.token].size)
     reports: list[DecodingReport] = []
-    for turn in range(_ROUNDS):
-        context.report_progress("verifying", turn, _ROUNDS)
+    for turn in range(effort.SEARCH_ROUNDS):
+        context.report_progress("verifying", turn, effort.SEARCH_ROUNDS)
         start = _draw_rules(decoder, _begin(decoder, step, largest[turn % len(largest)], rng), rng)
         reports.append(_judge(decoder, step, decode, start, seed))
         total = _add(reports)
@@ -148,7 +140,7 @@ def _draw_rules(decoder: Decoder, start: Start, rng: np.random.Generator) -> Sta
     if decoder.masked:
         mask = np.tile(np.isin(np.arange(decoder.vocabulary), decoder.masked), (n, 1))
     elif Decoder.PAD_MASK in decoder.signature.inputs:
-        mask = rng.random((n, decoder.vocabulary)) < _MASKED
+        mask = rng.random((n, decoder.vocabulary)) < effort.MASKED_TOKENS
         mask[np.arange(n), rng.integers(0, decoder.vocabulary, n)] = False
     if Decoder.INITIAL_SCORES in decoder.signature.inputs:
         scores = rng.normal(scale=2.0, size=(n, decoder.width)).astype(np.float32)
@@ -261,14 +253,20 @@ def compare_searches(
         return replace(report, passed=False, message=wrong[0])
     finite = [abs(p.score) for e in expected.examples for p in e.paths if p.score > -np.inf]
     most = max(finite, default=0.0)
-    atol = _BOUND * (1 + most) + steps * _ROUNDING * most + _TIMES * expected.noise
+    atol = (
+        effort.SCORE_TOLERANCE * (1 + most)
+        + steps * effort.SCORE_SUM_ROUNDING * most
+        + effort.SCORE_NOISE_MARGIN * expected.noise
+    )
     sums: Array | None = None
     judged, ties, message, worst = 0, 0, "", 0.0
     for number, example in enumerate(expected.examples):
         row = {key: value[number] for key, value in answers.items()}
         # What is next to each other may be turned by the rounding of both.
-        is_close = min(example.kept, example.order, example.share) <= 2 * atol
-        is_open = min(example.kept, example.share) <= 2 * atol or (decoder.kind == "sample" and is_close)
+        is_close = min(example.kept, example.order, example.share) <= effort.CLOSE_SCORES * atol
+        is_open = min(example.kept, example.share) <= effort.CLOSE_SCORES * atol or (
+            decoder.kind == "sample" and is_close
+        )
         message = message or _differs_in_form(decoder, row, number)
         if mask is not None:
             message = message or _find_masked(row, number, mask[number])

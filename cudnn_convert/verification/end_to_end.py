@@ -23,15 +23,11 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import OpDifference, OutputReport
-from cudnn_convert.verification import compare
+from cudnn_convert.verification import compare, effort
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.verification.recordings import Golden
 from cudnn_convert.weights import lazy
 
-#: Evaluations beside the first.
-DRAWS: Final = 3
-#: Further ones of all feeds, at most, before an output differs for certain.
-MORE: Final = 8
 #: `(draw, feed number) -> values`, one evaluation of one feed; draw 0 is the reference's own order.
 Evaluate = Callable[[int, int], list[Array]]
 
@@ -85,10 +81,10 @@ def largest(
     if enough(worst):
         return worst
     noisiest = max(range(len(first)), key=lambda number: max(first[number], default=0.0))
-    for draw in range(1, DRAWS + 1):
+    for draw in range(1, effort.NOISE_DRAWS + 1):
         for number in range(len(exact)) if in_order else [noisiest]:
             worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
-    for draw in range(DRAWS + 1, DRAWS + 1 + MORE):
+    for draw in range(effort.NOISE_DRAWS + 1, effort.NOISE_DRAWS + 1 + effort.MORE_NOISE_DRAWS):
         if not doubtful(worst):
             break
         for number in range(len(exact)):
@@ -153,10 +149,6 @@ def _differ(actual: Array, expected: Array) -> bool:
 COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
 #: Of these the bound is their rounding, a thousandth and more of a value.
 COARSE: Final = frozenset(COARSENESS[2:])
-
-
-#: Of fewer tolerances the cause may be rounding that no evaluation has shown yet.
-_DOUBTFUL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +315,7 @@ class Comparison:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
         golden, given, bounds = self.judging.golden, self.judging.options, {}
         for key, kind, floor in zip(self.judging.plan.signature.outputs, self.kinds, noise, strict=False):
-            margin = 2 if kind.name in COARSE else compare.MARGIN
+            margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
             bound = compare.tolerance(
                 kind, floor, atol=given.atol, rtol=given.rtol, most=given.max_error, margin=margin
             )
@@ -402,7 +394,9 @@ class Comparison:
         """Whether rounding that no evaluation has shown yet may be why an output differs."""
         if self.judging.has_bound or self.judging.is_large:
             return False
-        return any(not report.passed and report.needed < _DOUBTFUL for report in self.reports(noise))
+        return any(
+            not report.passed and report.needed < effort.DOUBTFUL_TOLERANCES for report in self.reports(noise)
+        )
 
     def spread(self, output: str) -> float:
         """How far apart the finite values of an output lie that the source gives."""
@@ -445,7 +439,7 @@ class Comparison:
         """The share of its spread that the bound of an output may have at most."""
         kind = self.kinds[[*self.judging.plan.signature.outputs].index(output)]
         is_coarse = kind.name in COARSE or self.judging.golden is not None
-        return compare.COARSELY_SHARP if is_coarse else compare.SHARP
+        return effort.SHARP_OF_HALF if is_coarse else effort.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""
@@ -489,4 +483,4 @@ def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, 
     is_choice = (actual >= 0) & (actual < scores.shape[axis])
     places = np.expand_dims(np.where(is_choice, actual, 0).astype(int), axis)
     chosen = np.take_along_axis(scores, places, axis).squeeze(axis)
-    return np.asarray(is_choice & (scores.max(axis) - chosen <= 2 * noise))
+    return np.asarray(is_choice & (scores.max(axis) - chosen <= effort.CLOSE_SCORES * noise))

@@ -35,7 +35,7 @@ from cudnn_convert.graph.index import INPUT, INPUT_H, Index, split
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
 from cudnn_convert.text import first_line
-from cudnn_convert.verification import ids, judges
+from cudnn_convert.verification import effort, ids, judges
 from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
 
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
@@ -99,21 +99,11 @@ def pad_rows(
     return np.where(alive, filled, pad)
 
 
-_TRIES: Final = 64
 #: Ops that leave fewer steps than they take. Source: tensorflow v2.21.0 core/ops/nn_ops.cc, spectral_ops.cc.
 _WINDOWS: Final = frozenset(
     "Conv2D Conv3D DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ExtractImagePatches".split()
 )
 _SHORTEN: Final = _WINDOWS | {"RFFT", "FFT", "AudioSpectrogram"}
-#: (time, batch) for a model that takes too much memory with the usual ones.
-_SMALLER: Final[Sizes] = ((5, 2), (3, 3))
-#: The most values that an input may have, or so many times those of a usual one: a wrong reading of the axes
-#: multiplies two long ones.
-_MOST_VALUES: Final = 1 << 20
-_MOST_TIMES: Final = 512
-_MOST_DRAWN: Final = 1 << 24
-#: How many times the usual steps such a model gets, in turn: a frame of audio may be 400 samples, 160 apart.
-_LONGER: Final = (8, 64, 512)
 #: How well feeds fit a model, worst first: it refuses them; a recurrence sees no step; a branch without
 #: recurrences is taken; it runs; recurrences see the steps that were meant; the batch.
 _REFUSED, _NO_STEPS, _UNREACHED, _ACCEPTED, _RIGHT_STEPS, _RIGHT_BATCH = range(6)
@@ -268,12 +258,15 @@ def _search(
     """
     best: tuple[int, list[dict[str, Array]]] = (_REFUSED, [])
     failure = "no unknown dimension could be told"
-    most, smaller = 0, [_SMALLER]
+    most, smaller = 0, [effort.FEED_SIZES_OF_LITTLE_MEMORY]
     for group in groups:
         waiting = [*group]
         while waiting:
             pairs = waiting.pop(0)
-            most = most or max(_MOST_VALUES, _MOST_TIMES * _count_values(next(iter(draw(pairs)), [])))
+            most = most or max(
+                effort.MOST_INPUT_VALUES,
+                effort.MOST_TIMES_USUAL_INPUT * _count_values(next(iter(draw(pairs)), [])),
+            )
             tries = (feeds for feeds in draw(pairs) if _count_values(feeds) <= most)
             try:
                 rank, feeds, failure = _choose_accepted(
@@ -302,7 +295,7 @@ def _fits_memory(tensors: Mapping[str, Any], roles: Mapping[str, tuple[str, ...]
         for time, batch in pairs:
             sizes = [time if role == "time" else batch for role in roles[name]]
             known = [width for width in operand.shape.as_list() if width is not None]
-            if math.prod([*sizes, *known]) > _MOST_DRAWN:
+            if math.prod([*sizes, *known]) > effort.MOST_DRAWN_VALUES:
                 return False
     return True
 
@@ -367,7 +360,7 @@ def _groups_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iter
     for share in shares:
         yield [tuple((time, _multiple(batch, share)) for time, batch in pairs) for pairs in kinds]
         yield [tuple((_multiple(time, share), batch) for time, batch in pairs) for pairs in kinds]
-    for times in _LONGER if any(node.op in _SHORTEN for node in plan.graph.node) else ():
+    for times in effort.LONGER_FEEDS if any(node.op in _SHORTEN for node in plan.graph.node) else ():
         yield [tuple((time * times, batch) for time, batch in pairs) for pairs in kinds]
 
 
@@ -512,7 +505,8 @@ def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ..
     yield from ({**roles, **per_row} for roles in alike or [{}])
     mixed = product(*choices.values())
     yield from (
-        dict(zip(choices, column, strict=True)) for column, _ in zip(mixed, range(_TRIES), strict=False)
+        dict(zip(choices, column, strict=True))
+        for column, _ in zip(mixed, range(effort.MOST_MIXED_AXES), strict=False)
     )
 
 

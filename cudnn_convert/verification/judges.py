@@ -16,20 +16,10 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Recurrence
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.verification import effort
 from cudnn_convert.weights import lazy
 
 Sizes = tuple[tuple[int, int], ...]
-#: The (time, batch) of drawn feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and
-#: fewer.
-SIZES: Final[Sizes] = ((17, 3), (9, 2))
-#: The same where all recurrences are too large to be computed often: steps for each form that they may take.
-#: A small one has loops that need more.
-FEWER: Final[Sizes] = ((12, 2), (2, 3))
-#: Milder feeds, tried in turn where outputs on the usual ones are not judged: by how much floats spread, and
-#: their (time, batch).
-MILDER: Final = ((0.1, (9, 2)), (0.01, (2, 3)))
-#: Fewer steps than `lower.tensorflow.layer_stack` takes a block for where weights stay variables.
-FEW: Final = (2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +83,14 @@ def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _T
     return taking
 
 
-#: The share of its spread by which a recurrence is disturbed.
-OFF: Final = 1e-2
-
-
 @dataclass(slots=True)
 class Draw:
     """How recurrences are computed: in which order of summation, disturbed, or given.
 
     `number` 0 is the reference's own order, each other one another order. `disturbed` are nodes that give
-    values which are off by `OFF` of their spread. `given` are calls by node: it gives what the nearest of
-    these gave, and nothing is computed. `calls` collects what the nodes of the last run took and gave.
+    values which are off by `effort.DISTURBANCE` of their spread. `given` are calls by node: it gives what the
+    nearest of these gave, and nothing is computed. `calls` collects what the nodes of the last run took and
+    gave.
     """
 
     number: int = 0
@@ -192,12 +179,12 @@ def _are_within(lengths: Array, steps: int) -> bool:
 
 
 def _off(value: Array) -> Array:
-    """Values that are each off by `OFF` of the spread of all, up or down."""
+    """Values that are each off by `effort.DISTURBANCE` of the spread of all, up or down."""
     if not value.size:
         return value
     spread = float(np.ptp(value.astype(np.float64))) or 1.0
     ways = np.random.default_rng(value.size).choice([-1.0, 1.0], value.shape)
-    return np.asarray(value + OFF * spread * ways, value.dtype)
+    return np.asarray(value + effort.DISTURBANCE * spread * ways, value.dtype)
 
 
 def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
@@ -273,7 +260,7 @@ def sizes(plan: Plan) -> Sizes:
     large = [
         lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype) for recurrence in plan.recurrences
     ]
-    return FEWER if large and all(large) else SIZES
+    return effort.FEED_SIZES_OF_LARGE if large and all(large) else effort.FEED_SIZES
 
 
 @dataclass(frozen=True, slots=True)

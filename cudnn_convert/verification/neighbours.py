@@ -5,17 +5,12 @@ batch gives other answers then.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
 from cudnn_convert.model import Array
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Trial, spread
-
-#: A difference of less than this share of an output's spread may be rounding.
-_SHARE: Final = 1e-3
-#: How many times the noise of an output a difference must be.
-_MARGIN: Final = 100.0
 
 
 def measure_influence(
@@ -56,7 +51,7 @@ def describe(
     return [
         f"output {key}: the answer to a row depends on the other rows of its batch, by {difference:.1e}"
         for key, difference in influence.items()
-        if difference > max(_SHARE * spreads[key], _MARGIN * noise[key])
+        if difference > max(effort.NEIGHBOUR_SHARE * spreads[key], effort.NEIGHBOUR_NOISE_MARGIN * noise[key])
     ]
 
 

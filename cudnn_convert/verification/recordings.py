@@ -21,7 +21,7 @@ from cudnn_convert.errors import Reason, Remedy, UsageError
 from cudnn_convert.feeds.data import Calls
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, RecurrencesPlan
-from cudnn_convert.verification import compare
+from cudnn_convert.verification import compare, effort
 from cudnn_convert.verification.judges import Judge, Source
 from cudnn_convert.weights import npz_archive
 
@@ -224,13 +224,6 @@ def _with_type(value: Array, dtype: str) -> Array:
     return value.view(ml_dtypes.bfloat16)
 
 
-#: TF32 keeps 10 of float32's 23 bits of mantissa (tensorflow/community rfcs/20200520-tensor-float-32.md).
-TF32: Final = 2.0**-10
-#: So many roundings of float32 are one of TF32. cuDNN 9.19.0 on an H200 was 590 to 2,400 times as far from
-#: float64 with TF32 as without; errors grow with depth and weights (docs/equations.md, Q6).
-ROUNDINGS: Final = 2**13
-
-
 @dataclass(frozen=True, slots=True)
 class Golden:
     """A recording in a plan's tensor names.
@@ -249,7 +242,7 @@ class Golden:
 
     def widen(self, noise: float) -> float:
         """How far the device's rounding may move what float32's moves by `noise`."""
-        return max(TF32, ROUNDINGS * noise) if self.recording.is_tf32 else noise
+        return max(effort.TF32, effort.TF32_ROUNDINGS * noise) if self.recording.is_tf32 else noise
 
     def instead(
         self, exact: Sequence[Sequence[Array]], wanted: Sequence[str], keys: Mapping[str, str]
@@ -279,11 +272,14 @@ class Golden:
         if not self.recording.is_tf32 or dtype.name != "float32" or bound.origin == "given":
             return bound
         wide, reason = self.widen(noise), "at least TF32's rounding, 2^-10, which the recording's device used"
-        if wide > TF32:
-            reason = f"{ROUNDINGS} times it for TF32, to which the recording's device rounded"
+        if wide > effort.TF32:
+            reason = f"{effort.TF32_ROUNDINGS} times it for TF32, to which the recording's device rounded"
             bound = replace(bound, reason=f"float32, the model's noise floor is {noise:.1e}")
         return replace(
-            bound, atol=max(bound.atol, wide), rtol=max(bound.rtol, TF32), reason=f"{bound.reason}; {reason}"
+            bound,
+            atol=max(bound.atol, wide),
+            rtol=max(bound.rtol, effort.TF32),
+            reason=f"{bound.reason}; {reason}",
         )
 
     def disagreements(

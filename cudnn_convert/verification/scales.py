@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -17,11 +16,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.scales import LOG_PROBABILITIES, LOGITS, PROBABILITIES, SCALES
-from cudnn_convert.verification import check
-
-#: How far a sum over the vocabulary may be from 1: of rounding, and of bounds such as 1e-7 for each token.
-_SUM: Final[dict[str, float]] = {"float16": 3e-2, "bfloat16": 1e-1}
-_USUAL: Final = 1e-3
+from cudnn_convert.verification import check, effort
 
 
 def decide_scale(plan: Plan, options: Options) -> Plan:
@@ -98,7 +93,7 @@ def describe_numbers(values: Sequence[Array]) -> str:
     """One of `SCALES` for rows `[n, vocabulary]`: logits where their sums say nothing."""
     if not values:
         return LOGITS
-    most = _SUM.get(values[0].dtype.name, _USUAL)
+    most = _sum_tolerance(values[0])
     rows = np.concatenate([value.astype(np.float64) for value in values])
     if _is_possible(values, PROBABILITIES) and (np.abs(rows.sum(-1) - 1) <= most).all():
         return PROBABILITIES
@@ -109,15 +104,16 @@ def describe_numbers(values: Sequence[Array]) -> str:
     return LOGITS
 
 
+def _sum_tolerance(value: Array) -> float:
+    """How far a sum over the vocabulary may be from 1."""
+    return effort.PROBABILITY_SUMS.get(value.dtype.name, effort.PROBABILITY_SUMS["float32"])
+
+
 def _is_possible(values: Sequence[Array], scale: str) -> bool:
     """Whether numbers may be of a scale: probabilities lie between 0 and 1, their logarithms not above 0."""
     if scale == LOGITS or not values:
         return True
     numbers = np.concatenate([value.astype(np.float64).ravel() for value in values])
-    most = 1 + _SUM.get(values[0].dtype.name, _USUAL) if scale == PROBABILITIES else _ROUNDING
-    least = -_ROUNDING if scale == PROBABILITIES else -np.inf
+    most = 1 + _sum_tolerance(values[0]) if scale == PROBABILITIES else effort.PROBABILITY_ROUNDING
+    least = -effort.PROBABILITY_ROUNDING if scale == PROBABILITIES else -np.inf
     return bool(np.all((least <= numbers) & (numbers <= most)))
-
-
-#: What rounding may move a probability of 0 or 1.
-_ROUNDING: Final = 1e-5

@@ -18,14 +18,9 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array, Signature, StreamState
 from cudnn_convert.plan import Plan, Streaming
 from cudnn_convert.report import StreamReport
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Comparison, Trial
 
-#: The sizes of chunks that are tried beside ragged ones.
-SIZES: Final = (1, 7)
-#: The most steps of a ragged chunk.
-_MOST: Final = 5
-#: How many ragged chunks there are before their sizes repeat.
-_RAGGED: Final = 11
 #: What the keys of states, and of what an encoder makes, get for what the source has of them.
 _BEGIN, _ENCODE = "begin/", "encode/"
 _FROM_THE_START: Final = "that begins as the source does, "
@@ -79,8 +74,8 @@ def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
 def list_kinds(seed: int) -> dict[str, list[int]]:
     """The sizes of chunks of each kind, which repeat."""
     rng = np.random.default_rng(seed)
-    ragged = [int(size) for size in rng.integers(1, _MOST + 1, _RAGGED)]
-    return {f"of {size}": [size] for size in SIZES} | {"of ragged sizes": ragged}
+    ragged = [int(size) for size in rng.integers(1, effort.MOST_RAGGED_STEPS + 1, effort.RAGGED_CHUNKS)]
+    return {f"of {size}": [size] for size in effort.CHUNK_STEPS} | {"of ragged sizes": ragged}
 
 
 def _by_key(plan: Plan, trial: Trial) -> list[dict[str, Array]]:

@@ -19,17 +19,11 @@ from cudnn_convert.model import Array, LayerCall, Model
 from cudnn_convert.reference.cells import UnknownError
 from cudnn_convert.reference.keras_layers import EQUATIONS, KerasLayer, compute, passes_mask
 from cudnn_convert.report import OpDifference
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.judges import Source
 
-#: The share of the largest value that rounding may move, by the type that a layer computes in.
-_BOUNDS: Final = {"float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-9}
-_BOUND: Final = 2e-5
 #: What a layer is fed with.
 _VALUES: Final = "random values and masks"
-#: Layers with more values in their inputs and weights are not computed again.
-_MOST_VALUES: Final = 2**20
-#: What an open axis may have at most on the smallest feed.
-_OPEN: Final = 32
 
 
 def find_difference(
@@ -64,14 +58,16 @@ def find_difference(
 def _can_be_asked(call: LayerCall, there: Collection[str]) -> bool:
     if call.class_name not in EQUATIONS or set(call.inputs) & set(call.outputs):
         return False
-    if sum(map(_estimate, call.shapes)) > _MOST_VALUES:
+    if sum(map(_estimate, call.shapes)) > effort.MOST_LAYER_VALUES:
         return False
     return all(split(name)[0] in there for name in (*call.inputs, *filter(None, call.masks), *call.outputs))
 
 
 def _estimate(shape: Sequence[int | None] | None) -> int:
     """How many values a tensor may have."""
-    return _MOST_VALUES + 1 if shape is None else math.prod(_OPEN if size is None else size for size in shape)
+    if shape is None:
+        return effort.MOST_LAYER_VALUES + 1
+    return math.prod(effort.OPEN_AXIS_SIZE if size is None else size for size in shape)
 
 
 def _list_inputs(calls: Sequence[LayerCall]) -> list[str]:
@@ -109,7 +105,7 @@ def _compare(model: Model, call: LayerCall, values: Mapping[str, Array]) -> str:
     masks = [values[name] if name else None for name in call.masks]
     stored = [model.variables.get(name) for name in call.weights]
     sizes = [value.size for value in inputs] + [math.prod(each.shape) for each in stored if each is not None]
-    if None in stored or sum(sizes) > _MOST_VALUES:
+    if None in stored or sum(sizes) > effort.MOST_LAYER_VALUES:
         return ""
     weights = [each.read() for each in stored if each is not None]
     layer = KerasLayer(
@@ -131,7 +127,7 @@ def _compare(model: Model, call: LayerCall, values: Mapping[str, Array]) -> str:
 def _difference(actual: Array, expected: Array) -> str:
     if actual.shape != expected.shape:
         return f"expected shape {[*expected.shape]}, found {[*actual.shape]}"
-    bound = _BOUNDS.get(actual.dtype.name, _BOUND)
+    bound = effort.LAYER_TOLERANCES.get(actual.dtype.name, effort.LAYER_TOLERANCES["float32"])
     largest = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0)))
     wrong = ~np.isclose(actual.astype(np.float64), expected, rtol=0, atol=bound * largest, equal_nan=True)
     if not wrong.any():

@@ -17,7 +17,7 @@ import pytest
 import record_cudnn as rec
 from standin import StandInDevice, compute
 
-from cudnn_convert.verification import recordings
+from cudnn_convert.verification import effort
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "cudnn"
 OUTPUTS = tuple(f"outputs_{mode}.npz" for mode in rec.MODES)
@@ -180,7 +180,7 @@ def test_recorded_tf32_is_within_the_bound_of_recordings(name: str) -> None:
         wanted = run_reference(case, values_at(arrays, case.network.name))
         for key, value in wanted._asdict().items():
             gap = np.abs(arrays[f"{case.name}/{key}"] - value)
-            assert (gap <= recordings.TF32 * (1 + np.abs(value))).all(), (case.name, key)
+            assert (gap <= effort.TF32 * (1 + np.abs(value))).all(), (case.name, key)
             assert value.size == 0 or gap.max() > 2e-5
 
 
@@ -193,9 +193,9 @@ def test_tf32_errs_by_fewer_roundings_than_are_allowed() -> None:
         if (case.network.dtype, case.math) == ("float", "tensor")
     ]
     assert len(pairs) == 17
-    assert all(100 * single < tf32 <= recordings.ROUNDINGS * single for tf32, single in pairs)
+    assert all(100 * single < tf32 <= effort.TF32_ROUNDINGS * single for tf32, single in pairs)
     # One rounding alone would refuse half of the deep ones.
-    assert sum(tf32 > 2 * recordings.TF32 for tf32, _ in pairs) >= 4
+    assert sum(tf32 > 2 * effort.TF32 for tf32, _ in pairs) >= 4
 
 
 @pytest.mark.parametrize(

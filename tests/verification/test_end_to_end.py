@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cudnn_convert.report import OutputReport, PieceReport
-from cudnn_convert.verification import compare, end_to_end
+from cudnn_convert.verification import compare, effort, end_to_end
 from cudnn_convert.verification.judges import Draw, Source
 
 # What the statements say together.
@@ -173,4 +173,4 @@ def test_a_doubtful_verdict_has_further_evaluations_of_all_feeds() -> None:
     assert calls[5:] == [(4, 0), (4, 1), (5, 0), (5, 1)]
     evaluate, calls = evaluations([[1e-6, 2e-6]] * 12)
     assert end_to_end.largest(EXACT, evaluate, enough=lambda _: False, doubtful=lambda _: True) == [2e-6, 0]
-    assert len(calls) == 2 + end_to_end.DRAWS + 2 * end_to_end.MORE  # and then it differs
+    assert len(calls) == 2 + effort.NOISE_DRAWS + 2 * effort.MORE_NOISE_DRAWS  # and then it differs

@@ -14,7 +14,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.verification import check, judges
+from cudnn_convert.verification import check, effort, judges
 from cudnn_convert.verification.judges import computation
 from cudnn_convert.weights import lazy, parameter_blob
 from cudnn_convert.weights.lazy import Read
@@ -73,7 +73,7 @@ def test_feeds_are_made_for_every_input() -> None:
             check.choose_judge(plan).require_accepted(judge, feed, where="made up")
     shapes = [(feed["one/inputs:0"].shape, feed["two/inputs:0"].shape) for feed in feeds]
     assert shapes == [((3, 17, 4), (17, 3, 4)), ((2, 9, 4), (9, 2, 4)), ((5, 2, 4), (2, 5, 4))]
-    for feed, (time, batch) in zip(feeds, (*judges.SIZES, (2, 5)), strict=True):
+    for feed, (time, batch) in zip(feeds, (*effort.FEED_SIZES, (2, 5)), strict=True):
         lengths = feed["one/sequence_lengths:0"]
         assert (lengths.dtype, lengths.shape) == (np.int32, (batch,))
         assert 1 <= lengths.min() <= lengths.max() <= time
@@ -208,7 +208,7 @@ def test_each_weight_is_read_once_in_a_call_and_one_layer_is_there_at_a_time(
 
 
 def test_large_weights_are_proven_on_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, fewer = judges.SIZES, judges.FEWER
+    usual, fewer = effort.FEED_SIZES, effort.FEED_SIZES_OF_LARGE
     assert sum(time for time, _ in fewer) < sum(time for time, _ in usual) / 1.8
     assert len({*fewer[0], *fewer[1]}) >= 3  # another time, another batch
 

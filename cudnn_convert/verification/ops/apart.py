@@ -13,13 +13,11 @@ import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from cudnn_convert.process import end_with
 from cudnn_convert.text import first_line
-
-#: Seconds that one call may take.
-_PATIENCE: Final = 60
+from cudnn_convert.verification import effort
 
 
 class EndedError(RuntimeError):
@@ -44,8 +42,8 @@ class Apart:
             self._begin()
         try:
             self._pipe.send(arguments)
-            if not self._pipe.poll(_PATIENCE):
-                raise EndedError(f"it does not answer within {_PATIENCE} seconds")
+            if not self._pipe.poll(effort.CALL_SECONDS):
+                raise EndedError(f"it does not answer within {effort.CALL_SECONDS} seconds")
             is_answer, answer = self._pipe.recv()
         except (EOFError, OSError) as cause:
             self.close()

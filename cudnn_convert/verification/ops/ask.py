@@ -21,6 +21,7 @@ from cudnn_convert.model import Array, Part
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.text import first_line
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.ops import values
 from cudnn_convert.verification.ops.differences import Slack
@@ -81,19 +82,8 @@ def _compare_structure(artifact: Artifact, *, is_copy: bool) -> OpsReport:
     return _of_structure(source, alike, is_copy=is_copy)
 
 
-#: The feeds whose values are recorded, smallest first; more where they show more.
-_FEEDS: Final = 2
-_MOST_FEEDS: Final = 5
-#: The sizes that are tried around one which the source compares, the largest of those, and how many.
-_BESIDE: Final = (1, 0, -1)
-_LONGEST: Final = 2000
-_MOST_SIZES: Final = 3
 #: What a recurrence gives: `y`, `h` and `c`.
 _ANSWERS: Final = 3
-#: What half allows, as a share of a tensor's spread.
-_COARSE: Final = 1e-2
-#: How many names that may mean other tensors are given up.
-_MOST_GIVEN_UP: Final = 8
 
 
 #: A feed, and the values that the source's tensors have on it.
@@ -160,7 +150,7 @@ def _ask_part(
         if model.outputs.get(key) in model.tensors
     }
     options = judging.options
-    share = 0.0 if options.weights_dtype == "float32" else _COARSE
+    share = 0.0 if options.weights_dtype == "float32" else effort.HALF_WEIGHTS_SHARE
     slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
 
     def ask(names: Mapping[str, str]) -> tuple[Parts, Asking]:
@@ -208,7 +198,7 @@ def _give_up_names(
     a part reads may be what is misnamed.
     """
     left, (parts, asking), given_up = dict(names), first, set[str]()
-    for _ in range(_MOST_GIVEN_UP):
+    for _ in range(effort.MOST_GIVEN_UP):
         difference = asking.asked.difference
         if difference is None:
             nodes = {split(root)[0] for root in given_up}
@@ -253,11 +243,13 @@ def _choose_feeds(
         return is_new
 
     for feed in sorted(feeds, key=lambda feed: sum(value.size for value in feed.values())):
-        if find_new(feed) or len(chosen) < _FEEDS:
+        if find_new(feed) or len(chosen) < effort.REGION_FEEDS:
             chosen.append(feed)
-    chosen = chosen[:_MOST_FEEDS]
-    sizes = {gate: [size for size in running.list_sizes(gate) if size <= _LONGEST] for gate in gates}
-    tried = [*dict.fromkeys(size for gate in gates for size in sizes[gate])][:_MOST_SIZES]
+    chosen = chosen[: effort.MOST_REGION_FEEDS]
+    sizes = {
+        gate: [size for size in running.list_sizes(gate) if size <= effort.LARGEST_SIZE] for gate in gates
+    }
+    tried = [*dict.fromkeys(size for gate in gates for size in sizes[gate])][: effort.MOST_SIZES]
     if tried and judging.calls is None and judging.golden is None:
         for of_rows in (False, True):
             for feed in _draw_sizes(judging, tried, of_rows=of_rows):
@@ -299,7 +291,7 @@ def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Ite
     They have one row, so that steps times rows are as many too. `of_rows`: as many rows, of two steps.
     """
     with judging.judge.open(trust=judging.trust) as source:
-        for many in (size + beside for size in sizes for beside in _BESIDE if size + beside > 0):
+        for many in (size + beside for size in sizes for beside in effort.BESIDE_SIZES if size + beside > 0):
             usual = (2, many) if of_rows else (many, 1)
             with suppress(UnsupportedModelError):
                 yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(usual,))

@@ -1,7 +1,6 @@
 """Compares the values of one tensor on both sides, in units of its own rounding.
 
 A unit is what rounding to the type does to a value, and what one unit in the last place at the inputs moves.
-Of correct regions 99 of 100 differ by 3 units, long sums and folded constants by 25.
 """
 
 from __future__ import annotations
@@ -13,22 +12,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.model import Array
-
-#: Units that a float may be off.
-_UNITS: Final = 64.0
-#: What a recurrence may be off, as a share of the largest and by itself: how it rounds is judged elsewhere.
-RECURRENT: Final = (1e-3, 1e-5)
-#: The share of a name's spread within which it is the same on a run of the whole.
-_CLOSE: Final = 1e-3
-#: The share of whole numbers that rounding may turn, such as places of the largest.
-_TIES: Final = 0.05
-#: Smaller values are denormals, which runtimes flush to zero.
-_TINY: Final = 2e-38
-#: Larger values may overflow: a runtime's exponential ends at 88.376, where it is 2.4e38.
-_HUGE: Final = 1e38
-#: Both sides compute double as float32, where a runtime has no double.
-_EPSILON_OF_FLOAT: Final = 2.0**-23
-_EPSILON: Final = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+from cudnn_convert.verification import effort
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +52,7 @@ def find_difference(actual: Array, expected: Array, moved: Sequence[Array], slac
 
 def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], slack: Slack) -> Array:
     answer, reference = actual.astype(np.float64), expected.astype(np.float64)
-    epsilon = _EPSILON.get(expected.dtype.name, _EPSILON_OF_FLOAT)
+    epsilon = effort.ROUNDING_OF_HALF.get(expected.dtype.name, effort.ROUNDING_OF_FLOAT)
     with np.errstate(all="ignore"):
         noise = np.zeros(reference.shape)
         for other in moved:
@@ -80,11 +64,16 @@ def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], s
         sizes = np.abs(reference[some])
         noise = np.maximum(noise, 2 * np.median(noise[some]) if sizes.size else 0.0)
         unit = epsilon * np.maximum(np.abs(reference), 0.25 * np.median(sizes) if sizes.size else 0.0)
-        allowed = _UNITS * (unit + noise) + slack.share * float(sizes.max(initial=0.0)) + _TINY
+        allowed = (
+            effort.MOST_UNITS * (unit + noise)
+            + slack.share * float(sizes.max(initial=0.0))
+            + effort.SMALLEST_VALUE
+        )
         allowed += slack.atol + slack.rtol * np.abs(reference)
         same = (answer == reference) | (np.isnan(answer) & np.isnan(reference))
-        if epsilon == _EPSILON_OF_FLOAT:
-            same |= (np.abs(reference) > _HUGE) & (np.abs(answer) > _HUGE) & (answer * reference > 0)
+        if epsilon == effort.ROUNDING_OF_FLOAT:
+            least = np.minimum(np.abs(reference), np.abs(answer))
+            same |= (least > effort.LARGEST_VALUE) & (answer * reference > 0)
         return np.asarray(~same & ~(np.abs(answer - reference) <= allowed))
 
 
@@ -110,7 +99,8 @@ def is_amplified(expected: Array, moved: Array | None) -> bool:
     with np.errstate(all="ignore"):
         away = np.abs(moved.astype(np.float64) - expected.astype(np.float64))
         largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return bool(np.max(away, initial=0.0, where=np.isfinite(away)) > RECURRENT[0] / _UNITS * largest)
+    share, _ = effort.RECURRENT_TOLERANCE
+    return bool(np.max(away, initial=0.0, where=np.isfinite(away)) > share / effort.MOST_UNITS * largest)
 
 
 def are_close(actual: Array, expected: Array) -> bool:
@@ -122,10 +112,11 @@ def are_close(actual: Array, expected: Array) -> bool:
     if actual.dtype != expected.dtype:
         return False
     if expected.dtype.kind != "f":
-        return not expected.size or bool(np.mean(actual != expected) < _TIES)
+        return not expected.size or bool(np.mean(actual != expected) < effort.TURNED_INTEGERS)
     with np.errstate(all="ignore"):
         largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
-        return bool(np.allclose(actual, expected, rtol=_CLOSE, atol=_CLOSE * largest, equal_nan=True))
+        share = effort.SAME_TENSOR_SHARE
+        return bool(np.allclose(actual, expected, rtol=share, atol=share * largest, equal_nan=True))
 
 
 def _as_bytes(value: Array) -> Array:

@@ -10,11 +10,10 @@ from typing import Any, Final
 from cudnn_convert.graph import control_flow, ops
 from cudnn_convert.graph.index import Index, NodeDef, tensor
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification import effort
 
 #: Ops that a frame or a branch hangs on.
 _FLOW: Final = ops.ENTERS | ops.EXITS | ops.SWITCHES | ops.MERGES | {"NextIteration", "LoopCond"}
-#: Larger constants are weights, which are compared by themselves.
-_MOST_BYTES: Final = 4096
 
 
 def find_duplicates(index: Index) -> dict[str, str]:
@@ -41,5 +40,5 @@ def _is_pure(node: NodeDef) -> bool:
         return False
     if node.op == "Const":
         value: Any = node.attr["value"]
-        return bool(value.ByteSize() <= _MOST_BYTES)
+        return bool(value.ByteSize() <= effort.MOST_DUPLICATE_BYTES)
     return bool(node.input)

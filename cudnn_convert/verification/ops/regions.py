@@ -21,26 +21,15 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
 from cudnn_convert.text import first_line
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops import differences, values
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.models import Model, Runner
 from cudnn_convert.verification.ops.source import Region, Source
 from cudnn_convert.verification.ops.values import Leaf
 
-#: Rounds in which rows of tables are picked one after another.
-_MOST_ROWS: Final = 24
 #: Styles whose differences are noted, and refuse nothing.
 _NOTED: Final = frozenset({*values.ODD, values.EMPTY})
-#: The most ops of a part whose difference on any finite values refuses a conversion.
-_FEW_OPS: Final = 3
-#: How often what is given is moved by a unit in the last place.
-_MOST_DRAWS: Final = 16
-#: Constants on whose sides gates are tried.
-_MOST_LIMITS: Final = 6
-#: Combinations of values that decide which are given to a region.
-_MOST_COMBINATIONS: Final = 16
-#: Regions that are left out of a round because they refuse its values.
-_MOST_REFUSALS: Final = 8
 _NODE: Final = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
 #: Ops that are not named in a report of a region.
 _PLAIN: Final = frozenset("Const Identity Shape StridedSlice Pack ConcatV2 Placeholder PyFunc".split())
@@ -55,10 +44,6 @@ _ROUNDING: Final = frozenset(
 )
 #: Functions between -1 and 1, and those that are computed as a sum with 1: what is much smaller may be 0.
 _AROUND_ONE: Final = frozenset("Sigmoid Tanh Softmax Erf Elu Selu Expm1 Log1p Softplus".split())
-#: Four times the distance of numbers just below 1.
-_NEAR_ONE: Final = 2.0**-22
-#: A place between two of a hundred pixels, in float32: the two are mixed by how far it is from each.
-_BETWEEN_PIXELS: Final = 2.0**-16
 #: Functions that runtimes bring large arguments of near zero for, each in its own precision.
 _PERIODIC: Final = frozenset({"Sin", "Cos", "Tan"})
 #: Arithmetic that is the same on both sides, unless several ops of it were folded into one.
@@ -215,7 +200,7 @@ class Asking:
         for gate in [gate for gate, seen in self._seen.items() if len(seen) < 2]:
             root = self._gates[gate]
             region = self._parts.regions[root]
-            near = [*self._source.list_constants(region)][:_MOST_LIMITS]
+            near = [*self._source.list_constants(region)][: effort.MOST_LIMITS]
             leaves = [name for name in region.leaves if not self._leaves.get(name, Leaf(counts=True)).counts]
             for constant, step in itertools.product(near, (1, -1, 0)):
                 given = {name: values.step_over(base[name], constant, step) for name in leaves}
@@ -241,7 +226,7 @@ class Asking:
             every = [*itertools.product(*choices.values())]
             if len(every) <= 2 or not self._source.chooses(region):
                 continue
-            drawn = rng.permutation(len(every))[:_MOST_COMBINATIONS]
+            drawn = rng.permutation(len(every))[: effort.MOST_COMBINATIONS]
             for number in drawn:
                 given = dict(zip(choices, every[number], strict=True))
                 if self._round(values.CHOSEN, {**base, **given}, [sink]):
@@ -259,10 +244,10 @@ class Asking:
         """The rounds that pick every row of the tables."""
         most = [-(-leaf.rows // max(1, base[name].size)) for name, leaf in self._leaves.items() if leaf.rows]
         for name, leaf in self._leaves.items():
-            seen = _MOST_ROWS * base[name].size
+            seen = effort.MOST_ROW_ROUNDS * base[name].size
             if leaf.rows > seen:
                 self.asked.not_reached.append(f"{leaf.rows - seen} rows of the table that {name} picks from")
-        return min(_MOST_ROWS, max(most, default=0))
+        return min(effort.MOST_ROW_ROUNDS, max(most, default=0))
 
     def _list_rows(self, base: Mapping[str, Array], number: int) -> dict[str, Array]:
         rows = {name: leaf.rows for name, leaf in self._leaves.items()}
@@ -312,7 +297,7 @@ class Asking:
         what = differences.find_difference(value, reference, noisy, slack)
         if what and not (style in values.SHARP and self._is_exact(region)):
             # Of whole numbers, as places of the largest, one draw may leave what another turns.
-            for draw in range(1 if reference.dtype.kind == "f" else _MOST_DRAWS):
+            for draw in range(1 if reference.dtype.kind == "f" else effort.MOST_REGION_DRAWS):
                 noisy += [moved(draw)[root]] if root in moved(draw) else []
                 if not (what := differences.find_difference(value, reference, noisy, slack)):
                     break
@@ -362,7 +347,7 @@ class Asking:
         nodes = self._source.graph.index.nodes
         kinds = [nodes[name].op for name in self._parts.regions[root].nodes]
         is_coarse = style == values.LARGE and not _PERIODIC.isdisjoint(kinds)
-        return is_coarse or sum(kind not in _PLAIN for kind in kinds) > _FEW_OPS
+        return is_coarse or sum(kind not in _PLAIN for kind in kinds) > effort.FEW_OPS
 
     @property
     def left(self) -> Mapping[str, str]:
@@ -424,7 +409,7 @@ class Asking:
     ) -> dict[str, Array]:
         """The source's values, without those of regions that refuse."""
         wanted = list(dict.fromkeys(root for _, root in sinks))
-        for _ in range(_MOST_REFUSALS):
+        for _ in range(effort.MOST_REFUSALS):
             asked = {*wanted}
             gates = [gate for gate, root in self._gates.items() if root in asked]
             try:
@@ -491,13 +476,13 @@ class Asking:
         """What a tensor may be off besides rounding."""
         slack = self._slack
         if root in self._parts.recurrent:
-            share, atol = differences.RECURRENT
+            share, atol = effort.RECURRENT_TOLERANCE
             slack = replace(slack, share=max(slack.share, share), atol=max(slack.atol, atol))
         kinds = {self._source.graph.index.nodes[name].op for name in region.nodes}
         if not kinds.isdisjoint(_AROUND_ONE):
-            slack = replace(slack, atol=max(slack.atol, _NEAR_ONE))
+            slack = replace(slack, atol=max(slack.atol, effort.NEAR_ONE))
         if "ResizeBilinear" in kinds:
-            slack = replace(slack, share=max(slack.share, _BETWEEN_PIXELS))
+            slack = replace(slack, share=max(slack.share, effort.BETWEEN_PIXELS))
         return slack
 
     def _name_ops(self, region: Region) -> tuple[str, ...]:

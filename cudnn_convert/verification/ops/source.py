@@ -21,7 +21,7 @@ from cudnn_convert.graph.index import Index, split, tensor, unique
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import graph_judge
+from cudnn_convert.verification import effort, graph_judge
 from cudnn_convert.verification.judges import Draw
 from cudnn_convert.verification.ops.duplicates import find_duplicates
 from cudnn_convert.verification.ops.graphs import CHOICES, TensorGraph
@@ -52,7 +52,7 @@ _REDUCTIONS: Final = frozenset("Sum Mean Max Min Prod All Any ArgMax ArgMin Eucl
 _BLOCK_LSTMS: Final = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
 #: Ops that a region may hide behind others: those of `CHOICES` and products of matrices.
 _HIDDEN: Final = CHOICES | {"MatMul", "BatchMatMul", "BatchMatMulV2", "Conv2D", "Einsum"}
-_LIMITED: Final = tf.compat.v1.RunOptions(timeout_in_ms=20_000)
+_LIMITED: Final = tf.compat.v1.RunOptions(timeout_in_ms=effort.SOURCE_MILLISECONDS)
 _TABLES: Final = frozenset({"Gather", "GatherV2", "ResourceGather"})
 #: Ops between an index and the table that picks by it.
 _SHAPING: Final = frozenset("Cast Reshape ExpandDims Squeeze Transpose".split())
@@ -71,9 +71,6 @@ _PICKING: Final = _SHAPING - {"Cast"} | {
 #: Move values, and how many of their inputs those are; all of others.
 _MOVING: Final = frozenset({"ConcatV2", "ReverseV2", "Transpose", "Reshape", "Squeeze", "ExpandDims", "Pack"})
 _READ: Final = {"ReverseV2": 1, "Transpose": 1, "Reshape": 1, "ExpandDims": 1}
-_MOST: Final = 16
-#: The most values of a constant that may be limits.
-_FEW: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +269,7 @@ class Source:
     def list_constants(self, region: Region) -> list[float]:
         """The constants that a region reads beside values, those that it compares with first."""
         first, others = self._list_compared(region)
-        return [*first, *(each for each in others if each not in first)][:_MOST]
+        return [*first, *(each for each in others if each not in first)][: effort.MOST_CONSTANTS]
 
     def _list_compared(self, region: Region) -> tuple[dict[float, None], dict[float, None]]:
         """The constants that a region compares with, and the others."""
@@ -299,14 +296,14 @@ class Source:
 
     def _list_small(self, node: Any) -> list[float]:
         """The values of a small constant: what is long is no limit."""
-        if node.op != "Const" or len(value := self._small(node).ravel()) > _FEW:
+        if node.op != "Const" or len(value := self._small(node).ravel()) > effort.MOST_LIMIT_VALUES:
             return []
         return [float(each) for each in value if np.isfinite(each)]
 
     def _small(self, node: Any) -> Array:
         """The values of a small constant of numbers, none of another."""
         shape = [size.size for size in node.attr["value"].tensor.tensor_shape.dim]
-        if node.op == "Const" and np.prod(shape) <= _MOST:
+        if node.op == "Const" and np.prod(shape) <= effort.MOST_CONSTANTS:
             value = np.asarray(tf.make_ndarray(node.attr["value"].tensor))
             if value.dtype.kind in "fiu":
                 return value

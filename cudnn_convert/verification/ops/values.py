@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from cudnn_convert.model import Array
+from cudnn_convert.verification import effort
 
 #: The style of a run's own values.
 RUN: Final = "values of a run"
@@ -45,17 +46,9 @@ EXTREMES: Final = "the largest and the smallest integers"
 ODD: Final = ("infinities", "NaN", EXTREMES)
 #: Ties of rounding, and what is around them.
 _TIES: Final = (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, -1.0, 1.0, 0.0, -0.0, 2.0)
-#: Values as large as this mask others, and are no measure of them.
-_MASKS: Final = 1e30
-#: Of so few values each is put.
-_FEW: Final = 8
-#: Of the constants that are compared, those that are tried alone.
-_FIRST: Final = 6
 #: float32 has no whole numbers between some of these, float64 not between the last: for 64 bits alone.
 _WIDE: Final = (2**24 + 1, -(2**24) - 1, 2**24 + 3, 2**24, 7, 2**53 + 1, 2**53, -(2**53) - 1)
 _SINGLE: Final = 5
-#: The sum of so many of these is an integer of their type.
-_MOST_WIDE: Final = 60
 
 
 @dataclass(slots=True)
@@ -91,11 +84,11 @@ def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: i
 
 def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[float], turn: int) -> Array:
     kind = value.dtype.type
-    usual = value[np.abs(value) < _MASKS]
+    usual = value[np.abs(value) < effort.MASKING_VALUE]
     spread = (float(np.std(usual)) if usual.size else 1.0) or 1.0
 
     def put(choices: Sequence[float], share: float) -> Array:
-        share = 1.0 if value.size <= _FEW else share
+        share = 1.0 if value.size <= effort.FEW_VALUES else share
         drawn = rng.choice(np.asarray(choices, np.float64), value.shape)
         with np.errstate(over="ignore"):
             return np.where(rng.random(value.shape) < share, drawn, value).astype(value.dtype)
@@ -111,10 +104,12 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
         with np.errstate(over="ignore"):
             wanted = value * kind(100.0 if style == LARGE else 0.01)
     elif style in (NEAR, FEW) and near:
-        choices = [around for constant in near[:_FIRST] for around in _around(constant, kind)]
+        choices = [
+            around for constant in near[: effort.MOST_TRIED_ALONE] for around in _around(constant, kind)
+        ]
         wanted = put(choices, 0.5 if style == NEAR else 0.05)
     elif style in (AT, UNDER, OVER) and near:
-        constant = near[turn % min(len(near), _FIRST)]
+        constant = near[turn % min(len(near), effort.MOST_TRIED_ALONE)]
         exact, over, under = _around(constant, kind)[:3]
         wanted = put([{AT: exact, OVER: over, UNDER: under}[style]], 0.1)
     elif style == GRID and any(near):
@@ -160,12 +155,12 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
         choices, share = [limits.max, limits.min, limits.max - 1], 0.6
     elif style == WIDE:
         choices = _WIDE if value.dtype.itemsize > 4 else _WIDE[:_SINGLE]
-        share = min(0.8, _MOST_WIDE / value.size)
+        share = min(0.8, effort.MOST_WIDE_VALUES / value.size)
     elif style in (NEAR, FEW) and near:
         choices, share = [constant + step for constant in near for step in (-1, 0, 1)], 0.5
     fitting = [choice for choice in choices if limits.min <= choice <= limits.max] or [0]
     drawn = rng.choice(np.asarray(fitting, value.dtype), value.shape)
-    share = 1.0 if value.size <= _FEW else share
+    share = 1.0 if value.size <= effort.FEW_VALUES else share
     return np.asarray(np.where(rng.random(value.shape) < share, drawn, value))
 
 
@@ -181,9 +176,9 @@ def step_over(value: Array, constant: float, step: int) -> Array:
 
 def list_choices(value: Array, leaf: Leaf) -> list[Array]:
     """Values of a small leaf on each side of what it is compared with: both of a boolean; none of others."""
-    if not 0 < value.size <= _FEW or leaf.fixed or leaf.rows:
+    if not 0 < value.size <= effort.FEW_VALUES or leaf.fixed or leaf.rows:
         return []
-    near = sorted({*leaf.near[:_FIRST]})
+    near = sorted({*leaf.near[: effort.MOST_TRIED_ALONE]})
     if value.dtype.kind == "b":
         return [np.full_like(value, choice) for choice in (False, True)]
     if value.dtype.kind in "iu" and not leaf.counts:

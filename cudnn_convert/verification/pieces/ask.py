@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from cudnn_convert.recurrences import named_weights
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import GlueReport, PieceReport
 from cudnn_convert.text import first_line
-from cudnn_convert.verification import compare, end_to_end, judges
+from cudnn_convert.verification import compare, effort, end_to_end, judges
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.pieces import piece_inputs
@@ -33,19 +33,6 @@ from cudnn_convert.weights import lazy
 if TYPE_CHECKING:
     from cudnn_convert.verification.pieces.glue import Run
 
-#: (time, batch) of the runs beside the first step. `lower.tensorflow` has a loop for many rows, and loops of
-#: 16, 10, 4 and 1 steps an iteration for few: each goes round twice for 42 steps of 3 rows.
-RUNS: Final = ((3, 32), (42, 3))
-#: The same of a recurrence too large to be computed often: few steps, which may be a block, and many.
-FEWER: Final = ((2, 3), (12, 2))
-#: A recurrence amplifies its rounding; other programs were seen to err up to 8 times as far as NumPy's.
-_MARGIN: Final = 10
-#: Steps of all rows together in a run of a fixed number of steps.
-_STEPS: Final = 128
-#: Products of weights and inputs that the rows of a single step may cost, one run of them.
-_PRODUCTS: Final = 2**34
-#: Evaluations in the working type, the first in the reference's own order.
-_DRAWS: Final = 3
 
 _JudgePiece = Callable[[Piece, Recurrence], PieceReport]
 
@@ -193,7 +180,7 @@ def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recur
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How pieces are judged: type, seed, and (time, batch) of runs beside `RUNS`.
+    """How pieces are judged: type, seed, and (time, batch) of runs beside `effort.PIECE_SIZES`.
 
     `takes` is the type of the inputs, `dtype` the coarsest that the piece computes or is stored in. `large`:
     the weights are too many to be multiplied more often than they must be.
@@ -224,7 +211,9 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     # A piece of a fixed number of steps multiplies the inputs of all.
     width = max((piece.steps or 1) * cell.inputs + cell.width for cell in own)
     cost = width * len(own[0].names) * own[0].units
-    chosen = piece_inputs.choose_inputs(rng, stack, terms.takes, base, most=_PRODUCTS // cost)
+    chosen = piece_inputs.choose_inputs(
+        rng, stack, terms.takes, base, most=effort.MOST_PIECE_PRODUCTS // cost
+    )
     compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
     worst = _Worst(compared, stack)
 
@@ -269,9 +258,9 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
 
 def _runs(piece: Piece, terms: Terms) -> list[tuple[int, int]]:
     """The (time, batch) of the runs beside the first step."""
-    runs = (*(FEWER if terms.large else RUNS), *terms.runs)
+    runs = (*(effort.PIECE_SIZES_OF_LARGE if terms.large else effort.PIECE_SIZES), *terms.runs)
     if piece.steps is not None:
-        runs = ((piece.steps, max(2, _STEPS // piece.steps)),)
+        runs = ((piece.steps, max(2, effort.PIECE_STEPS_OF_ALL_ROWS // piece.steps)),)
     return [*dict.fromkeys((time, piece.rows or batch) for time, batch in runs)]
 
 
@@ -289,14 +278,14 @@ def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> 
     kind, largest = terms.dtype.type, 0.0
     narrow = Stack([cell.as_type(kind) for cell in stack.cells], stack.directions)
     given = {"x": asked.x.astype(kind), "h": asked.h.astype(kind), "c": asked.c.astype(kind)}
-    for draw in range(1 if terms.large else _DRAWS):
+    for draw in range(1 if terms.large else effort.PIECE_DRAWS):
         order = np.random.default_rng(draw) if draw else None
         fed = Asked(**end_to_end.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
         for value, other in zip(exact, narrow.run(fed, order), strict=True):
             # Of a large value the relative bound allows the same share.
             gap = np.abs(value - other.astype(np.float64)) / np.maximum(1, np.abs(value))
             largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
-    wide = max(base.atol, _MARGIN * largest)
+    wide = max(base.atol, effort.NOISE_MARGIN * largest)
     return base if wide == base.atol else Tolerance(wide, wide, terms.dtype.name)
 
 

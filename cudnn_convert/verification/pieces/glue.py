@@ -6,7 +6,7 @@ outputs, and what enters each recurrence.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,9 @@ from cudnn_convert import reference
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verification import compare, end_to_end
+from cudnn_convert.verification import compare, effort, end_to_end
 from cudnn_convert.verification.judges import Call, Source
 from cudnn_convert.verification.judges import steps as steps_of
-
-#: Runs with everything given moved by one unit in the last place: what they move is noise of the glue.
-_DRAWS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +237,7 @@ def _answers(
     The result has one `(values, floors)` for each pass.
     """
     exact = _collect_given(judge, passes, wanted)
-    others = [_collect_given(judge, passes, wanted, draw=draw) for draw in range(1, _DRAWS + 1)]
+    others = [_collect_given(judge, passes, wanted, draw=draw) for draw in range(1, effort.GLUE_DRAWS + 1)]
     others += [] if rough is None else [_collect_given(rough, passes, wanted)]
     answers = []
     for number, values in enumerate(exact):
@@ -273,9 +270,9 @@ def _move_by_rounding(call: Call, draw: int) -> Call:
 def _share(actual: Array, expected: Array, floor: float, least: float) -> float | None:
     """Return the largest used share of the tolerance; None if noise makes it too wide."""
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
-    atol = max(base, compare.MARGIN * floor)
+    atol = max(base, effort.NOISE_MARGIN * floor)
     wide = expected.astype(np.float64)
-    if atol > base and atol > compare.SHARP * end_to_end.spread(wide):
+    if atol > base and atol > effort.SHARP * end_to_end.spread(wide):
         return None
     both = (np.isnan(actual) & np.isnan(wide)) | (actual == wide)
     with np.errstate(invalid="ignore"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import WAYS, Array, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.reference import Gates, mutants
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.compare import Tolerance
 
 #: `(y [time, batch, directions*width], h [layers*directions, batch, width], c [..., units] or None)`, of the
@@ -86,15 +87,6 @@ class Pieces:
         return own or [piece for piece in self.pieces if piece.node in twins]
 
 
-#: Rows of a batch, drawn until the inputs are good; half and bfloat16 stop at the first.
-ROWS: Final = (32, 128, 512)
-#: Sums of these standard deviations, tried in turn where some weight stays hidden.
-SCALES: Final = (1.0, 2.0, 0.3)
-#: No initial state is larger: products with it must be finite, in half too.
-_LARGEST: Final = {"float16": 1e4}
-_LARGEST_OF_OTHERS: Final = 1e34
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`x [time, batch, inputs]`, `h [layers*directions, batch, width]`, `c [..., units]`, `lengths [batch]`.
@@ -133,7 +125,9 @@ def draw_inputs(
     x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
     h = rng.standard_normal((len(cells), batch, cells[0].width))
     for position, cell in enumerate(cells):
-        wide = min(scale / _norm(cell.recurrent_kernel), _LARGEST.get(dtype.name, _LARGEST_OF_OTHERS))
+        wide = min(
+            scale / _norm(cell.recurrent_kernel), effort.LARGEST_STATES.get(dtype.name, effort.LARGEST_STATE)
+        )
         h[position] *= wide
         # A large state hides in a GRU what is added to it: every other row keeps it small.
         h[position, 1::2] *= min(1.0, 1.0 / wide)
@@ -151,10 +145,6 @@ def _norm(matrices: Sequence[Array] | None) -> float:
         return 1.0
     norms = [np.sqrt((np.asarray(matrix, np.float64) ** 2).sum(axis=-1)).mean() for matrix in matrices]
     return float(np.mean(norms)) or 1.0
-
-
-#: Tolerances that each wrong weight should show at least.
-LEAST: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +189,7 @@ class Power:
 
     `smallest`: of the wrong recurrence that moves the answer least, `weakest`: of the weakest single weight;
     infinite where there is none. `sampled`: the rows of each gate's matrix whose single weights were looked
-    at, None for all. `unseen` names what shows less than `LEAST`, with what it would show.
+    at, None for all. `unseen` names what shows less than `effort.LEAST_SHOWN`, with what it would show.
     """
 
     asked: Asked
@@ -217,13 +207,15 @@ class Power:
 def choose_inputs(
     rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
 ) -> Power:
-    """Choose one-step inputs on which every wrong weight shows by `LEAST` tolerances.
+    """Choose one-step inputs on which every wrong weight shows by `effort.LEAST_SHOWN` tolerances.
 
     If no try reaches that, the best is returned. `most` limits the batches beyond the smallest one.
     """
     best: Power | None = None
-    rows = [count for count in ROWS if count <= most and dtype.itemsize > 2] or ROWS[:1]
-    for scale in SCALES:
+    rows = [
+        count for count in effort.PIECE_ROWS if count <= most and dtype.itemsize > 2
+    ] or effort.PIECE_ROWS[:1]
+    for scale in effort.PIECE_SCALES:
         inputs = _try_inputs(rng, stack, dtype, bound, scale=scale, rows=rows)
         if best is None or min(inputs.weakest, inputs.smallest) > min(best.weakest, best.smallest):
             best = inputs
@@ -253,7 +245,7 @@ def _try_inputs(
                 weights[number * stack.directions + direction].add(first, bound.atol, bound.rtol)
         start, power.asked = stop, asked.rows(0, stop)
         power.weakest = min(weight.weakest() for weight in weights)
-        if power.weakest >= LEAST:
+        if power.weakest >= effort.LEAST_SHOWN:
             break
     _look(power, stack, weights, bound)
     return power
@@ -266,14 +258,15 @@ def _look(power: Power, stack: Stack, weights: Sequence[mutants.Weights], bound:
         for direction, name, answer in mutants.structural(ways):
             share = shares(answer, right[direction], bound, is_lstm=ways[direction].gates.mode == "lstm")
             power.smallest = min(power.smallest, share)
-            if share < LEAST:
+            if share < effort.LEAST_SHOWN:
                 power.unseen.append(f"layer {layer} {WAYS[direction]}: {name}: {share:.2g} tolerances")
         for direction in range(len(ways)):
             of = weights[number * stack.directions + direction]
             power.unseen += [
                 f"layer {layer} {WAYS[direction]}, {title}: {count} of {every} weights show less than "
-                f"{LEAST:g} tolerances when moved by {mutants.MOVED:g} of its norm, the weakest {least:.2g}"
-                for title, count, every, least in of.below(LEAST)
+                f"{effort.LEAST_SHOWN:g} tolerances when moved by {mutants.MOVED:g} of its norm, "
+                f"the weakest {least:.2g}"
+                for title, count, every, least in of.below(effort.LEAST_SHOWN)
             ]
 
 

@@ -8,7 +8,7 @@ Source: tensorflow v2.21.0 lite/kernels/while.cc, lite/kernels/if.cc.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.tflite import schema
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
+from cudnn_convert.verification import effort
 from cudnn_convert.verification.judges import nearest
 from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
 from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
@@ -23,8 +24,6 @@ from cudnn_convert.verification.pieces.tflite import LENGTHS, OPS, ROWS, C, Cut,
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
-#: The share of the largest value by which the passes of a loop that comes to rest may differ.
-_ALIKE: Final = 2e-2
 
 
 def runner(artifact: piece_inputs.Artifact) -> Run:
@@ -279,7 +278,7 @@ class _Running:
 def _are_alike(given: Given, other: Given) -> bool:
     """Whether two calls took so nearly the same that rounding may exchange them."""
     pairs = ((given.x, other.x), (given.h, other.h), (given.c, other.c))
-    most = [_ALIKE * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
+    most = [effort.ALIKE_PASSES * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
     return all(
         a.shape == b.shape and np.allclose(a, b, 0.0, atol, equal_nan=True)
         for (a, b), atol in zip(pairs, most, strict=True)

@@ -19,7 +19,7 @@ from support.tiers import combinations
 from cudnn_convert.lower.tensorflow import layer_stack, lower, while_loop
 from cudnn_convert.lower.tensorflow.layer_stack import Making
 from cudnn_convert.model import Array, Cell, Convention, Mode, Sizes
-from cudnn_convert.verification import judges
+from cudnn_convert.verification import effort
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.layouts import Layout
 from cudnn_convert.weights.lazy import Layers
@@ -109,7 +109,7 @@ def test_matrices_that_no_cache_holds_take_the_block_for_few_steps(
     compute = layer_stack.stack(case.recurrence(), "fast", forget_bias=forget_bias)
     judged(case, compute, arrays, ((1, 2), (16, 2), (17, 3), (0, 2), (27, 1)))
     assert taken == [1] * 4 + [16] * 4 + [0] * 4
-    assert max(time for time, _ in judges.SIZES) > 16
+    assert max(time for time, _ in effort.FEED_SIZES) > 16
 
 
 def test_the_loop_beside_a_block_takes_several_steps_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from cudnn_convert.graph.index import walk
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower.tensorflow import layer_stack, while_loop
 from cudnn_convert.model import Mode
-from cudnn_convert.verification import judges
+from cudnn_convert.verification import effort
 
 # The loop over steps against the float64 reference, however many it takes in an iteration.
 
@@ -252,7 +252,11 @@ def test_no_branch_waits_for_a_product(mode: Mode, many: int | None) -> None:
 
 def test_the_feeds_of_a_proof_take_every_loop() -> None:
     """They are fewer where no recurrence is small."""
-    for counts, sizes in ((SMALL, judges.SIZES), (OTHERS, judges.SIZES), (OTHERS, judges.FEWER)):
+    for counts, sizes in (
+        (SMALL, effort.FEED_SIZES),
+        (OTHERS, effort.FEED_SIZES),
+        (OTHERS, effort.FEED_SIZES_OF_LARGE),
+    ):
         for before, count in zip((1000, *counts), counts, strict=False):
             assert any(time % before >= count for time, _ in sizes)
 
