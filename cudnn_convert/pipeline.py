@@ -46,7 +46,8 @@ from cudnn_convert.storage import staging
 from cudnn_convert.targets import accuracy_gate, flags
 from cudnn_convert.text import command
 from cudnn_convert.verification import check, recordings, shards
-from cudnn_convert.verification.end_to_end import Judging, Terms
+from cudnn_convert.verification.end_to_end import Terms
+from cudnn_convert.verification.settings import Judging, choose_seed, open_runner, prepare_judging
 from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import buffers
 
@@ -350,7 +351,7 @@ def _options_record(options: Options) -> dict[str, Any]:
     """The options that a later verification needs."""
     also = ("lowering", "jit", "weights_dtype", "recurrences_only")
     settings = {name: getattr(options, name) for name in (*READING, *also)}
-    settings |= accuracy_gate.gate_provenance(options) | {"seed": check.choose_seed(options)}
+    settings |= accuracy_gate.gate_provenance(options) | {"seed": choose_seed(options)}
     return {
         name: list(value) if isinstance(value, list | tuple) else value for name, value in settings.items()
     }
@@ -409,8 +410,8 @@ def measure_shard(
         if not _opened or _opened[0].call != call:
             local = staging.keep_copy(options)
             pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
-            judging = check.prepare_judging(pair.plan, pair.options, shared=True)
-            _opened[:] = [_Opened(call, judging, check.open_runner(judging, pair.path))]
+            judging = prepare_judging(pair.plan, pair.options, shared=True)
+            _opened[:] = [_Opened(call, judging, open_runner(judging, pair.path))]
         opened = _opened[0]
         return shards.measure_shard(opened.judging, opened.runner, shard, terms)
 
@@ -575,7 +576,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
-    data = Data.of(options, seed=check.choose_seed(options))
+    data = Data.of(options, seed=choose_seed(options))
     if data is None:
         raise UsageError("--data: expected an .npz with the inputs, found none")
     if options.states:
@@ -612,7 +613,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
             fresh = stack.enter_context(storage.atomic_output(destination, folder=False))
         with context.on(artifact):
             form, path, _ = identify_artifact(artifact, trust=options.trust)
-        data = Data.of(options, seed=check.choose_seed(options))
+        data = Data.of(options, seed=choose_seed(options))
         calls = None if data is None else read_calls(data)
         with mute_output():
             context.report_progress("running")
@@ -620,7 +621,7 @@ def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers
                 form,
                 path,
                 None if calls is None else calls.feeds,
-                seed=check.choose_seed(options),
+                seed=choose_seed(options),
                 signature=options.signature,
                 vouched=user_code(replace(options, format=form)),
             )

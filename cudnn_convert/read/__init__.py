@@ -3,7 +3,7 @@
 * checkpoint   : Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
 * graph_def    : Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
 * saved_model  : Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
-* variable_keys: Finds under which key a checkpoint keeps a variable: partitions, object graphs.
+* variable_keys: Finds under which key a checkpoint keeps a variable: partitions, restore ops.
 * checks       : Checks a graph's names, functions, constants and attributes before anything follows them.
 * unknown      : Says what a file or folder is that no reader takes, by its content, and what to do.
 * paths        : Which files a given path stands for, and which links may be followed.

@@ -1,10 +1,4 @@
-"""Finds under which key a checkpoint keeps a variable: partitions, object graphs.
-
-Object-based checkpoints (`tf.train.Checkpoint`, Keras' `save_weights(..., save_format="tf")`) store the graph
-of their objects beside the tensors. It has the name of each variable; the slices of a cuDNN blob are no
-variables and have no name there.
-Source: tensorflow v1.15.0 core/protobuf/trackable_object_graph.proto (nodes = 1; attributes = 2; full_name =
-2, checkpoint_key = 3), python/training/tracking/base.py OBJECT_GRAPH_PROTO_KEY.
+"""Finds under which key a checkpoint keeps a variable: partitions, restore ops.
 
 Keys of a saver: a partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a
 slice of it. A saver of `{key: variable}` restores a variable from any key, such as that of its moving
@@ -28,37 +22,10 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from cudnn_convert.errors import ReadError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import library, walk
 from cudnn_convert.model import Tensor
 from cudnn_convert.read import checks, tensorbundle
-from cudnn_convert.read.tensorbundle import tables
-
-_KEY: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
-
-
-def variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """The variable name of each key of an object-based checkpoint, "" for other objects.
-
-    Empty where the checkpoint has no object graph, or a damaged one: no recurrence needs it.
-    """
-    stored = tensors.get(_KEY)
-    if stored is None or stored.shape != () or stored.dtype.kind != "O":
-        return {}
-    try:
-        graph = tables.fields(memoryview(stored.read().item()))
-        return {
-            bytes(tables.content(entry, _CHECKPOINT_KEY)).decode(): bytes(
-                tables.content(entry, _FULL_NAME)
-            ).decode()
-            for node in tables.contents(graph, _NODES)
-            for entry in map(tables.fields, tables.contents(tables.fields(node), _ATTRIBUTES))
-        }
-    except (ValueError, ReadError, TypeError):
-        return {}
-
 
 _HANDS_ON: Final = frozenset({"Identity", "Reshape"})
 _ALL: Final = re.compile(r"(.*/)?restore_all(_\d+)?")

@@ -13,9 +13,11 @@ from typing import Final
 from cudnn_convert.artifacts import runners
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification import end_to_end, streaming
-from cudnn_convert.verification.end_to_end import Comparison, Judging, Trial
+from cudnn_convert.verification import end_to_end, streaming, trials
+from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.settings import Judging
 from cudnn_convert.verification.streaming import Chunked
+from cudnn_convert.verification.trials import Trial
 
 _WHOLE: Final = "of whole inputs"
 _BESIDE: Final = "the source's own calls"
@@ -90,7 +92,7 @@ def _call_source(judging: Judging, calls: Sequence[dict[str, Array]]) -> Trial:
     with judging.judge.open(trust=judging.trust) as source:
         source.restart()
         for call in calls:
-            exact.append(end_to_end.run_judge(judging, source, call))
+            exact.append(trials.run_judge(judging, source, call))
             sizes.append([*source.sizes])
     return Trial([*calls], exact, sizes)
 

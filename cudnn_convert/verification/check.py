@@ -1,17 +1,15 @@
 """Verifies an artifact against its source: from feeds to a `Verification`."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.feeds.data import Data, read_calls
-from cudnn_convert.formats import FORMATS, Computes, Keeps
+from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
@@ -19,7 +17,6 @@ from cudnn_convert.plan.source import user_code
 from cudnn_convert.report import (
     DecodingReport,
     GlueReport,
-    OpDifference,
     OpsReport,
     OutputReport,
     PieceReport,
@@ -29,16 +26,19 @@ from cudnn_convert.verification import (
     compare,
     effort,
     end_to_end,
-    judges,
     neighbours,
     newer_kernels,
-    recordings,
+    rounding,
     shards,
+    source_runs,
     streaming,
+    trials,
 )
 from cudnn_convert.verification.calls_in_a_row import call_in_a_row
-from cudnn_convert.verification.end_to_end import COARSENESS, Comparison, Judging, Trial
-from cudnn_convert.verification.judges import Floats, Judge, Sizes, Source
+from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.judges import Floats
+from cudnn_convert.verification.settings import Judging, choose_judge, open_runner, prepare_judging
+from cudnn_convert.verification.trials import Trial
 
 
 def verify_artifact(
@@ -67,11 +67,11 @@ def verify_artifact(
     if measure is not None:
         comparison = shards.compare_shards(judging, measure)
         judging = comparison.judging  # what was drawn of the data is known now
-        trial = find_dependence(judging, comparison.trial)
+        trial = source_runs.find_dependence(judging, comparison.trial)
         comparison = replace(comparison, trial=trial)
         runner = open_runner(judging, artifact)
     else:
-        trial = run_source(judging)
+        trial = source_runs.run_source(judging)
         runner = open_runner(judging, artifact)
         comparison = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
     chunked = streaming.run_in_chunks(comparison, runner)
@@ -165,8 +165,8 @@ def judge_whole(
         *(each.key for each in plan.streaming.encoded),
     ]
     with judging.judge.open(trust=judging.trust) as source:
-        feeds = choose_feeds(judging, source, without=without)
-        trial = _try_feeds(judging, source, feeds, feeds)
+        feeds = source_runs.choose_feeds(judging, source, without=without)
+        trial = source_runs.try_feeds(judging, source, feeds, feeds)
     form, vouched = judging.options.format, user_code(judging.options)
     before = streaming.open_before(form, artifact, plan.streaming, vouched)
     comparison = Comparison(judging, trial, [{} for _ in feeds])
@@ -192,166 +192,15 @@ def judge_whole(
     )
 
 
-def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
-    """Collect how an artifact of a plan is judged, and read the user's feeds, unless shards are `shared` out.
-
-    Raises UsageError for another plan's recording, and for data that cannot be read.
-    """
-    judge = choose_judge(plan)
-    golden = recordings.open_recording(judge, options.golden) if options.golden else None
-    dtype, seed = _choose_dtype(judge, options), choose_seed(options)
-    data = Data.of(options, seed=seed)
-    calls = None if data is None else data.describe() if shared else read_calls(data)
-    return Judging(judge, options, golden, calls, dtype, judge.scores(), seed)
-
-
-def choose_seed(options: Options) -> int:
-    """The seed of a proof's random inputs."""
-    return effort.SEED if options.seed is None else options.seed
-
-
-def choose_judge(plan: Plan) -> Judge:
-    """The judge of a plan; only one with a graph needs TensorFlow."""
-    if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
-        from cudnn_convert.verification import graph_judge
-
-        plan = graph_judge.with_restored_values(plan)
-    if isinstance(plan, RecurrencesPlan):
-        return judges.StandaloneJudge(plan)
-    from cudnn_convert.verification.graph_judge import GraphJudge
-
-    return GraphJudge(plan)
-
-
-def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
-    """The coarsest type that recurrences have or that the artifact stores weights in.
-
-    ONNX and TFLite compute doubles as float32.
-    """
-    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in judge.plan.recurrences}
-    kinds |= {kind.name: kind for kind in judge.dtypes()}
-    if options.weights_dtype != "float32":
-        kinds |= {options.weights_dtype: np.dtype(options.weights_dtype)}
-    coarsest = max(kinds, key=COARSENESS.index, default="float32")
-    if coarsest == "float64" and FORMATS[options.format].computes is not Computes.AS_SOURCE:
-        coarsest = "float32"
-    return kinds.get(coarsest, np.dtype(np.float32))
-
-
-def run_source(judging: Judging) -> Trial:
-    """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
-    if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
-        end_to_end.report_turn(0, 0, judges.sizes(judging.plan))
-    with judging.judge.open(trust=judging.trust) as source:
-        feeds = choose_feeds(judging, source)
-        trial = _try_feeds(judging, source, feeds, end_to_end.count_feeds(feeds, 0))
-        trial = _find_dependence(judging, source, trial)
-        return replace(trial, influence=_measure_influence(judging, source, trial))
-
-
-def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[str, float]:
-    """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
-    plan = judging.plan
-    if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or judging.golden:
-        return {}
-    import tensorflow as tf  # a source with a graph has loaded it
-
-    def answer(feed: Mapping[str, Array]) -> list[Array] | None:
-        source.restart()
-        try:
-            return end_to_end.run_judge(judging, source, feed)
-        except (tf.errors.OpError, ValueError):
-            return None
-
-    return neighbours.measure_influence(trial, _find_positions(plan), answer)
-
-
-def _find_positions(plan: Plan) -> dict[str, int]:
-    """The place of each output among the source's answers."""
-    return {key: position for position, key in enumerate(plan.signature.outputs)}
-
-
 def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[str]:
     """A warning for each output whose rows depend on others of their batch."""
     trial = comparison.trial
     if not trial.influence:
         return []
-    positions = _find_positions(comparison.judging.plan)
+    positions = source_runs.find_positions(comparison.judging.plan)
     judged = {key: positions[key] for key in trial.influence}
     floors = {key: noise[position] for key, position in judged.items()}
     return neighbours.describe(trial.influence, neighbours.spreads_of(trial, judged), floors)
-
-
-def _try_feeds(
-    judging: Judging, source: Source, feeds: Sequence[dict[str, Array]], turn: Iterable[dict[str, Array]]
-) -> Trial:
-    """The source's answers to each feed of a turn, from its first state on."""
-    source.restart()
-    exact, sizes = [], []
-    for feed in turn:
-        exact.append(end_to_end.run_judge(judging, source, feed))
-        sizes.append([*source.sizes])
-    return Trial(feeds, exact, sizes)
-
-
-def find_dependence(judging: Judging, trial: Trial) -> Trial:
-    """A trial with the outputs that depend on the recurrences of its source."""
-    with judging.judge.open(trust=judging.trust) as source:
-        return _find_dependence(judging, source, trial)
-
-
-def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
-    trial = replace(trial, other_layer=_find_other_layer(judging, source, trial))
-    nodes = [recurrence.node for recurrence in judging.plan.recurrences]
-    moved = {node: _find_dependent_outputs(judging, source, trial, node) for node in nodes}
-    return replace(trial, moved=moved)
-
-
-def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
-    """The layer of a Keras file that was traced to something else than what its Keras computes."""
-    if not judging.plan.model.calls or isinstance(judging.plan, RecurrencesPlan):
-        return None
-    from cudnn_convert.verification import traced_layers
-
-    ops = {node.name for node in judging.plan.whole.node}
-    feed = trial.feeds[trial.find_smallest()]
-    return traced_layers.find_difference(judging.plan.model, ops, source, feed, seed=judging.seed)
-
-
-def choose_feeds(
-    judging: Judging, source: Source, *, without: Collection[str] = ()
-) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
-    judge, plan = judging.judge, judging.plan
-    if judging.golden:
-        recordings.require_accepted(judge, source, judging.golden)
-        return [*judging.golden.feeds]
-    if judging.calls is not None:
-        feeds = recordings.accept_feeds(judge, source, judging.calls, without=without)
-    else:
-        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, judging.options.format))
-    # What stays in variables shows from the second call on.
-    return feeds * 2 if len(feeds) == 1 and any(state.stays for state in plan.states) else feeds
-
-
-def _more_sizes(plan: Plan, form: str) -> Sizes:
-    """Further (time, batch) that an artifact of this format computes in another way."""
-    more = FORMATS[form].sizes
-    return (*more, effort.FEED_SIZE_OF_VARIABLES) if plan.model.has_functions else more
-
-
-def _find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
-    """The outputs that depend on a recurrence, on the smallest feed that shows any."""
-
-    def answer(number: int) -> list[Array]:
-        source.restart()
-        return end_to_end.run_judge(judging, source, trial.feeds[number])
-
-    plan, numbers = judging.plan, range(len(trial.feeds))
-    # The state that a later call finds depends on those before it.
-    order = [0] if plan.states else sorted(numbers, key=trial.count_values)
-    positions = {key: position for position, key in enumerate(plan.signature.outputs)}
-    return end_to_end.find_dependent_outputs(source, answer, trial.exact, node, positions, feeds=order)
 
 
 def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str, frozenset[str]]:
@@ -367,13 +216,6 @@ def _size(feed: Mapping[str, Array]) -> int:
     return sum(value.size for value in feed.values())
 
 
-def open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
-    if not isinstance(artifact, Path):
-        return artifact
-    form, vouched = judging.options.format, user_code(judging.options)
-    return runners.open_artifact(form, artifact, judging.plan.parts, vouched)
-
-
 def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     """How far rounding moves what the source gives, for each wanted tensor.
 
@@ -386,14 +228,14 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
 
         def evaluate(draw: int, number: int) -> list[Array]:
-            end_to_end.report_turn(2, number, trial.feeds)
+            trials.report_turn(2, number, trial.feeds)
             source.draw.choose(draw)
             if number == 0:
                 source.restart()
-            feed = end_to_end.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
-            return end_to_end.run_judge(judging, source, feed)
+            feed = rounding.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
+            return trials.run_judge(judging, source, feed)
 
-        return end_to_end.largest(
+        return rounding.largest(
             trial.exact,
             evaluate,
             enough=lambda noise: all(each.is_settled(noise) for each in every),
@@ -421,10 +263,12 @@ def accept_rewriting(
 
     try:
         with graph_judge.open_source(judging.plan, trust=judging.trust, rewrite=True) as source:
-            answers = [end_to_end.run_judge(judging, source, feed) for feed in trial.feeds]
+            answers = [trials.run_judge(judging, source, feed) for feed in trial.feeds]
     except (tf.errors.OpError, ValueError):  # an op that no run reaches has no kernel
         return comparison, outputs, ()
-    positions = {number for key, number in _find_positions(judging.plan).items() if key in differing}
+    positions = {
+        number for key, number in source_runs.find_positions(judging.plan).items() if key in differing
+    }
     mixed = [
         [new if k in positions else old for k, (old, new) in enumerate(zip(exact, values, strict=True))]
         for exact, values in zip(trial.exact, answers, strict=True)
@@ -492,7 +336,7 @@ def _compare_on(
             feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
         except UnsupportedModelError:
             return None
-        trial = _try_feeds(judging, source, feeds, feeds)
+        trial = source_runs.try_feeds(judging, source, feeds, feeds)
     return Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, feeds))
 
 
@@ -521,7 +365,7 @@ def ask_pieces(
     from cudnn_convert.verification.pieces import ask
     from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
-    end_to_end.report_turn(3, 0, trial.feeds)
+    trials.report_turn(3, 0, trial.feeds)
     asked = Artifact(options.format, artifact, plan, runner)
     with context.on(artifact):
         pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)

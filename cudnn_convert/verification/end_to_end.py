@@ -1,227 +1,21 @@
-"""Compares whole models: rounding noise, dependence, the bound of each output.
-
-The noise is how far rounding alone moves a source's answers: the largest of several evaluations in a working
-type. The first adds up as the reference does. The others add up the products of every recurrence in an order
-that is drawn, on inputs that are moved by one unit in the last place: an artifact rounds in an order that is
-none of them, and a chaotic model makes of one unlucky order any number.
-
-Outputs that do not move when recurrences do say nothing of them.
-"""
+"""Compares whole models: the artifact's answers with the source's, and the bound of each output."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from cudnn_convert import context
 from cudnn_convert.artifacts import runners
-from cudnn_convert.feeds.data import Calls
 from cudnn_convert.formats import FORMATS, Computes
 from cudnn_convert.model import Array
-from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import OpDifference, OutputReport
+from cudnn_convert.report import OutputReport
 from cudnn_convert.verification import compare, effort
-from cudnn_convert.verification.judges import Judge, Source
-from cudnn_convert.verification.recordings import Golden
-from cudnn_convert.weights import lazy
-
-#: `(draw, feed number) -> values`, one evaluation of one feed; draw 0 is the reference's own order.
-Evaluate = Callable[[int, int], list[Array]]
-
-
-def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
-    """Move a feed's floats by about one unit in the last place.
-
-    Draw 0 moves none.
-
-    Whole numbers stay: they may be ids, or values that stand for padding.
-    """
-    if draw == 0:
-        return dict(feed)
-    rng = np.random.default_rng([seed, draw])
-    return {name: _move_by_rounding(rng, value) for name, value in feed.items()}
-
-
-def _move_by_rounding(rng: np.random.Generator, value: Array) -> Array:
-    if value.dtype.kind != "f":
-        return value
-    with np.errstate(invalid="ignore"):
-        is_whole = value == np.round(value)
-    ways = rng.choice(np.array([-1, 1], value.dtype), value.shape)
-    return np.where(is_whole, value, value * (1 + ways * np.finfo(value.dtype).eps)).astype(value.dtype)
-
-
-def largest(
-    exact: Sequence[Sequence[Array]],
-    evaluate: Evaluate,
-    *,
-    enough: Callable[[list[float]], bool],
-    doubtful: Callable[[list[float]], bool],
-    in_order: bool = False,
-    first: Sequence[list[float]] | None = None,
-) -> list[float]:
-    """For each wanted tensor the largest difference that rounding makes over all feeds and evaluations.
-
-    `exact` holds the values feed by feed, `first` the differences of the first evaluation, if it was made.
-    After it `enough` may say that the others, which cost as much, can change no verdict. They are of the feed
-    that was the noisiest, or of all feeds where those are to be taken `in_order`. While a verdict is
-    `doubtful` then, further ones of all feeds are made: a model that is nearly chaotic may amplify the
-    rounding of one in twenty evaluations alone.
-    """
-
-    def gaps(draw: int, number: int) -> list[float]:
-        rounded = evaluate(draw, number)
-        return [difference(value, other) for value, other in zip(exact[number], rounded, strict=True)]
-
-    first = first or [gaps(0, number) for number in range(len(exact))]
-    worst = [max(column) for column in zip(*first, strict=True)]
-    if enough(worst):
-        return worst
-    noisiest = max(range(len(first)), key=lambda number: max(first[number], default=0.0))
-    for draw in range(1, effort.NOISE_DRAWS + 1):
-        for number in range(len(exact)) if in_order else [noisiest]:
-            worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
-    for draw in range(effort.NOISE_DRAWS + 1, effort.NOISE_DRAWS + 1 + effort.MORE_NOISE_DRAWS):
-        if not doubtful(worst):
-            break
-        for number in range(len(exact)):
-            worst = [max(pair) for pair in zip(worst, gaps(draw, number), strict=True)]
-    return worst
-
-
-def difference(exact: Array, rounded: Array) -> float:
-    """The largest finite difference of two arrays of floats of one shape, else 0."""
-    if exact.shape != rounded.shape or exact.dtype.kind != "f":
-        return 0.0
-    with np.errstate(invalid="ignore"):  # of two infinities
-        gap: Any = np.abs(exact.astype(np.float64) - rounded.astype(np.float64))
-    return float(np.max(gap[np.isfinite(gap)], initial=0.0))
-
-
-#: Answers one feed by its number, from the state that the file holds.
-Answer = Callable[[int], Sequence[Array]]
-
-
-def find_dependent_outputs(
-    source: Source,
-    answer: Answer,
-    exact: Sequence[Sequence[Array]],
-    node: str,
-    outputs: Mapping[str, int],
-    *,
-    feeds: Sequence[int],
-) -> frozenset[str]:
-    """The outputs that move when what a recurrence gives is disturbed by 1e-2 of its spread.
-
-    `exact` has the undisturbed values feed by feed, `outputs` the place of each among them. The `feeds` are
-    tried in turn until an output moves.
-    """
-    moved: frozenset[str] = frozenset()
-    source.draw.disturb([node])
-    for number in feeds:
-        values = answer(number)
-        moved = frozenset(
-            key for key, output in outputs.items() if _differ(values[output], exact[number][output])
-        )
-        if moved:
-            break
-    source.draw.disturb(())
-    return moved
-
-
-def _differ(actual: Array, expected: Array) -> bool:
-    """Whether values differ by more than the bound of their type."""
-    if actual.shape != expected.shape:
-        return True
-    if expected.dtype.kind not in "fcV":
-        return bool(np.any(actual != expected))
-    bound = compare.tolerance(expected.dtype, 0.0)
-    left, other = (np.asarray(value, np.complex128) for value in (actual, expected))
-    with np.errstate(invalid="ignore"):
-        gap = np.abs(left - other) > bound.atol + bound.rtol * np.abs(other)
-    return bool(np.any(gap | (np.isnan(left) != np.isnan(other))))
-
-
-#: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
-COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
-#: Of these the bound is their rounding, a thousandth and more of a value.
-COARSE: Final = frozenset(COARSENESS[2:])
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """How an artifact is judged: the judge, the user's options, and a recording or feeds, if any.
-
-    `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
-    each output that is a choice, the tensor that decides it and the axis of the choice.
-    """
-
-    judge: Judge
-    options: Options
-    golden: Golden | None
-    calls: Calls | None
-    dtype: np.dtype[Any]
-    scores: Mapping[str, tuple[str, int]]
-    seed: int
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the source, its variables with the values that judge."""
-        return self.judge.plan
-
-    @property
-    def trust(self) -> bool:
-        """Whether the source may run more than arithmetic."""
-        return self.options.trust
-
-    @property
-    def wanted(self) -> list[str]:
-        """The tensors to ask the source for: outputs, then scores that decide choices."""
-        return [*self.plan.signature.outputs.values(), *(name for name, _ in self.scores.values())]
-
-    @property
-    def has_bound(self) -> bool:
-        """Whether the user gave a bound."""
-        return (self.options.atol, self.options.rtol, self.options.max_error) != (None, None, None)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether a recurrence is too large to be evaluated more often than it must be."""
-        return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
-
-
-#: The turns of a proof, in each of which every feed is run: the source, the artifact, the source once more
-#: for its noise, and the recurrences by themselves, which take about as long.
-_TURNS: Final = 4
-
-
-def report_turn(turn: int, number: int, feeds: Sequence[Any]) -> None:
-    """Report that `number` feeds of a turn are done."""
-    context.report_progress("verifying", turn * len(feeds) + number, _TURNS * len(feeds))
-
-
-def count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """Yields the feeds of a turn, and reports progress."""
-    for number, feed in enumerate(feeds):
-        report_turn(turn, number, feeds)
-        yield feed
-
-
-def run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
-    """The source's answers to one feed, part by part where state is kept."""
-    plan, wanted = judging.plan, judging.wanted
-    if len(plan.parts) == 1 or not plan.states:
-        return source.run(feed, wanted)
-    ends = {*plan.signature.outputs.values()}
-    answers: dict[str, Array] = {}
-    for part in plan.parts:
-        own = {*part.signature.outputs.values()}
-        names = [name for name in wanted if name in own or name not in ends]
-        answers |= zip(names, source.run(feed, names), strict=True)
-    return [answers[name] for name in wanted]
+from cudnn_convert.verification.rounding import spread
+from cudnn_convert.verification.settings import COARSE, COARSENESS, Judging
+from cudnn_convert.verification.trials import Trial, count_feeds
 
 
 def run_artifact(
@@ -240,32 +34,6 @@ def run_artifact(
         answers.append(runner(carried | {keys[name]: value for name, value in feed.items()}))
         carried |= {start: answers[-1][end] for start, end, _ in leaving if end in answers[-1]}
     return answers
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
-
-    `sizes` are the (time, batch) that each recurrence saw, feed by feed. `moved` has by recurrence the keys
-    of the outputs that move when what it gives is disturbed. `influence` is how far other rows of a
-    batch move the answer to one, by the key of an output. `other_layer` is a layer of the source that was
-    traced to something else than what its Keras computes.
-    """
-
-    feeds: Sequence[dict[str, Array]]
-    exact: Sequence[Sequence[Array]]
-    sizes: Sequence[Sequence[tuple[int, int]]]
-    moved: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    influence: Mapping[str, float] = field(default_factory=dict)
-    other_layer: OpDifference | None = None
-
-    def count_values(self, number: int) -> int:
-        """How many values a feed has."""
-        return sum(value.size for value in self.feeds[number].values())
-
-    def find_smallest(self) -> int:
-        """The number of the feed that has the fewest values."""
-        return min(range(len(self.feeds)), key=self.count_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,12 +236,6 @@ def bound_dtype(given: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
     if given.name not in COARSENESS:
         return given
     return max(given, dtype, key=lambda kind: COARSENESS.index(kind.name))
-
-
-def spread(values: Array) -> float:
-    """How far apart the finite ones of some floats lie."""
-    finite = values[np.isfinite(values)]
-    return float(np.ptp(finite)) if finite.size else 0.0
 
 
 def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, noise: float) -> Array:

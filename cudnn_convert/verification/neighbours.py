@@ -10,7 +10,8 @@ import numpy as np
 
 from cudnn_convert.model import Array
 from cudnn_convert.verification import effort
-from cudnn_convert.verification.end_to_end import Trial, spread
+from cudnn_convert.verification.rounding import spread
+from cudnn_convert.verification.trials import Trial
 
 
 def measure_influence(

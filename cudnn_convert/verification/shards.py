@@ -21,8 +21,10 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds.data import Data, Shard, read_shard, share_out
 from cudnn_convert.model import Array
-from cudnn_convert.verification import compare, end_to_end, recordings
-from cudnn_convert.verification.end_to_end import Comparison, Judging, Terms, Trial
+from cudnn_convert.verification import compare, end_to_end, recordings, rounding, trials
+from cudnn_convert.verification.end_to_end import Comparison, Terms
+from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.trials import Trial
 
 _Value = TypeVar("_Value")
 
@@ -81,7 +83,7 @@ def measure_shard(
         source.restart()
         exact, sizes = [], []
         for feed in feeds:
-            exact.append(end_to_end.run_judge(judging, source, feed))
+            exact.append(trials.run_judge(judging, source, feed))
             sizes.append([*source.sizes])
     answers = end_to_end.run_artifact(judging.plan, runner, feeds)
     comparison = Comparison(judging, Trial(feeds, exact, sizes), answers)
@@ -107,9 +109,9 @@ def _measure_gaps(judging: Judging, trial: Trial) -> list[list[float]]:
         return [[0.0] * len(judging.wanted) for _ in trial.feeds]
     with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
         source.restart()
-        rounded = (end_to_end.run_judge(judging, source, feed) for feed in trial.feeds)
+        rounded = (trials.run_judge(judging, source, feed) for feed in trial.feeds)
         return [
-            [end_to_end.difference(value, other) for value, other in zip(exact, values, strict=True)]
+            [rounding.difference(value, other) for value, other in zip(exact, values, strict=True)]
             for exact, values in zip(trial.exact, rounded, strict=True)
         ]
 
@@ -186,7 +188,7 @@ class _Exact(_Lazy[list[Array]]):
     def make(self, number: int) -> list[Array]:
         with self._judging.judge.open(trust=self._judging.trust) as source:
             source.restart()
-            return end_to_end.run_judge(self._judging, source, self._feeds[number])
+            return trials.run_judge(self._judging, source, self._feeds[number])
 
 
 @dataclass(frozen=True, slots=True)

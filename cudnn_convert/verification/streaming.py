@@ -19,7 +19,8 @@ from cudnn_convert.model import Array, Signature, StreamState
 from cudnn_convert.plan import Plan, Streaming
 from cudnn_convert.report import StreamReport
 from cudnn_convert.verification import effort
-from cudnn_convert.verification.end_to_end import Comparison, Trial
+from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.trials import Trial
 
 #: What the keys of states, and of what an encoder makes, get for what the source has of them.
 _BEGIN, _ENCODE = "begin/", "encode/"

@@ -29,8 +29,9 @@ from cudnn_convert.model import Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.read import read
-from cudnn_convert.verification import check, recordings
+from cudnn_convert.verification import recordings
 from cudnn_convert.verification.judges import Judge
+from cudnn_convert.verification.settings import choose_judge
 
 #: Characters of one line of a message.
 LONGEST = 1000
@@ -195,7 +196,7 @@ def _shards(path: Path) -> None:
 @cache
 def _judge(source: Path) -> Judge:
     ends = origins.RECORDED_ENDS if source == origins.RECORDED else {}
-    return check.choose_judge(make_plan(read(source), Options(format="onnx", **ends)))
+    return choose_judge(make_plan(read(source), Options(format="onnx", **ends)))
 
 
 LOOKS: Mapping[str, Callable[[Path], None]] = {

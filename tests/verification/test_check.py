@@ -76,20 +76,6 @@ def test_other_answers_fail(change: Change, message: str, monkeypatch: pytest.Mo
     assert found.outputs[0].message.startswith(message)
 
 
-def test_each_output_names_the_recurrences_that_move_it() -> None:
-    with drawing() as graph:
-        blob = variable("blob", BLOB.shape)
-        first, second, third = (
-            lstm(placeholder(f"x{number}"), blob, name=f"rnn{number}").output[:1, :1] for number in range(3)
-        )
-        tf.identity(first, "one")
-        tf.identity(first + second, "both")
-        tf.identity(first + tf.where(second > 1e6, third, 0), "gated")  # the gate never opens
-    made = plan_graph(model(graph), outputs=["one", "both", "gated"])
-    trial = check.run_source(check.prepare_judging(made, Options(format="savedmodel")))
-    assert trial.moved == {"rnn0": {"one", "both", "gated"}, "rnn1": {"both"}, "rnn2": set()}
-
-
 def test_an_output_too_many_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(rnn, lambda answers: {**answers, "more": np.zeros(1)}, monkeypatch)
     assert not found.passed

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from cudnn_convert.report import OutputReport, PieceReport
 from cudnn_convert.verification import compare
-from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.verification.compare import Difference, Tolerance, combine, proven_alone
 
 BOUND = Tolerance(1e-5, 1e-5, "float32")
 
@@ -191,3 +193,52 @@ def test_nothing_allowed_means_equal() -> None:
     exact = Tolerance(0.0, 0.0, "asked for")
     assert compared(floats(0, 1), floats(0, 1), exact).passed
     assert not compared(floats(1e-30, 1), floats(0, 1), exact).passed
+
+
+# What the statements say together.
+
+OUTPUT = OutputReport("scores", True, 12, 0.0, 0.0, 1e-5, 1e-5, "float32", 0, "")
+UNJUDGED = replace(OUTPUT, output="labels", judged=False)
+ASKED = PieceReport("rnn", (0,), asked=True, passed=True)
+SILENT = PieceReport("other", (0,), asked=False, passed=True)
+
+
+def test_all_that_agrees_is_equal() -> None:
+    found = combine([OUTPUT], [ASKED], {})
+    assert (found.passed, found.end_to_end, found.unproven, found.warnings) == (True, "equal", (), ())
+
+
+def test_a_recurrence_that_differs_by_itself_differs_whatever_the_outputs_say() -> None:
+    found = combine([OUTPUT], [replace(ASKED, passed=False)], {})
+    assert (found.passed, found.end_to_end) == (False, "equal")
+
+
+def test_an_output_that_differs_is_different() -> None:
+    found = combine([replace(OUTPUT, passed=False), UNJUDGED], [ASKED], {})
+    assert (found.passed, found.end_to_end) == (False, "different")
+
+
+def test_what_is_not_judged_is_said_and_is_no_proof() -> None:
+    moving = {"other": frozenset({"labels"})}
+    found = combine([OUTPUT, UNJUDGED], [ASKED, SILENT], moving)
+    assert (found.passed, found.end_to_end, found.unproven) == (True, "not judged", ("other",))
+    assert "end to end not judged: labels" in found.warnings[0]
+    assert combine([OUTPUT, UNJUDGED], [ASKED, SILENT], {"other": frozenset({"scores"})}).unproven == ()
+
+
+def test_a_recurrence_that_cannot_be_disturbed_needs_an_output_that_is_judged() -> None:
+    assert combine([OUTPUT, UNJUDGED], [SILENT], {}).unproven == ()
+    assert combine([UNJUDGED], [ASKED, SILENT], {}).unproven == ("other",)
+
+
+def test_a_recurrence_is_asked_where_all_its_layers_were() -> None:
+    other = replace(ASKED, layers=(1,), asked=False)
+    assert proven_alone([ASKED, other]) == []
+    assert proven_alone([ASKED, replace(other, asked=True), SILENT]) == ["rnn"]
+
+
+def test_a_recurrence_that_moves_no_output_is_a_warning() -> None:
+    other = replace(ASKED, node="other")
+    (warning,) = combine([OUTPUT], [ASKED, other, SILENT], {}, still=["rnn"]).warnings
+    assert warning.startswith("the outputs on these inputs do not depend on rnn, asked by itself alone; ")
+    assert "--data" in warning

@@ -25,7 +25,7 @@ ELSEWHERE = {
     "compare._BIN_WIDTH": "the edges of a plot, which no verdict reads",
     "compare._BINS": "the edges of a plot, which no verdict reads",
     "compare._MOST_STEPS": "the points of a plot, which no verdict reads",
-    "end_to_end._TURNS": "how often each feed is run, for the progress that is shown",
+    "trials._TURNS": "how often each feed is run, for the progress that is shown",
     "newer_kernels._LAST_OF_TF1": "a version of TensorFlow's graphs",
     "recordings.VERSION": "the version of a file",
     "ops.ask._ANSWERS": "how many tensors a recurrence gives",

@@ -14,8 +14,9 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, CanonicalEvidence, Mode, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.recurrences.graphless import Single
-from cudnn_convert.verification import check, effort, judges
+from cudnn_convert.verification import effort, judges
 from cudnn_convert.verification.judges import computation
+from cudnn_convert.verification.settings import choose_judge
 from cudnn_convert.weights import lazy, parameter_blob
 from cudnn_convert.weights.lazy import Read
 
@@ -51,7 +52,7 @@ def fed() -> dict[str, Array]:
 
 def test_each_recurrence_answers_for_itself() -> None:
     plan = planned()
-    with check.choose_judge(plan).open() as judge:
+    with choose_judge(plan).open() as judge:
         names = [*plan.signature.outputs.values()]
         found = dict(zip(names, judge.run(fed(), names), strict=True))
         assert judge.sizes == [(7, 3), (4, 2)]
@@ -66,11 +67,11 @@ def test_each_recurrence_answers_for_itself() -> None:
 
 def test_feeds_are_made_for_every_input() -> None:
     plan = planned()
-    with check.choose_judge(plan).open() as judge:
-        feeds = check.choose_judge(plan).make_feeds(judge, seed=3, more=((2, 5),))
-        again = check.choose_judge(plan).make_feeds(judge, seed=3)
+    with choose_judge(plan).open() as judge:
+        feeds = choose_judge(plan).make_feeds(judge, seed=3, more=((2, 5),))
+        again = choose_judge(plan).make_feeds(judge, seed=3)
         for feed in feeds:
-            check.choose_judge(plan).require_accepted(judge, feed, where="made up")
+            choose_judge(plan).require_accepted(judge, feed, where="made up")
     shapes = [(feed["one/inputs:0"].shape, feed["two/inputs:0"].shape) for feed in feeds]
     assert shapes == [((3, 17, 4), (17, 3, 4)), ((2, 9, 4), (9, 2, 4)), ((5, 2, 4), (2, 5, 4))]
     for feed, (time, batch) in zip(feeds, (*effort.FEED_SIZES, (2, 5)), strict=True):
@@ -87,7 +88,7 @@ def test_given_arrays_take_the_types_of_the_inputs() -> None:
     plan = planned()
     wide = {key: fed()[name].astype(np.float64) for key, name in plan.signature.inputs.items()}
     wide["one/sequence_lengths"] = fed()["one/sequence_lengths:0"].astype(np.int64)
-    found = check.choose_judge(plan).fit(wide, where="--data x.npz")
+    found = choose_judge(plan).fit(wide, where="--data x.npz")
     assert {name: value.dtype for name, value in found.items()} == {
         name: np.dtype(np.int32 if "lengths" in name else np.float32) for name in fed()
     }
@@ -105,7 +106,7 @@ def test_given_arrays_take_the_types_of_the_inputs() -> None:
 def test_arrays_that_do_not_fit(key: str, value: Array, message: str) -> None:
     plan = planned()
     with pytest.raises(UsageError) as refused:
-        check.choose_judge(plan).fit({key: value}, where="here")
+        choose_judge(plan).fit({key: value}, where="here")
     assert str(refused.value) == f"here: {key}: {message}"
 
 
@@ -126,8 +127,8 @@ def test_arrays_that_do_not_fit(key: str, value: Array, message: str) -> None:
 )
 def test_feeds_that_contradict_each_other(name: str, value: Array, message: str) -> None:
     plan = planned()
-    with check.choose_judge(plan).open() as judge, pytest.raises(UsageError) as refused:
-        check.choose_judge(plan).require_accepted(judge, fed() | {name: value}, where="here")
+    with choose_judge(plan).open() as judge, pytest.raises(UsageError) as refused:
+        choose_judge(plan).require_accepted(judge, fed() | {name: value}, where="here")
     assert str(refused.value) == f"here: {message}"
 
 

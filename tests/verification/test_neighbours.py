@@ -13,7 +13,7 @@ from support import asking_graphs
 
 from cudnn_convert import convert
 from cudnn_convert.verification import neighbours
-from cudnn_convert.verification.end_to_end import Trial
+from cudnn_convert.verification.trials import Trial
 
 RNG = np.random.default_rng(9)
 FEEDS = [{"x": RNG.normal(size=shape)} for shape in [(5, 3, 2), (4, 2, 2)]]

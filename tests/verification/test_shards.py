@@ -20,8 +20,9 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import data
 from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.options import Options
-from cudnn_convert.verification import check, end_to_end, shards
+from cudnn_convert.verification import check, end_to_end, shards, source_runs
 from cudnn_convert.verification.end_to_end import Comparison
+from cudnn_convert.verification.settings import open_runner, prepare_judging
 
 SAMPLE = "1.15.5-v3_batch_major"
 
@@ -94,9 +95,9 @@ def test_shards_have_the_figures_of_one_process(folder: Path) -> None:
 def test_what_bounds_are_held_against_is_of_all_shards(folder: Path) -> None:
     """Spread and types of each output, and the first evaluation of the noise."""
     pair = pipeline.plan_for_artifact(fixture(SAMPLE).prefix, folder / "m.onnx", options(folder))
-    judging = check.prepare_judging(pair.plan, pair.options)
-    runner = check.open_runner(judging, pair.path)
-    trial = check.run_source(judging)
+    judging = prepare_judging(pair.plan, pair.options)
+    runner = open_runner(judging, pair.path)
+    trial = source_runs.run_source(judging)
     whole = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
     joined = shards.compare_shards(
         judging, lambda files, terms: (shards.measure_shard(judging, runner, file, terms) for file in files)

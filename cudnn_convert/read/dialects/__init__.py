@@ -4,7 +4,7 @@
 * regions: Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
 * keras  : Recognises Keras layers, plain ones too, by names and shapes of their weights.
 
-May import: errors, model, weights, read.variable_keys.
+May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.
 """
 

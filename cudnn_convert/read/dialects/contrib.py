@@ -28,7 +28,7 @@ from typing import Final
 
 from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
-from cudnn_convert.read import variable_keys
+from cudnn_convert.read.tensorbundle import object_graph
 from cudnn_convert.weights import layouts, lazy
 from cudnn_convert.weights.lazy import Layers
 
@@ -89,7 +89,7 @@ _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every set of canonical keys among a checkpoint's `tensors`, sorted by scope. Raises ReadError."""
     numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
-    objects = variable_keys.variable_names(tensors)
+    objects = object_graph.list_variable_names(tensors)
     for key in tensors:
         for number, (form, pattern) in enumerate(_PATTERNS):
             if match := pattern.fullmatch(key):

@@ -14,6 +14,7 @@ ValueError that says what is wrong; this module adds the file and tensor.
 
 * tables : Tables of a checkpoint: protocol buffer fields, checksums, LevelDB blocks.
 * entries: Entries of a checkpoint's tables: dtypes, shapes, slices, and tensors made of slices.
+* object_graph: Reads the names of variables in the object graph of a checkpoint.
 
 May import: errors, model, weights.
 Entry: `tensors`.

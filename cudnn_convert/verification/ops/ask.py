@@ -22,12 +22,12 @@ from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.report import OpDifference, OpsReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
-from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.ops import values
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.graphs import CHOICES
 from cudnn_convert.verification.ops.models import Cuts, Model
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.settings import Judging
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph

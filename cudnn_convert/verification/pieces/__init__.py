@@ -6,6 +6,7 @@ The glue is everything around recurrences, which runs with their outputs given.
 * piece_inputs: A recurrence asked by itself: its inputs, and what wrong weights would move.
 * ask         : Asks each recurrence of an artifact by itself; the float64 reference judges.
 * carve       : Carves the ops of one recurrence out of a TensorFlow graph or function.
+* glue_runs   : Runs of the glue: feeds, the values that recurrences give in them, and the results.
 * glue        : The glue: source and artifact run with the outputs of recurrences given.
 * graph_glue  : A TensorFlow graph whose recurrences give what is given, and note their inputs.
 * keras       : Recurrent layers of a Keras model, alone and with given outputs.

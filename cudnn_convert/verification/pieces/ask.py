@@ -23,15 +23,15 @@ from cudnn_convert.recurrences import named_weights
 from cudnn_convert.reference import Gates, mutants
 from cudnn_convert.report import GlueReport, PieceReport
 from cudnn_convert.text import first_line
-from cudnn_convert.verification import compare, effort, end_to_end, judges
+from cudnn_convert.verification import compare, effort, judges, rounding
 from cudnn_convert.verification.compare import Tolerance
-from cudnn_convert.verification.end_to_end import Judging
 from cudnn_convert.verification.pieces import piece_inputs
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces, Stack
+from cudnn_convert.verification.settings import Judging
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
-    from cudnn_convert.verification.pieces.glue import Run
+    from cudnn_convert.verification.pieces.glue_runs import Run
 
 
 _JudgePiece = Callable[[Piece, Recurrence], PieceReport]
@@ -280,7 +280,7 @@ def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> 
     given = {"x": asked.x.astype(kind), "h": asked.h.astype(kind), "c": asked.c.astype(kind)}
     for draw in range(1 if terms.large else effort.PIECE_DRAWS):
         order = np.random.default_rng(draw) if draw else None
-        fed = Asked(**end_to_end.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
+        fed = Asked(**rounding.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
         for value, other in zip(exact, narrow.run(fed, order), strict=True):
             # Of a large value the relative bound allows the same share.
             gap = np.abs(value - other.astype(np.float64)) / np.maximum(1, np.abs(value))

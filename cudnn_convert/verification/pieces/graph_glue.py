@@ -20,7 +20,8 @@ from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.verification.judges import Call, nearest
-from cudnn_convert.verification.pieces import carve, glue, piece_inputs
+from cudnn_convert.verification.pieces import carve, piece_inputs
+from cudnn_convert.verification.pieces.glue_runs import Pass, Run, Seen
 
 #: What computes each recurrence in an artifact.
 pieces = carve.pieces
@@ -28,10 +29,10 @@ pieces = carve.pieces
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
-def runner(artifact: piece_inputs.Artifact) -> glue.Run:
+def runner(artifact: piece_inputs.Artifact) -> Run:
     """Return a function that runs the graph with recurrences giving the source's values."""
 
-    def run(passes: Sequence[glue.Pass]) -> Iterator[glue.Seen]:
+    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
         plan = artifact.plan
         graph, reads, restore = _graph(artifact)
         given = {own.node: _Giving(own) for own in plan.recurrences if own.node in reads}
@@ -52,7 +53,7 @@ def runner(artifact: piece_inputs.Artifact) -> glue.Run:
                     function.calls, function.entered = call.by_node.get(node, []), entered
                 fed = {name: value for name, value in call.feed.items() if split(name)[0] in index.nodes}
                 values = map(np.asarray, session.run([*wanted.values()], fed))
-                yield glue.Seen(dict(zip(wanted, values, strict=True)), entered)
+                yield Seen(dict(zip(wanted, values, strict=True)), entered)
 
     return run
 

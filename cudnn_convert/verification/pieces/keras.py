@@ -26,7 +26,7 @@ from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.verification.judges import Call, nearest
-from cudnn_convert.verification.pieces.glue import Pass, Run, Seen
+from cudnn_convert.verification.pieces.glue_runs import Pass, Run, Seen
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
 #: What a layer is called with, whatever it was built with.

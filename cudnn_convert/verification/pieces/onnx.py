@@ -24,8 +24,7 @@ from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification.judges import Call, nearest
-from cudnn_convert.verification.pieces import glue
-from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
+from cudnn_convert.verification.pieces.glue_runs import Given, Pass, Run, Seen, fitting
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
 
 _KEY: Final = "cudnn_convert"
@@ -181,7 +180,7 @@ def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Gi
     """Map each fused node that the provenance records to the values it may be given."""
     recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
     names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
-    return glue.fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
+    return fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
 
 
 def _run_model(

@@ -18,8 +18,8 @@ from cudnn_convert.formats import part_file
 from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.judges import nearest
-from cudnn_convert.verification.pieces import glue, piece_inputs, tflite
-from cudnn_convert.verification.pieces.glue import Given, Pass, Run, Seen
+from cudnn_convert.verification.pieces import piece_inputs, tflite
+from cudnn_convert.verification.pieces.glue_runs import Given, Pass, Run, Seen, fitting
 from cudnn_convert.verification.pieces.tflite import LENGTHS, OPS, ROWS, C, Cut, H, Model, UncutError, X, cut
 
 #: Every layer whose loops the files of an artifact name.
@@ -43,7 +43,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
         for call in passes:
-            given = glue.fitting(plan, call.calls, named, projected=True)
+            given = fitting(plan, call.calls, named, projected=True)
             running = _Running(model, layers, others, given)
             values = running.main({inputs[names[keys[name]]]: value for name, value in call.feed.items()})
             yield Seen(

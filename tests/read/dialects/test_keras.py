@@ -13,14 +13,12 @@ from support.command_line import command, refused
 from support.recorded import assert_close
 from support.samples import GRAPHLESS, Fixture, fixture
 from support.samples import WEIGHTS as PLAIN_WEIGHTS
-from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 import cudnn_convert
 from cudnn_convert import reference
 from cudnn_convert.model import Array, CanonicalParameters, InMemory, Mode
-from cudnn_convert.read import read, variable_keys
+from cudnn_convert.read import read
 from cudnn_convert.read.dialects import keras
-from cudnn_convert.read.tensorbundle import entries
 
 # Keras's CuDNN layers among the keys of a checkpoint.
 
@@ -323,33 +321,6 @@ def test_by_names_and_shapes(weights: dict[str, np.ndarray], layers: list[str], 
     found = keras.describe_layers(weights, ())
     assert [*found.layers] == layers
     assert found.whole is whole
-
-
-class Held:
-    """The tensor of an object graph, of any bytes."""
-
-    shape, dtype = (), entries.of(entries.STRING)
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-
-    def read(self) -> np.ndarray:
-        return np.array(self.content, object)
-
-
-def test_the_graph_of_objects_names_variables() -> None:
-    graph = trackable_object_graph_pb2.TrackableObjectGraph()
-    for names in ((("w", "model/w"), ("b", "model/b")), (("counter", ""),)):
-        node = graph.nodes.add()
-        for key, name in names:
-            node.attributes.add(name="VARIABLE_VALUE", full_name=name, checkpoint_key=key)
-    stored = {"_CHECKPOINTABLE_OBJECT_GRAPH": Held(graph.SerializeToString())}
-    assert variable_keys.variable_names(stored) == {"w": "model/w", "b": "model/b", "counter": ""}
-
-
-@given(st.binary(max_size=64))
-def test_a_damaged_graph_of_objects_says_nothing(content: bytes) -> None:
-    assert isinstance(variable_keys.variable_names({"_CHECKPOINTABLE_OBJECT_GRAPH": Held(content)}), dict)
 
 
 NAMES = (

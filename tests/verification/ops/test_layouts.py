@@ -15,9 +15,9 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
-from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.settings import prepare_judging
 
 LAST = "channels_last"
 GROUPED = f"depthwise_dilations/DepthwiseConv2dNative/{LAST}"
@@ -38,7 +38,7 @@ def asked(group: str, artifact: Path) -> OpsReport:
     flags = Options.of({"format": "frozen", **channels_first.flags(group)})
     source = channels_first.path(group)
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = check.prepare_judging(plan, flags)
+    judging = prepare_judging(plan, flags)
     report = ask.report(
         Artifact("frozen", artifact, judging.plan, lambda *_: None), judging, [], is_copy=True, is_fresh=False
     )

@@ -24,11 +24,11 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
-from cudnn_convert.verification import check
 from cudnn_convert.verification.ops import ask, values
 from cudnn_convert.verification.ops.differences import are_close, find_difference, is_amplified, take_poles
 from cudnn_convert.verification.ops.values import Leaf
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.settings import prepare_judging
 
 Change = Callable[[Any], None]
 
@@ -50,7 +50,7 @@ def asked(source: Path, file: Path, seed: int | None = None) -> OpsReport:
     """What statement 4 says of a model, with its outputs compared by nothing else."""
     flags = Options.of({"format": "onnx", "outputs": gated_models.OUTPUT, "seed": seed})
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = check.prepare_judging(plan, flags)
+    judging = prepare_judging(plan, flags)
     with judging.judge.open() as running:
         feeds = judging.judge.make_feeds(running, seed=judging.seed)
     given = Artifact("onnx", file, judging.plan, lambda *_: None)

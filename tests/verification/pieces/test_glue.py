@@ -26,9 +26,9 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import GlueReport
-from cudnn_convert.verification import check
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
+from cudnn_convert.verification.settings import prepare_judging
 
 v1 = tf.compat.v1
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
@@ -528,7 +528,7 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
     flags = Options.of({"format": "onnx", "states": True})
     cudnn_convert.convert(source, out, format="onnx", states=True)
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = check.prepare_judging(plan, flags)
+    judging = prepare_judging(plan, flags)
     with judging.judge.open() as source_run:
         feed = judging.judge.make_feeds(source_run, seed=1)[0]
 

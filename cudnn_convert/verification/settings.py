@@ -1,0 +1,119 @@
+"""Settings of a proof: the judge, the user's options, their feeds or a recording, types and seed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cudnn_convert.artifacts import runners
+from cudnn_convert.feeds.data import Calls, Data, read_calls
+from cudnn_convert.formats import FORMATS, Computes
+from cudnn_convert.options import Options
+from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.plan.source import user_code
+from cudnn_convert.verification import effort, judges, recordings
+from cudnn_convert.verification.judges import Judge
+from cudnn_convert.verification.recordings import Golden
+from cudnn_convert.weights import lazy
+
+#: Recurrences of these types are judged by the rounding of that type, measured on the model itself.
+COARSENESS: Final = ("float64", "float32", "float16", "bfloat16")
+#: Of these the bound is their rounding, a thousandth and more of a value.
+COARSE: Final = frozenset(COARSENESS[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How an artifact is judged: the judge, the user's options, and a recording or feeds, if any.
+
+    `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
+    each output that is a choice, the tensor that decides it and the axis of the choice.
+    """
+
+    judge: Judge
+    options: Options
+    golden: Golden | None
+    calls: Calls | None
+    dtype: np.dtype[Any]
+    scores: Mapping[str, tuple[str, int]]
+    seed: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the source, its variables with the values that judge."""
+        return self.judge.plan
+
+    @property
+    def trust(self) -> bool:
+        """Whether the source may run more than arithmetic."""
+        return self.options.trust
+
+    @property
+    def wanted(self) -> list[str]:
+        """The tensors to ask the source for: outputs, then scores that decide choices."""
+        return [*self.plan.signature.outputs.values(), *(name for name, _ in self.scores.values())]
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether the user gave a bound."""
+        return (self.options.atol, self.options.rtol, self.options.max_error) != (None, None, None)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a recurrence is too large to be evaluated more often than it must be."""
+        return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
+
+
+def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
+    """Collect how an artifact of a plan is judged, and read the user's feeds, unless shards are `shared` out.
+
+    Raises UsageError for another plan's recording, and for data that cannot be read.
+    """
+    judge = choose_judge(plan)
+    golden = recordings.open_recording(judge, options.golden) if options.golden else None
+    dtype, seed = _choose_dtype(judge, options), choose_seed(options)
+    data = Data.of(options, seed=seed)
+    calls = None if data is None else data.describe() if shared else read_calls(data)
+    return Judging(judge, options, golden, calls, dtype, judge.scores(), seed)
+
+
+def choose_seed(options: Options) -> int:
+    """The seed of a proof's random inputs."""
+    return effort.SEED if options.seed is None else options.seed
+
+
+def choose_judge(plan: Plan) -> Judge:
+    """The judge of a plan; only one with a graph needs TensorFlow."""
+    if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
+        from cudnn_convert.verification import graph_judge
+
+        plan = graph_judge.with_restored_values(plan)
+    if isinstance(plan, RecurrencesPlan):
+        return judges.StandaloneJudge(plan)
+    from cudnn_convert.verification.graph_judge import GraphJudge
+
+    return GraphJudge(plan)
+
+
+def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
+    """The coarsest type that recurrences have or that the artifact stores weights in.
+
+    ONNX and TFLite compute doubles as float32.
+    """
+    kinds = {recurrence.dtype.name: recurrence.dtype for recurrence in judge.plan.recurrences}
+    kinds |= {kind.name: kind for kind in judge.dtypes()}
+    if options.weights_dtype != "float32":
+        kinds |= {options.weights_dtype: np.dtype(options.weights_dtype)}
+    coarsest = max(kinds, key=COARSENESS.index, default="float32")
+    if coarsest == "float64" and FORMATS[options.format].computes is not Computes.AS_SOURCE:
+        coarsest = "float32"
+    return kinds.get(coarsest, np.dtype(np.float32))
+
+
+def open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
+    if not isinstance(artifact, Path):
+        return artifact
+    form, vouched = judging.options.format, user_code(judging.options)
+    return runners.open_artifact(form, artifact, judging.plan.parts, vouched)

@@ -1,0 +1,140 @@
+"""Runs of a source: its feeds, its exact answers, and the outputs that depend on its recurrences."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cudnn_convert.formats import FORMATS
+from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.report import OpDifference
+from cudnn_convert.verification import compare, effort, judges, neighbours, recordings, trials
+from cudnn_convert.verification.judges import Sizes, Source
+from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.trials import Trial
+
+
+def run_source(judging: Judging) -> Trial:
+    """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
+    if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
+        trials.report_turn(0, 0, judges.sizes(judging.plan))
+    with judging.judge.open(trust=judging.trust) as source:
+        feeds = choose_feeds(judging, source)
+        trial = try_feeds(judging, source, feeds, trials.count_feeds(feeds, 0))
+        trial = _find_dependence(judging, source, trial)
+        return replace(trial, influence=_measure_influence(judging, source, trial))
+
+
+def try_feeds(
+    judging: Judging, source: Source, feeds: Sequence[dict[str, Array]], turn: Iterable[dict[str, Array]]
+) -> Trial:
+    """The source's answers to each feed of a turn, from its first state on."""
+    source.restart()
+    exact, sizes = [], []
+    for feed in turn:
+        exact.append(trials.run_judge(judging, source, feed))
+        sizes.append([*source.sizes])
+    return Trial(feeds, exact, sizes)
+
+
+def find_dependence(judging: Judging, trial: Trial) -> Trial:
+    """A trial with the outputs that depend on the recurrences of its source."""
+    with judging.judge.open(trust=judging.trust) as source:
+        return _find_dependence(judging, source, trial)
+
+
+def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
+    trial = replace(trial, other_layer=_find_other_layer(judging, source, trial))
+    nodes = [recurrence.node for recurrence in judging.plan.recurrences]
+    moved = {node: find_dependent_outputs(judging, source, trial, node) for node in nodes}
+    return replace(trial, moved=moved)
+
+
+def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
+    """The layer of a Keras file that was traced to something else than what its Keras computes."""
+    if not judging.plan.model.calls or isinstance(judging.plan, RecurrencesPlan):
+        return None
+    from cudnn_convert.verification import traced_layers
+
+    ops = {node.name for node in judging.plan.whole.node}
+    feed = trial.feeds[trial.find_smallest()]
+    return traced_layers.find_difference(judging.plan.model, ops, source, feed, seed=judging.seed)
+
+
+def find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
+    """The outputs that move when a recurrence is disturbed, on the smallest feed that shows any."""
+    plan, numbers = judging.plan, range(len(trial.feeds))
+    # The state that a later call finds depends on those before it.
+    order = [0] if plan.states else sorted(numbers, key=trial.count_values)
+    moved: frozenset[str] = frozenset()
+    source.draw.disturb([node])
+    for number in order:
+        source.restart()
+        values = trials.run_judge(judging, source, trial.feeds[number])
+        moved = frozenset(
+            key
+            for key, position in find_positions(plan).items()
+            if _differ(values[position], trial.exact[number][position])
+        )
+        if moved:
+            break
+    source.draw.disturb(())
+    return moved
+
+
+def _differ(actual: Array, expected: Array) -> bool:
+    """Whether values differ by more than the bound of their type."""
+    if actual.shape != expected.shape:
+        return True
+    if expected.dtype.kind not in "fcV":
+        return bool(np.any(actual != expected))
+    bound = compare.tolerance(expected.dtype, 0.0)
+    left, other = (np.asarray(value, np.complex128) for value in (actual, expected))
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(left - other) > bound.atol + bound.rtol * np.abs(other)
+    return bool(np.any(gap | (np.isnan(left) != np.isnan(other))))
+
+
+def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[str, float]:
+    """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
+    plan = judging.plan
+    if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or judging.golden:
+        return {}
+    import tensorflow as tf  # a source with a graph has loaded it
+
+    def answer(feed: Mapping[str, Array]) -> list[Array] | None:
+        source.restart()
+        try:
+            return trials.run_judge(judging, source, feed)
+        except (tf.errors.OpError, ValueError):
+            return None
+
+    return neighbours.measure_influence(trial, find_positions(plan), answer)
+
+
+def choose_feeds(
+    judging: Judging, source: Source, *, without: Collection[str] = ()
+) -> list[dict[str, Array]]:
+    """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
+    judge, plan = judging.judge, judging.plan
+    if judging.golden:
+        recordings.require_accepted(judge, source, judging.golden)
+        return [*judging.golden.feeds]
+    if judging.calls is not None:
+        feeds = recordings.accept_feeds(judge, source, judging.calls, without=without)
+    else:
+        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, judging.options.format))
+    # What stays in variables shows from the second call on.
+    return feeds * 2 if len(feeds) == 1 and any(state.stays for state in plan.states) else feeds
+
+
+def _more_sizes(plan: Plan, form: str) -> Sizes:
+    """Further (time, batch) that an artifact of this format computes in another way."""
+    more = FORMATS[form].sizes
+    return (*more, effort.FEED_SIZE_OF_VARIABLES) if plan.model.has_functions else more
+
+
+def find_positions(plan: Plan) -> dict[str, int]:
+    """The place of each output among the source's answers."""
+    return {key: position for position, key in enumerate(plan.signature.outputs)}
