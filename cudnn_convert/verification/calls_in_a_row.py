@@ -38,10 +38,10 @@ def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
     kinds = streaming.list_kinds(judging.seed) if axes else {}
     calls = {what: _list_calls(plan, feeds, axes, sizes) for what, sizes in kinds.items()}
     tried = {what: _call_source_if_taken(judging, own) for what, own in calls.items()}
-    trials = {what: trial for what, trial in tried.items() if trial is not None}
-    if not trials:
-        trials = {_WHOLE: _call_source(judging, _list_calls(plan, feeds, {}, [1]))}
-    return tuple(_call_artifact(judging, runner, what, trial) for what, trial in trials.items())
+    answered = {what: trial for what, trial in tried.items() if trial is not None}
+    if not answered:
+        answered = {_WHOLE: _call_source(judging, _list_calls(plan, feeds, {}, [1]))}
+    return tuple(_call_artifact(judging, runner, what, trial) for what, trial in answered.items())
 
 
 def _find_open_axes(plan: Plan) -> dict[str, int]:

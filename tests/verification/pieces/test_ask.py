@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.cases import Case
 
-from cudnn_convert.model import Array, BlobEvidence, Mode, Recurrence
+from cudnn_convert.model import BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
 from cudnn_convert.verification.pieces.ask import Terms, judge_piece, read_gates
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Pieces, Stack, draw_inputs
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Stack
 
 F32 = np.dtype(np.float32)
 TERMS = Terms(F32, F32, seed=3)
@@ -228,25 +228,3 @@ def test_a_projection_may_stand_around_a_piece() -> None:
         projected=False,
     )
     assert not wrong.passed
-
-
-def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
-    cells = read_gates(LSTM.recurrence(), (0,))
-    large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
-    asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
-    sums = large[0].weigh(asked.x[0])
-    assert 0.5 < np.std(sums[0]) < 2
-    assert 0.5 < np.std(cells[0].recur(asked.h[0])[0]) < 2
-    assert sorted(set(asked.lengths.tolist())) == [1, 2, 3]
-    assert asked.lengths[-1] == 3
-    for value in (asked.x, asked.h, asked.c):
-        np.testing.assert_array_equal(value, value.astype(np.float32))
-
-
-def test_a_recurrence_of_the_same_weights_is_asked_in_the_others_place() -> None:
-    one, twin = LSTM.recurrence(), replace(LSTM.recurrence(), node="twin")
-    other = replace(LSTM.recurrence("other"), node="other")
-    piece: Any = Piece("rnn", (0,), "node", lambda _: (Array, Array, None))
-    found = Pieces((piece,))
-    assert found.of(twin, [one, twin, other]) == [piece]
-    assert found.of(other, [one, twin, other]) == []
