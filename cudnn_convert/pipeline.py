@@ -46,8 +46,8 @@ from cudnn_convert.storage import staging
 from cudnn_convert.targets import accuracy_gate, flags
 from cudnn_convert.text import command
 from cudnn_convert.verification import check, recordings, shards
-from cudnn_convert.verification.end_to_end import Terms
-from cudnn_convert.verification.settings import Judging, choose_seed, open_runner, prepare_judging
+from cudnn_convert.verification.end_to_end import Bounds
+from cudnn_convert.verification.settings import Settings, choose_seed, make_settings, open_runner
 from cudnn_convert.version import __version__, list_versions
 from cudnn_convert.weights import buffers
 
@@ -369,9 +369,9 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
     context.report_progress("verifying")
     call = (staging.name_again(source), staging.name_again(artifact), staging.name_again(options))
 
-    def measure(parts: Sequence[Shard], terms: Terms | None) -> Iterator[shards.Partial]:
+    def measure(parts: Sequence[Shard], bounds: Bounds | None) -> Iterator[shards.Partial]:
         assert share is not None
-        columns = [[value] * len(parts) for value in (*call, terms)]
+        columns = [[value] * len(parts) for value in (*call, bounds)]
         named = map(staging.name_again, parts)
         for done, partial in enumerate(share(measure_shard, *columns[:3], named, columns[3])):
             context.report_progress("verifying", done + 1, len(parts))
@@ -392,7 +392,7 @@ class _Opened:
     """What the process of a pool keeps of the call whose shards it measures."""
 
     call: tuple[Path, Path, Options]
-    judging: Judging
+    settings: Settings
     runner: runners.Runner
 
 
@@ -402,7 +402,7 @@ _opened: list[_Opened] = []
 @silence()
 @with_limits
 def measure_shard(
-    source: Path, artifact: Path, options: Options, shard: Shard, terms: Terms | None
+    source: Path, artifact: Path, options: Options, shard: Shard, bounds: Bounds | None
 ) -> shards.Partial:
     """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
     call = (source, artifact, options)
@@ -410,10 +410,10 @@ def measure_shard(
         if not _opened or _opened[0].call != call:
             local = staging.keep_copy(options)
             pair = plan_for_artifact(staging.keep_copy(source), staging.keep_copy(artifact), local)
-            judging = prepare_judging(pair.plan, pair.options, shared=True)
-            _opened[:] = [_Opened(call, judging, open_runner(judging, pair.path))]
+            settings = make_settings(pair.plan, pair.options, shared=True)
+            _opened[:] = [_Opened(call, settings, open_runner(settings, pair.path))]
         opened = _opened[0]
-        return shards.measure_shard(opened.judging, opened.runner, shard, terms)
+        return shards.measure_shard(opened.settings, opened.runner, shard, bounds)
 
 
 @staging.with_copies

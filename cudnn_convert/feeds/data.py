@@ -21,8 +21,8 @@ from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import features as feature_specs
 from cudnn_convert.feeds import records
-from cudnn_convert.feeds.features import Feature
-from cudnn_convert.feeds.records import Location
+from cudnn_convert.feeds.features import InputFeature
+from cudnn_convert.feeds.records import RecordPlace
 from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.storage import remote, staging
@@ -93,13 +93,13 @@ class Data:
         names = [text] if self.pattern.is_file() else sorted(glob(text, recursive=True))  # noqa: PTH207
         return [Path(name) for name in names if Path(name).is_file()]
 
-    def describe(self) -> Calls:
+    def describe(self) -> DataCalls:
         """The calls of data whose files are read elsewhere."""
-        return Calls(str(self), [], self.name)
+        return DataCalls(str(self), [], self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class DataCalls:
     """The arrays of each call by key; `where` names the data in messages.
 
     `summary` is what a report says of it: its name, and what was drawn where examples are left.
@@ -111,10 +111,10 @@ class Calls:
 
 
 #: Some of the calls, read apart from the others: a file of them, or where the records of each are.
-Shard = Path | tuple[tuple[Location, ...], ...]
+Shard = Path | tuple[tuple[RecordPlace, ...], ...]
 
 
-def share_out(data: Data) -> tuple[list[Shard], Calls]:
+def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
     """The shards of the user's data, whose calls in order are those of `read_calls`, and these without feeds.
 
     Raises UsageError for tables and examples in arrays, and where records are damaged.
@@ -135,12 +135,12 @@ def share_out(data: Data) -> tuple[list[Shard], Calls]:
     return [*files], data.describe()
 
 
-def _cut(places: Sequence[Location], drawing: Drawing) -> Iterator[Shard]:
+def _cut(places: Sequence[RecordPlace], drawing: Drawing) -> Iterator[Shard]:
     """Cut the calls that are drawn into shards."""
     from cudnn_convert.feeds import pipeline
 
     most = -(-drawing.calls // _SHARDS)
-    shard: list[tuple[Location, ...]] = []
+    shard: list[tuple[RecordPlace, ...]] = []
     size = 0
     for numbers in pipeline.draw_numbers(drawing):
         call = tuple(places[number] for number in numbers)
@@ -153,7 +153,7 @@ def _cut(places: Sequence[Location], drawing: Drawing) -> Iterator[Shard]:
     yield tuple(shard)
 
 
-def read_shard(data: Data, shard: Shard) -> Calls:
+def read_shard(data: Data, shard: Shard) -> DataCalls:
     """The calls of one shard. Raises UsageError."""
     if isinstance(shard, Path):
         return read_calls(replace(data, pattern=shard))
@@ -164,10 +164,10 @@ def read_shard(data: Data, shard: Shard) -> Calls:
     feeds = pipeline.batch_examples(
         pipeline.hold(records.read(places, flag=FLAG)), drawing, features, lambda k: str(places[k]), flag=FLAG
     )
-    return Calls(str(data), feeds, data.name)
+    return DataCalls(str(data), feeds, data.name)
 
 
-def read_calls(data: Data) -> Calls:
+def read_calls(data: Data) -> DataCalls:
     """The calls of a user's data. Raises UsageError, MissingDependencyError."""
     if isinstance(data.pattern, Mapping):
         return _read_arrays(data, [], "npz")
@@ -178,7 +178,7 @@ def read_calls(data: Data) -> Calls:
         return _read_files(data, [stack.enter_context(staging.local_copy(file)) for file in files])
 
 
-def _read_files(data: Data, files: Sequence[Path]) -> Calls:
+def _read_files(data: Data, files: Sequence[Path]) -> DataCalls:
     kind = _find_one_kind(data, files)
     try:
         if kind in ("npz", "npy"):
@@ -210,7 +210,7 @@ def _find_kind(path: Path) -> str:
         return next(known, "records" if records.is_records(local) else "npz")
 
 
-def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> Calls:
+def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
     if data.features:
         actual = f"{files[0]}, which has types" if files else data.name
         raise UsageError(f"--features: expected records or tables, found {actual}; leave it out")
@@ -229,7 +229,7 @@ def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> Calls:
             )
         ]
     if data.batch is None and data.limit is None:
-        return Calls(str(data), feeds, data.name)
+        return DataCalls(str(data), feeds, data.name)
     rows = _join_rows(feeds, data)
     count = len(next(iter(rows.values()), ()))
 
@@ -260,7 +260,7 @@ def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Ar
 
 def _draw(
     data: Data, count: int, *, known: int, batches: Callable[[Drawing], list[dict[str, Array]]]
-) -> Calls:
+) -> DataCalls:
     """Draw examples and read their batches."""
     drawing = _choose(data, count, known=known)
     return replace(_describe(data, count, drawing), feeds=batches(drawing))
@@ -277,16 +277,16 @@ def _choose(data: Data, count: int, *, known: int) -> Drawing:
     return pipeline.Drawing(known, taken, size, None if is_single else data.seed)
 
 
-def _describe(data: Data, count: int, drawing: Drawing) -> Calls:
+def _describe(data: Data, count: int, drawing: Drawing) -> DataCalls:
     """The calls that are drawn of `count` examples, -1 of an unknown number, without their feeds."""
     if drawing.taken == count:
         return data.describe()
     of = f"{count:,}" if count >= 0 else f"more than {drawing.known:,}"
     what = f"{drawing.taken:,} of {of} examples, in {drawing.calls} calls of at most {drawing.batch}"
-    return Calls(str(data), [], f"{data.name}: {what} (--limit-examples, --batch)")
+    return DataCalls(str(data), [], f"{data.name}: {what} (--limit-examples, --batch)")
 
 
-def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
+def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
     features = feature_specs.parse_features(data.features)
     if kind == "records":
         return _read_records(data, files, features)
@@ -310,7 +310,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> Calls:
     return _draw(data, count, known=len(known), batches=parse)
 
 
-def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feature]) -> Calls:
+def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, InputFeature]) -> DataCalls:
     places, count = _find_places(data, files, features)
 
     def parse(drawing: Drawing) -> list[dict[str, Array]]:
@@ -330,15 +330,15 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Feat
 
 
 def _find_places(
-    data: Data, files: Sequence[Path], features: Mapping[str, Feature]
-) -> tuple[list[Location], int]:
+    data: Data, files: Sequence[Path], features: Mapping[str, InputFeature]
+) -> tuple[list[RecordPlace], int]:
     """Where the records are that examples are drawn from, and how many there are, -1 where there are more.
 
     Where there are more, files are taken in an order of their own, so that the first do not stand for all.
     Raises UsageError where `features` are none.
     """
     for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
-        places: list[Location] = []
+        places: list[RecordPlace] = []
         size, most = 0, max(_KNOWN, data.limit or 0)
         for record in chain.from_iterable(map(_scan, ordered)):
             if len(places) == most or (places and size + record.length > context.current().expanded):
@@ -356,14 +356,14 @@ def _find_places(
     return places, count
 
 
-def _scan(file: Path) -> Iterator[Location]:
+def _scan(file: Path) -> Iterator[RecordPlace]:
     """The records of a file, which may lie in a store."""
     with staging.local_copy(file) as local:
         for record in records.scan(local, flag=FLAG):
             yield record if local is file else replace(record, path=file)
 
 
-def _ask_for_features(data: Data, places: Sequence[Location]) -> UsageError:
+def _ask_for_features(data: Data, places: Sequence[RecordPlace]) -> UsageError:
     examples = records.read(places[:_SEEN], flag=FLAG)
     for record, example in zip(places, examples, strict=False):
         if fault := records.find_fault(example, {}):

@@ -40,7 +40,7 @@ _MOST: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class InputFeature:
     """One input of the model, and the feature of each example that it is made of.
 
     `shape` is that of one example: None, which only the first size may be, is a length of its own. `axis` is
@@ -95,7 +95,7 @@ class Feature:
         return f"{self.key}={name}[{','.join(sizes)}]"
 
 
-def parse_features(given: Sequence[str]) -> dict[str, Feature]:
+def parse_features(given: Sequence[str]) -> dict[str, InputFeature]:
     """The features by input key. Raises UsageError."""
     specs: dict[str, Any] = {}
     for item in given:
@@ -111,14 +111,14 @@ def parse_features(given: Sequence[str]) -> dict[str, Feature]:
         if other is None or not other.is_variable:
             expected = f"the lengths of another input of a shape [?,...], found {feature.length_of!r}"
             raise UsageError(f"{_FLAG}: {key}: expected {expected}")
-        parsed[key] = Feature(key, other.name, np.dtype(np.int32), length_of=other.key)
+        parsed[key] = InputFeature(key, other.name, np.dtype(np.int32), length_of=other.key)
     _refuse_two_forms([feature for feature in parsed.values() if feature.length_of is None])
     return parsed
 
 
-def _refuse_two_forms(features: Sequence[Feature]) -> None:
+def _refuse_two_forms(features: Sequence[InputFeature]) -> None:
     """Raise UsageError where two inputs are made of one feature that would be parsed in two ways."""
-    first: dict[str, Feature] = {}
+    first: dict[str, InputFeature] = {}
     for feature in features:
         other = first.setdefault(feature.name, feature)
         if feature.parsed_as != other.parsed_as:
@@ -150,10 +150,10 @@ def _items(text: str) -> list[tuple[str, Any]]:
     return items
 
 
-def _parse(key: str, spec: Any) -> Feature:
+def _parse(key: str, spec: Any) -> InputFeature:
     if isinstance(spec, str):
         if spec.startswith(_LENGTHS):
-            return Feature(key, key, np.dtype(np.int32), length_of=spec.removeprefix(_LENGTHS))
+            return InputFeature(key, key, np.dtype(np.int32), length_of=spec.removeprefix(_LENGTHS))
         match = _SPEC.fullmatch(spec)
         if match is None:
             raise UsageError(f"{_FLAG}: {key}: expected TYPE[SHAPE] or {_LENGTHS}KEY, found {spec!r}")
@@ -168,7 +168,7 @@ def _others() -> str:
     return ", ".join(sorted(_KNOWN - {"type", "shape"}))
 
 
-def _make(key: str, spec: Mapping[str, Any]) -> Feature:
+def _make(key: str, spec: Mapping[str, Any]) -> InputFeature:
     where, kind = f"{_FLAG}: {key}", spec["type"]
     coding = "bytes" if str(kind).startswith(_BYTES) else BITS if kind == BITS else ""
     name = "uint8" if coding == BITS else str(kind).removeprefix(_BYTES)
@@ -182,7 +182,9 @@ def _make(key: str, spec: Mapping[str, Any]) -> Feature:
     dtype = np.dtype(object) if name == _STRING else np.dtype(name)
     if dtype.kind == "O" and divisor is not None:
         raise UsageError(f"{where}: divisor: expected none for strings, found {divisor:g}")
-    feature = Feature(key, str(spec.get("feature", key)), dtype, shape, axis, coding, pad or 0.0, divisor)
+    feature = InputFeature(
+        key, str(spec.get("feature", key)), dtype, shape, axis, coding, pad or 0.0, divisor
+    )
     if coding == BITS and feature.is_variable and feature.inner % 8:
         expected = "steps of whole bytes where lengths vary"
         raise UsageError(f"{where}: shape: expected {expected}, found {feature.inner} bits")

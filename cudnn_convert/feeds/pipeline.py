@@ -15,8 +15,8 @@ import tensorflow as tf
 from cudnn_convert import casts
 from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds import records
-from cudnn_convert.feeds.features import BITS, Feature
-from cudnn_convert.feeds.records import Location
+from cudnn_convert.feeds.features import BITS, InputFeature
+from cudnn_convert.feeds.records import RecordPlace
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
 from cudnn_convert.text import first_line
@@ -46,7 +46,7 @@ class Drawing:
 def batch_examples(
     examples: Any,
     drawing: Drawing,
-    features: Mapping[str, Feature],
+    features: Mapping[str, InputFeature],
     locate: Callable[[int], str],
     *,
     flag: str,
@@ -102,7 +102,7 @@ def draw_numbers(drawing: Drawing) -> list[Array]:
         return [numbers.numpy() for numbers, _ in _draw(tf.data.Dataset.range(drawing.known), drawing)]
 
 
-def read_records(places: Sequence[Location]) -> Any:
+def read_records(places: Sequence[RecordPlace]) -> Any:
     """A dataset of the serialized Examples of all files that `places` are in, in this order."""
     with tf_private.eager_mode():
         files = [path for path, _ in groupby(places, lambda record: record.path)]
@@ -120,7 +120,7 @@ def hold(serialized: Sequence[bytes]) -> Any:
         return tf.data.Dataset.from_tensor_slices(tf.constant([*serialized], tf.string, [len(serialized)]))
 
 
-def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
+def _parse(serialized: Any, features: Mapping[str, InputFeature]) -> dict[str, Any]:
     """Tensors by input key, and `KEY/steps`: how many steps each example has, where that varies."""
     wanted: dict[str, Any] = {}
     for feature in features.values():
@@ -153,13 +153,13 @@ def _parse(serialized: Any, features: Mapping[str, Feature]) -> dict[str, Any]:
     return values
 
 
-def _pad(feature: Feature, dtype: Any) -> Any:
+def _pad(feature: InputFeature, dtype: Any) -> Any:
     if dtype == tf.string:
         return tf.constant(b"")
     return tf.constant(np.asarray(feature.pad).astype(dtype.as_numpy_dtype))
 
 
-def _spec_of(feature: Feature) -> Any:
+def _spec_of(feature: InputFeature) -> Any:
     kind = _PARSED[feature.kind]
     if feature.coding:
         return tf.io.FixedLenFeature([], kind)
@@ -173,7 +173,7 @@ def _check_multiple(steps: Any, counts: Any, share: int) -> Any:
         return tf.identity(steps)
 
 
-def _decode(strings: Any, feature: Feature) -> tuple[Any, Any]:
+def _decode(strings: Any, feature: InputFeature) -> tuple[Any, Any]:
     """The elements of strings of bytes, and how many steps each has; padded where that varies."""
     sizes, share = tf.cast(tf.strings.length(strings), tf.int64), feature.bytes_per_step
     steps = _check_multiple(sizes // share, sizes, share)
@@ -207,7 +207,10 @@ def _has_empty(arrays: Mapping[str, Array]) -> bool:
 
 
 def _explain(
-    drawn: Any, features: Mapping[str, Feature], locate: Callable[[int], str], among: set[int] | None = None
+    drawn: Any,
+    features: Mapping[str, InputFeature],
+    locate: Callable[[int], str],
+    among: set[int] | None = None,
 ) -> str | None:
     """The first example that is wrong, of those `among`, and what is wrong with it."""
     try:
@@ -222,7 +225,7 @@ def _explain(
     return None
 
 
-def _find_cut_off(value: Array, feature: Feature) -> int | None:
+def _find_cut_off(value: Array, feature: InputFeature) -> int | None:
     """The first row with a number that its type does not have; None where there is none."""
     if feature.divisor is not None or feature.dtype.kind == "O" or value.dtype == feature.dtype:
         return None
@@ -230,7 +233,7 @@ def _find_cut_off(value: Array, feature: Feature) -> int | None:
     return int(np.argmax(outside)) if outside.any() else None
 
 
-def _finish(value: Array, feature: Feature) -> Array:
+def _finish(value: Array, feature: InputFeature) -> Array:
     """An input in the type and with the axes that its feature says."""
     if feature.divisor is not None:
         kind = feature.dtype if feature.dtype.kind == "f" else np.dtype(np.float32)

@@ -24,7 +24,7 @@ import numpy as np
 
 from cudnn_convert import context
 from cudnn_convert.errors import MissingDependencyError, UsageError
-from cudnn_convert.feeds.features import Feature
+from cudnn_convert.feeds.features import InputFeature
 from cudnn_convert.read.tensorbundle.tables import extend_crc, mask_crc
 from cudnn_convert.storage import staging
 from cudnn_convert.text import first_line
@@ -38,7 +38,7 @@ _AGAIN: Final = "write it again"
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class RecordPlace:
     """Where a record is: its file, the offset of its head in the expanded bytes, and its length."""
 
     path: Path
@@ -65,7 +65,7 @@ def is_records(path: Path) -> bool:
     return len(head) == _HEAD.size and _is_sound(head)
 
 
-def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
+def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace]:
     """Yield the place of each record of a file; with `values` also check its bytes.
 
     Raises UsageError for a head that is wrong, a file that ends early, or more bytes than the limits allow.
@@ -86,7 +86,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
                 _check_bytes(stream, length, where, values=values or compressed)
                 if compressed and context.is_bomb(end + length, stored):
                     raise _explain_bomb(path, stored, flag)
-                yield Location(path, offset, length)
+                yield RecordPlace(path, offset, length)
                 offset = end + length
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
         raise UsageError(
@@ -94,9 +94,9 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[Location]:
         ) from cause
 
 
-def read(places: Sequence[Location], *, flag: str) -> list[bytes]:
+def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
     """The bytes of records that `scan` found, in the order given. Raises UsageError for damaged ones."""
-    contents: dict[Location, bytes] = {}
+    contents: dict[RecordPlace, bytes] = {}
     in_order = sorted(places, key=lambda record: (str(record.path), record.offset))
     for path, of_file in groupby(in_order, key=lambda record: record.path):
         with staging.local_copy(path) as local, _open(local) as stream:
@@ -201,7 +201,7 @@ def _count(feature: Any, kind: str) -> int:
     return len(values[0]) if kind == "bytes_list" and len(values) == 1 else len(values)
 
 
-def find_fault(serialized: bytes, features: Mapping[str, Feature]) -> str | None:
+def find_fault(serialized: bytes, features: Mapping[str, InputFeature]) -> str | None:
     """What is wrong with an Example for these features; None where nothing is."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
@@ -218,7 +218,7 @@ def find_fault(serialized: bytes, features: Mapping[str, Feature]) -> str | None
     return None
 
 
-def _find_fault(values: Any, feature: Feature) -> str | None:
+def _find_fault(values: Any, feature: InputFeature) -> str | None:
     kind = values.WhichOneof("kind")
     if feature.length_of is not None or (kind is None and feature.is_variable):
         return None
@@ -243,7 +243,7 @@ _EXTRA: Final = "install it: pip install 'cudnn-convert[parquet]'"
 _ROWS: Final = 1024
 
 
-def read_csv(path: Path, features: Mapping[str, Feature], *, flag: str) -> Iterator[Row]:
+def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
     """Yield the rows of a CSV file whose first line names its columns. Raises UsageError."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:  # Excel marks its UTF-8
@@ -266,7 +266,7 @@ def read_csv(path: Path, features: Mapping[str, Feature], *, flag: str) -> Itera
         raise UsageError(f"{flag} {path}: expected CSV in UTF-8, found {first_line(cause)}") from cause
 
 
-def _parse_cell(text: str | None, feature: Feature, where: str) -> list[Any]:
+def _parse_cell(text: str | None, feature: InputFeature, where: str) -> list[Any]:
     if text is None:
         raise UsageError(f"{where}: expected a value of {feature.name}, found the end of the line")
     if feature.kind == "bytes" and feature.coding:
@@ -276,7 +276,7 @@ def _parse_cell(text: str | None, feature: Feature, where: str) -> list[Any]:
     return [_parse_number(word, feature, where) for word in text.split()]
 
 
-def _parse_number(word: str, feature: Feature, where: str) -> float:
+def _parse_number(word: str, feature: InputFeature, where: str) -> float:
     try:
         return float(word) if feature.kind == "float" else int(word)
     except ValueError as cause:
@@ -285,7 +285,7 @@ def _parse_number(word: str, feature: Feature, where: str) -> float:
         ) from cause
 
 
-def read_parquet(path: Path, features: Mapping[str, Feature], *, flag: str) -> Iterator[Row]:
+def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
     """Yield the rows of a Parquet file. Raises UsageError, MissingDependencyError without its library."""
     try:
         from pyarrow import ArrowException, parquet
@@ -319,7 +319,7 @@ def _flatten(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _flatten(item)]
 
 
-def _require(where: str, columns: Sequence[str], features: Mapping[str, Feature]) -> None:
+def _require(where: str, columns: Sequence[str], features: Mapping[str, InputFeature]) -> None:
     """Require one column for each feature. Raises UsageError."""
     for name in (feature.name for feature in features.values()):
         if columns.count(name) > 1:
@@ -329,7 +329,7 @@ def _require(where: str, columns: Sequence[str], features: Mapping[str, Feature]
         raise UsageError(f"{where}: expected the columns {', '.join(missing)}, found {', '.join(columns)}")
 
 
-def _make_example(values: Mapping[str, list[Any]], features: Mapping[str, Feature], where: str) -> bytes:
+def _make_example(values: Mapping[str, list[Any]], features: Mapping[str, InputFeature], where: str) -> bytes:
     """The bytes of an Example. Raises UsageError for values of another kind than their feature's."""
     import tensorflow as tf
 

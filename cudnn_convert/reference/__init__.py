@@ -32,9 +32,9 @@ import numpy.typing as npt
 
 from cudnn_convert.reference.steps import (
     F64,
+    CellStep,
+    CellSteps,
     Gates,
-    Step,
-    Steps,
     steps_from_blob,
     steps_from_canonical,
     steps_from_keras,
@@ -44,7 +44,7 @@ from cudnn_convert.reference.steps import (
 __all__ = [
     "DIALECTS",
     "Gates",
-    "Layer",
+    "LayerRun",
     "layers",
     "run",
     "steps_from_blob",
@@ -54,13 +54,13 @@ __all__ = [
 ]
 
 #: The function that makes steps of stored tensors, by dialect.
-DIALECTS: Final[Mapping[str, Callable[..., Steps]]] = MappingProxyType(
+DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
     {"contrib": steps_from_canonical, "keras": steps_from_keras, "regions": steps_from_regions}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerRun:
     """The input and results of one layer.
 
     `x [time, batch, inputs]`; `y [time, batch, directions*width]`, zeros past each length; the final states
@@ -74,7 +74,7 @@ class Layer:
 
 
 def run(
-    steps: Sequence[Step],
+    steps: Sequence[CellStep],
     x: F64,
     h0: F64,
     c0: F64,
@@ -98,14 +98,14 @@ def run(
 
 
 def layers(
-    steps: Sequence[Step],
+    steps: Sequence[CellStep],
     x: F64,
     h0: F64,
     c0: F64,
     *,
     directions: int,
     lengths: npt.NDArray[Any] | None = None,
-) -> Iterator[Layer]:
+) -> Iterator[LayerRun]:
     """Compute layer by layer, with the arguments of `run`."""
     time, batch = x.shape[:2]
     alive = np.arange(time)[:, None] < (np.full(batch, time) if lengths is None else lengths)[None, :]
@@ -127,7 +127,7 @@ def layers(
             ends.append((h, c))
             del step  # and its weights
             halves.append(y)
-        layer = Layer(
+        layer = LayerRun(
             x, np.concatenate(halves, axis=2), *(np.stack(states) for states in zip(*ends, strict=True))
         )
         x = layer.y

@@ -172,7 +172,7 @@ def _same(gates: Gates, second: Gates) -> bool:
     return all(np.array_equal(*pair) for pair in pairs)
 
 
-class Weights:
+class WeightEffects:
     """The largest effect of a small change of each weight on any row.
 
     Rows are added until the weakest effect is large enough. Of a large cell, evenly spaced rows of each

@@ -79,14 +79,16 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SearchResult:
     """What a search should find, and the noise of its scores."""
 
     examples: list[Example]
     noise: float
 
 
-def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, seed: int = 0) -> Result:
+def search(
+    step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, seed: int = 0
+) -> SearchResult:
     """Search from `tokens [n]` and `states`, `[n, ...]` each."""
     rng = np.random.default_rng(seed)
     n, width = len(tokens), rules.width
@@ -115,7 +117,7 @@ def search(step: Step, tokens: Array, states: Sequence[Array], rules: Rules, *, 
         moved = [_move(rng, state[sources]) for state in moved]
         paths = [path for example in examples for path in example.paths]
         fed = np.array([_next(path, number + 1) for path in paths], tokens.dtype)
-    return Result(examples, noise)
+    return SearchResult(examples, noise)
 
 
 def read_scale(values: Array) -> str:

@@ -26,7 +26,7 @@ Products: TypeAlias = Sequence[F64]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CellStep:
     """One step of a pseudo-layer.
 
     Called with `x [batch, inputs]`, `h [batch, width]` and `c [batch, units]` it gives the next `h` and `c`;
@@ -51,13 +51,13 @@ ORDERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 )
 
 
-class Steps(Sequence[Step]):
+class CellSteps(Sequence[CellStep]):
     """Steps by number, each made by `make` on access and not kept.
 
     A caller that needs them repeatedly makes a tuple. Raises IndexError past the end.
     """
 
-    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
+    def __init__(self, count: int, make: Callable[[int], CellStep]) -> None:
         self._count, self._make = count, make
 
     def __len__(self) -> int:
@@ -163,13 +163,13 @@ class Gates:
         """The state's term of each gate, `[batch, units]`, without the bias."""
         return [h @ matrix.T for matrix in self.recurrent_kernel]
 
-    def step(self, order: np.random.Generator | None = None) -> Step:
+    def step(self, order: np.random.Generator | None = None) -> CellStep:
         """A step of these weights; with `order` one of other rounding, drawn from it.
 
         Products are then summed in another order, and activations are inexact as in `_inexact`.
         """
         if order is None:
-            return Step(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
+            return CellStep(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
         columns, states = order.permutation(self.inputs), order.permutation(self.width)
         kernel = None if self.kernel is None else tuple(matrix[:, columns] for matrix in self.kernel)
         recurrent = tuple(matrix[:, states] for matrix in self.recurrent_kernel)
@@ -181,7 +181,7 @@ class Gates:
         def advance(wx: Products, h: F64, c: F64) -> tuple[F64, F64]:
             return self.finish(wx, moved.recur(h[:, states]), h, c, order)
 
-        return Step(weigh, advance, lambda: self)
+        return CellStep(weigh, advance, lambda: self)
 
     def finish(
         self, wx: Sequence[F64], rh: Sequence[F64], h: F64, c: F64, order: np.random.Generator | None = None
@@ -249,7 +249,7 @@ def steps_from_blob(
     projection: int = 0,
     gate_order: str = "tf",
     dtype: Any = np.float64,
-) -> Steps:
+) -> CellSteps:
     """One step for each pseudo-layer from cuDNN's parameters, a 1-D array.
 
     With `skip_input` layer 0 has no W. With a `projection` it is the last matrix of each pseudo-layer. Raises
@@ -270,7 +270,7 @@ def steps_from_blob(
     if biases + many * len(shapes) != blob.size:
         raise ValueError(f"{blob.size} parameters, {biases + many * len(shapes)} used")
 
-    def step(number: int) -> Step:
+    def step(number: int) -> CellStep:
         at, stored = starts[number], list[F64 | None]()
         for shape in shapes[number]:
             stored.append(None if shape is None else blob[at : at + shape[0] * shape[1]].reshape(shape))
@@ -280,10 +280,10 @@ def steps_from_blob(
         bias = blob[at : at + many].reshape(2 * gates, units).astype(dtype)
         return _blob_step(mode, matrices, bias, gate_order)
 
-    return Steps(len(shapes), step)
+    return CellSteps(len(shapes), step)
 
 
-def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> Step:
+def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> CellStep:
     """A step from the matrices and biases of a blob's pseudo-layer.
 
     `m` has the W of each linear id, then the R; `b` likewise. LSTM ids are i, f, c, o; GRU r, z, h. A W that
@@ -320,7 +320,7 @@ def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> S
         W, R, bias, other = (tuple(order_gates(stored, group, wanted)) for group in groups)
         return Gates(mode, None if m[0] is None else W, R, bias, other, m[8] if len(m) == 9 else None)
 
-    return Step(
+    return CellStep(
         lambda x: [times(k, x) for k in range(len(b) // 2)],
         {"lstm": lstm, "gru": gru}.get(mode, plain),
         gates,
@@ -336,7 +336,7 @@ def steps_from_regions(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> Steps:
+) -> CellSteps:
     """One step for each pseudo-layer from the outputs of CudnnRNNParamsToCanonical, by index.
 
     Weights come first, then biases, each the values of one region of the blob in memory order.
@@ -367,7 +367,7 @@ def steps_from_canonical(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> Steps:
+) -> CellSteps:
     """One step for each pseudo-layer from the variables of TensorFlow 1's compatible cells.
 
     `tensors` is keyed without the layer's scope, e.g. `rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel`.
@@ -385,16 +385,16 @@ def steps_from_canonical(
             for direction in ("fw", "bw")
         ]
 
-    def step(number: int) -> Step:
+    def step(number: int) -> CellStep:
         stem = stems[number]
         own = {key[len(stem) :]: tensors[key] for key in tensors if key.startswith(stem)}
         cast = {key: np.asarray(value, dtype) for key, value in own.items()}
         return _canonical_step(mode, cast, gate_order, forget_bias)
 
-    return Steps(len(stems), step)
+    return CellSteps(len(stems), step)
 
 
-def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_bias: float) -> Step:
+def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_bias: float) -> CellStep:
     if mode == "gru":
         return _canonical_gru(cell, ORDERS[gate_order][1])
     kernel, bias = cell["kernel"], cell["bias"]
@@ -422,10 +422,10 @@ def _canonical_step(mode: str, cell: Mapping[str, F64], gate_order: str, forget_
             mode, tuple(matrix.T for matrix in W), tuple(matrix.T for matrix in R), b, (zero,) * len(b)
         )
 
-    return Step(lambda x: [x @ inputs], lstm if mode == "lstm" else plain, gates)
+    return CellStep(lambda x: [x @ inputs], lstm if mode == "lstm" else plain, gates)
 
 
-def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
+def _canonical_gru(cell: Mapping[str, F64], order: str) -> CellStep:
     gate_kernel, gate_bias = cell["gates/kernel"], cell["gates/bias"]
     in_kernel, in_bias = (cell[f"candidate/input_projection/{part}"] for part in ("kernel", "bias"))
     re_kernel, re_bias = (cell[f"candidate/hidden_projection/{part}"] for part in ("kernel", "bias"))
@@ -452,7 +452,7 @@ def _canonical_gru(cell: Mapping[str, F64], order: str) -> Step:
             (zero, zero, re_bias),
         )
 
-    return Step(lambda x: [x @ gate_kernel[:-units], x @ in_kernel], gru, gates)
+    return CellStep(lambda x: [x @ gate_kernel[:-units], x @ in_kernel], gru, gates)
 
 
 def steps_from_keras(
@@ -464,7 +464,7 @@ def steps_from_keras(
     gate_order: str = "tf",
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
-) -> Steps:
+) -> CellSteps:
     """One step for each direction from the variables of Keras' CuDNNLSTM or CuDNNGRU.
 
     `tensors` is keyed without the layer's scope: `kernel`, `recurrent_kernel`, `bias`, for two directions
@@ -474,15 +474,15 @@ def steps_from_keras(
         raise ValueError(f"{layers} layers")
     stems = ("",) if directions == 1 else ("forward_layer/", "backward_layer/")
 
-    def step(number: int) -> Step:
+    def step(number: int) -> CellStep:
         parts = (tensors[stems[number] + key] for key in ("kernel", "recurrent_kernel", "bias"))
         arrays = [np.asarray(part, dtype) for part in parts]
         return _keras_step(mode, arrays, gate_order, forget_bias)
 
-    return Steps(len(stems), step)
+    return CellSteps(len(stems), step)
 
 
-def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias: float) -> Step:
+def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias: float) -> CellStep:
     """A step from a Keras layer's kernel, recurrent kernel and bias.
 
     Columns of the kernels are gates i, f, c, o or z, r, h; the bias is bW of each, then bR of each. cuDNN
@@ -522,4 +522,4 @@ def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias:
             bias = (bias[0], bias[1] + b.dtype.type(forget_bias), *bias[2:])
         return Gates(mode, kernel, recurrent, bias, other)
 
-    return Step(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru, as_gates)
+    return CellStep(lambda x: [x @ matrix.T for matrix in W], lstm if mode == "lstm" else gru, as_gates)

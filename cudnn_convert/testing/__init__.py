@@ -65,7 +65,7 @@ def assert_equivalent(
         if signature is not None and not (ours.signed or theirs.signed):
             kinds = f"{ours.kind} and {theirs.kind}"
             raise UsageError(f"signature: expected a model with signatures, found {kinds}")
-        terms = compare.Terms(
+        parameters = compare.Parameters(
             inputs=inputs or {},
             outputs=outputs or {},
             atol=atol,
@@ -75,7 +75,7 @@ def assert_equivalent(
             time_axis=time_axis,
             lengths=lengths,
         )
-        result = compare.judge_sides(ours, theirs, fed, terms)
+        result = compare.judge_sides(ours, theirs, fed, parameters)
     lines = () if report is None else (write_report(result, Path(report)),)
     if not result.passed:
         raise EquivalenceError(result, *describe_failure(result), *lines)

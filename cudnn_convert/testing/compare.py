@@ -13,14 +13,14 @@ from cudnn_convert.model import Array, is_float
 from cudnn_convert.report import Subject, Verification
 from cudnn_convert.testing.sides import UNNAMED, Side, array, by_name, is_array, is_recording
 from cudnn_convert.verification import compare
-from cudnn_convert.verification.compare import Difference, Tolerance
+from cudnn_convert.verification.compare import OutputDifference, Tolerance
 from cudnn_convert.weights import npz_archive
 
 Answers = Sequence[Mapping[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Parameters:
     """How two sides are compared; the parameters of `assert_equivalent`, by the same names."""
 
     inputs: Mapping[str, str]
@@ -34,28 +34,33 @@ class Terms:
 
 
 def judge_sides(
-    actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], terms: Terms
+    actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], parameters: Parameters
 ) -> Verification:
     """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
     keys = [*feeds[0]]
-    own_names = {theirs: ours for ours, theirs in terms.inputs.items()}
+    own_names = {theirs: ours for ours, theirs in parameters.inputs.items()}
     if strange := [key for key in own_names if key not in keys]:
         raise UsageError(f"inputs: expected those of expected, {', '.join(keys)}, found {', '.join(strange)}")
     taken = pair_inputs(actual, keys, own_names)
     wanted = _answers(expected, feeds, pair_inputs(expected, keys, {}))
     answers = _answers(actual, feeds, taken)
-    pairs = pair_outputs([*answers[0]], [*wanted[0]], terms.outputs)
+    pairs = pair_outputs([*answers[0]], [*wanted[0]], parameters.outputs)
     # One too many may be called as another's partner is.
     labels = {name: pairs.get(name, f"actual's {name}" if name in wanted[0] else name) for name in answers[0]}
     answers = [{labels[name]: value for name, value in answer.items()} for answer in answers]
-    bounds = _bounds(wanted[0], expected, terms)
-    axes = time_axes(terms.time_axis, feeds, wanted)
-    sizes = lengths(terms.lengths, feeds)
+    bounds = _bounds(wanted[0], expected, parameters)
+    axes = time_axes(parameters.time_axis, feeds, wanted)
+    sizes = lengths(parameters.lengths, feeds)
     differences = []
     for k, (ours, theirs) in enumerate(zip(answers, wanted, strict=True)):
         late = beyond(theirs, sizes[k], axes) if sizes is not None else {}
         comparisons = compare.outputs(
-            without(ours, late), without(theirs, late), bounds, {}, mixed=terms.dtype is not None, axes=axes
+            without(ours, late),
+            without(theirs, late),
+            bounds,
+            {},
+            mixed=parameters.dtype is not None,
+            axes=axes,
         )
         differences.append([compare_without(comparison, late) for comparison in comparisons])
     reports = tuple(compare.aggregate(group, bounds) for group in zip(*differences, strict=True))
@@ -92,14 +97,16 @@ def _answers(
     return answers
 
 
-def _bounds(wanted: Mapping[str, Array], expected: Side, terms: Terms) -> dict[str, Tolerance]:
-    noise = terms.noise if isinstance(terms.noise, Mapping) else dict.fromkeys(wanted, terms.noise)
+def _bounds(wanted: Mapping[str, Array], expected: Side, parameters: Parameters) -> dict[str, Tolerance]:
+    noise = (
+        parameters.noise if isinstance(parameters.noise, Mapping) else dict.fromkeys(wanted, parameters.noise)
+    )
     if strange := [name for name in noise if name not in wanted]:
         raise UsageError(f"noise: expected outputs of {', '.join(wanted)}, found {', '.join(strange)}")
     bounds = {}
     for name, value in wanted.items():
-        kind = terms.dtype if terms.dtype is not None and is_float(value.dtype) else value.dtype
-        bound = compare.tolerance(kind, noise.get(name, 0.0), atol=terms.atol, rtol=terms.rtol)
+        kind = parameters.dtype if parameters.dtype is not None and is_float(value.dtype) else value.dtype
+        bound = compare.tolerance(kind, noise.get(name, 0.0), atol=parameters.atol, rtol=parameters.rtol)
         bounds[name] = expected.bound(bound, kind, noise.get(name, 0.0))
     return bounds
 
@@ -262,7 +269,7 @@ def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str,
     return kept
 
 
-def compare_without(difference: Difference, late: Mapping[str, Array]) -> Difference:
+def compare_without(difference: OutputDifference, late: Mapping[str, Array]) -> OutputDifference:
     """Subtract the `late` values from a difference's counts: they prove no equality."""
     there = late.get(difference.output)
     if there is None or not difference.compared:

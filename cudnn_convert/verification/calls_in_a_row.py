@@ -15,7 +15,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import end_to_end, streaming, trials
 from cudnn_convert.verification.end_to_end import Comparison
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.settings import Settings
 from cudnn_convert.verification.streaming import Chunked
 from cudnn_convert.verification.trials import Trial
 
@@ -29,19 +29,19 @@ def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
 
     `comparison` has the feeds to make calls of. A number of steps that the source refuses is left out.
     """
-    judging = replace(comparison.judging, golden=None)  # whose calls are others
-    plan = judging.plan
+    settings = replace(comparison.settings, golden=None)  # whose calls are others
+    plan = settings.plan
     if not plan.variable_states:
         return ()
     feeds = comparison.trial.feeds if len(comparison.trial.feeds) > 1 else [*comparison.trial.feeds] * 2
     axes = _find_open_axes(plan)
-    kinds = streaming.list_kinds(judging.seed) if axes else {}
+    kinds = streaming.list_kinds(settings.seed) if axes else {}
     calls = {what: _list_calls(plan, feeds, axes, sizes) for what, sizes in kinds.items()}
-    tried = {what: _call_source_if_taken(judging, own) for what, own in calls.items()}
+    tried = {what: _call_source_if_taken(settings, own) for what, own in calls.items()}
     answered = {what: trial for what, trial in tried.items() if trial is not None}
     if not answered:
-        answered = {_WHOLE: _call_source(judging, _list_calls(plan, feeds, {}, [1]))}
-    return tuple(_call_artifact(judging, runner, what, trial) for what, trial in answered.items())
+        answered = {_WHOLE: _call_source(settings, _list_calls(plan, feeds, {}, [1]))}
+    return tuple(_call_artifact(settings, runner, what, trial) for what, trial in answered.items())
 
 
 def _find_open_axes(plan: Plan) -> dict[str, int]:
@@ -76,28 +76,28 @@ def _list_calls(
     return calls
 
 
-def _call_source_if_taken(judging: Judging, calls: Sequence[dict[str, Array]]) -> Trial | None:
+def _call_source_if_taken(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial | None:
     """The source's answers to calls in a row; None where it refuses one, for its number of steps."""
     import tensorflow as tf
 
     try:
-        return _call_source(judging, calls)
+        return _call_source(settings, calls)
     except (tf.errors.OpError, ValueError):
         return None
 
 
-def _call_source(judging: Judging, calls: Sequence[dict[str, Array]]) -> Trial:
+def _call_source(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial:
     """The source's answers to calls in a row."""
     exact, sizes = [], []
-    with judging.judge.open(trust=judging.trust) as source:
+    with settings.judge.open(trust=settings.trust) as source:
         source.restart()
         for call in calls:
-            exact.append(trials.run_judge(judging, source, call))
+            exact.append(trials.run_judge(settings, source, call))
             sizes.append([*source.sizes])
     return Trial([*calls], exact, sizes)
 
 
-def _call_artifact(judging: Judging, runner: runners.Runner, what: str, trial: Trial) -> Chunked:
+def _call_artifact(settings: Settings, runner: runners.Runner, what: str, trial: Trial) -> Chunked:
     """The artifact's answers to the calls of a trial."""
-    answers = end_to_end.run_artifact(judging.plan, runner, trial.feeds)
-    return Chunked(what, Comparison(judging, trial, answers), "of calls in a row, ", _BESIDE)
+    answers = end_to_end.run_artifact(settings.plan, runner, trial.feeds)
+    return Chunked(what, Comparison(settings, trial, answers), "of calls in a row, ", _BESIDE)

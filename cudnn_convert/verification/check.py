@@ -37,7 +37,7 @@ from cudnn_convert.verification import (
 from cudnn_convert.verification.calls_in_a_row import call_in_a_row
 from cudnn_convert.verification.end_to_end import Comparison
 from cudnn_convert.verification.judges import Floats
-from cudnn_convert.verification.settings import Judging, choose_judge, open_runner, prepare_judging
+from cudnn_convert.verification.settings import Settings, choose_judge, make_settings, open_runner
 from cudnn_convert.verification.trials import Trial
 
 
@@ -60,20 +60,20 @@ def verify_artifact(
     artifact; `is_fresh`: just now. Raises the errors of `cudnn_convert.errors`.
     """
     whole = streaming.plan_whole(plan)
-    beside = prepare_judging(whole, options) if whole else None
+    beside = make_settings(whole, options) if whole else None
     # What was recorded of the source are calls of its own, which begin with its own states.
     own = replace(options, golden=None) if beside else options
-    judging = prepare_judging(plan, own, shared=measure is not None)
+    settings = make_settings(plan, own, shared=measure is not None)
     if measure is not None:
-        comparison = shards.compare_shards(judging, measure)
-        judging = comparison.judging  # what was drawn of the data is known now
-        trial = source_runs.find_dependence(judging, comparison.trial)
+        comparison = shards.compare_shards(settings, measure)
+        settings = comparison.settings  # what was drawn of the data is known now
+        trial = source_runs.find_dependence(settings, comparison.trial)
         comparison = replace(comparison, trial=trial)
-        runner = open_runner(judging, artifact)
+        runner = open_runner(settings, artifact)
     else:
-        trial = source_runs.run_source(judging)
-        runner = open_runner(judging, artifact)
-        comparison = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
+        trial = source_runs.run_source(settings)
+        runner = open_runner(settings, artifact)
+        comparison = Comparison(settings, trial, end_to_end.run_artifact(settings.plan, runner, trial.feeds))
     chunked = streaming.run_in_chunks(comparison, runner)
     noise = measure_noise(comparison, *(kind.comparison for kind in chunked))
     usual = comparison.reports(noise)
@@ -83,8 +83,8 @@ def verify_artifact(
     called = [(kind, measure_noise(kind.comparison)) for kind in call_in_a_row(comparison, runner)]
     in_chunks = streaming.judge_chunks([*((kind, noise) for kind in chunked), *begun, *called])
     milder, outputs = judge_on_milder_feeds(comparison, usual, runner)
-    pieces, glue = ask_pieces(judging, trial, artifact, runner, outputs)
-    ops = ask_ops(judging, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)
+    pieces, glue = ask_pieces(settings, trial, artifact, runner, outputs)
+    ops = ask_ops(settings, trial, artifact, runner, is_copy=is_copy, is_fresh=is_fresh)
     outputs += served
     searched = judge_search(comparison, artifact, runner, beginnings)
     moving = find_judged_moves(trial, usual)
@@ -92,8 +92,8 @@ def verify_artifact(
     verdict = compare.combine(outputs, pieces, moving, still=still, glue=glue, ops=ops)
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
-        judging.seed,
-        (*comparison.shapes_of_feeds(), *_shapes(judging.plan, milder)),
+        settings.seed,
+        (*comparison.shapes_of_feeds(), *_shapes(settings.plan, milder)),
         outputs,
         (
             *compare.warnings(outputs),
@@ -103,14 +103,14 @@ def verify_artifact(
             *_warn_of_neighbours(comparison, noise),
             *_warn_of_end(searched, plan),
         ),
-        recording=golden.facts if (golden := (beside or judging).golden) else None,
+        recording=golden.facts if (golden := (beside or settings).golden) else None,
         recurrences=pieces,
         end_to_end=verdict.end_to_end,
         unproven=verdict.unproven,
         glue=glue,
         ops=ops,
         streaming=in_chunks,
-        data=None if judging.calls is None else judging.calls.summary,
+        data=None if settings.calls is None else settings.calls.summary,
         decoding=searched,
         remarks=(*compare.remarks(outputs), *verdict.remarks, *newer_kernels.describe(plan)),
     )
@@ -126,17 +126,17 @@ def judge_search(
 
     `beginnings` are whole sequences with what the source begins with, for a search that begins by itself.
     """
-    judging, plan = comparison.judging, comparison.judging.plan
+    settings, plan = comparison.settings, comparison.settings.plan
     if plan.decoder is None or not isinstance(artifact, Path):
         return None
     from cudnn_convert.verification import decoding  # few proofs need it, and what judges it
 
-    form, vouched = judging.options.format, user_code(judging.options)
+    form, vouched = settings.options.format, user_code(settings.options)
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
     keys = {name: key for key, name in plan.signature.inputs.items()}
     feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
     own = [*beginnings] if plan.decoder.begun else feeds
-    report = decoding.judge_decoder(plan, step, decode, own, seed=judging.seed)
+    report = decoding.judge_decoder(plan, step, decode, own, seed=settings.seed)
     if report.passed and Keeps.ONE_FILE not in FORMATS[form].keeps:
         difference = decoding.find_other_weight(runners.read_arrays(form, artifact), plan.decoder)
         report = replace(report, passed=not difference, message=difference)
@@ -151,25 +151,25 @@ def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
 
 
 def judge_whole(
-    judging: Judging, plan: Plan, artifact: Path | runners.Runner, runner: runners.Runner
+    settings: Settings, plan: Plan, artifact: Path | runners.Runner, runner: runners.Runner
 ) -> tuple[tuple[tuple[streaming.Chunked, Sequence[float]], ...], tuple[OutputReport, ...]]:
     """Judge a streamed artifact on whole sequences, which begin as the source does.
 
-    `judging` is of `streaming.plan_whole`. Returns the answers in chunks with the noise of their outputs, and
-    the reports of the signature without states, if the artifact has one. Feeds of the user may have the keys
-    of states, which the source does not take.
+    `settings` is of `streaming.plan_whole`. Returns the answers in chunks with the noise of their outputs,
+    and the reports of the signature without states, if the artifact has one. Feeds of the user may have the
+    keys of states, which the source does not take.
     """
     assert plan.streaming is not None
     without = [
         *(state.key for state in plan.streaming.states),
         *(each.key for each in plan.streaming.encoded),
     ]
-    with judging.judge.open(trust=judging.trust) as source:
-        feeds = source_runs.choose_feeds(judging, source, without=without)
-        trial = source_runs.try_feeds(judging, source, feeds, feeds)
-    form, vouched = judging.options.format, user_code(judging.options)
+    with settings.judge.open(trust=settings.trust) as source:
+        feeds = source_runs.choose_feeds(settings, source, without=without)
+        trial = source_runs.try_feeds(settings, source, feeds, feeds)
+    form, vouched = settings.options.format, user_code(settings.options)
     before = streaming.open_before(form, artifact, plan.streaming, vouched)
-    comparison = Comparison(judging, trial, [{} for _ in feeds])
+    comparison = Comparison(settings, trial, [{} for _ in feeds])
     chunked = streaming.run_from_the_start(comparison, plan, runner, before)
     every = [kind.comparison for kind in chunked]
     if plan.serving:
@@ -178,7 +178,7 @@ def judge_whole(
             {key: value for key, value in answer.items() if key not in plan.serving.signature.outputs}
             for answer in every[0].answers
         ]
-        serving = replace(judging, judge=choose_judge(plan.serving))
+        serving = replace(settings, judge=choose_judge(plan.serving))
         answers = end_to_end.run_artifact(plan.serving, open_runner(serving, artifact), feeds)
         pairs = zip(begun, answers, strict=True)
         every.append(replace(comparison, answers=[states | answer for states, answer in pairs]))
@@ -197,7 +197,7 @@ def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[
     trial = comparison.trial
     if not trial.influence:
         return []
-    positions = source_runs.find_positions(comparison.judging.plan)
+    positions = source_runs.find_positions(comparison.settings.plan)
     judged = {key: positions[key] for key in trial.influence}
     floors = {key: noise[position] for key, position in judged.items()}
     return neighbours.describe(trial.influence, neighbours.spreads_of(trial, judged), floors)
@@ -222,25 +222,25 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     `others` are the same trial with other answers. Further evaluations are made while a verdict on any of
     them may hang on it.
     """
-    judging, trial, every = comparison.judging, comparison.trial, (comparison, *others)
-    if judging.dtype.name == "float64":
-        return [0.0] * len(judging.wanted)
-    with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
+    settings, trial, every = comparison.settings, comparison.trial, (comparison, *others)
+    if settings.dtype.name == "float64":
+        return [0.0] * len(settings.wanted)
+    with settings.judge.open(dtype=settings.dtype.type, trust=settings.trust) as source:
 
         def evaluate(draw: int, number: int) -> list[Array]:
             trials.report_turn(2, number, trial.feeds)
             source.draw.choose(draw)
             if number == 0:
                 source.restart()
-            feed = rounding.perturb_feed(trial.feeds[number], seed=judging.seed, draw=draw)
-            return trials.run_judge(judging, source, feed)
+            feed = rounding.perturb_feed(trial.feeds[number], seed=settings.seed, draw=draw)
+            return trials.run_judge(settings, source, feed)
 
         return rounding.largest(
             trial.exact,
             evaluate,
             enough=lambda noise: all(each.is_settled(noise) for each in every),
             doubtful=lambda noise: any(each.is_doubtful(noise) for each in every),
-            in_order=bool(judging.plan.states),
+            in_order=bool(settings.plan.states),
             first=comparison.first_gaps,
         )
 
@@ -253,21 +253,21 @@ def accept_rewriting(
     It makes `x` of `(x + 1e10) - 1e10`, in the artifact as in the source, wherever a user runs them.
     Returns the comparison, the outputs, and a warning for each that is equal so and not as it is written.
     """
-    judging, trial = comparison.judging, comparison.trial
+    settings, trial = comparison.settings, comparison.trial
     differing = {output.output for output in outputs if not output.passed}
-    if not differing or isinstance(judging.plan, RecurrencesPlan) or judging.golden or judging.plan.states:
+    if not differing or isinstance(settings.plan, RecurrencesPlan) or settings.golden or settings.plan.states:
         return comparison, outputs, ()
     import tensorflow as tf  # a source with a graph has loaded it
 
     from cudnn_convert.verification import graph_judge
 
     try:
-        with graph_judge.open_source(judging.plan, trust=judging.trust, rewrite=True) as source:
-            answers = [trials.run_judge(judging, source, feed) for feed in trial.feeds]
+        with graph_judge.open_source(settings.plan, trust=settings.trust, rewrite=True) as source:
+            answers = [trials.run_judge(settings, source, feed) for feed in trial.feeds]
     except (tf.errors.OpError, ValueError):  # an op that no run reaches has no kernel
         return comparison, outputs, ()
     positions = {
-        number for key, number in source_runs.find_positions(judging.plan).items() if key in differing
+        number for key, number in source_runs.find_positions(settings.plan).items() if key in differing
     }
     mixed = [
         [new if k in positions else old for k, (old, new) in enumerate(zip(exact, values, strict=True))]
@@ -288,15 +288,15 @@ def judge_on_milder_feeds(
 
     Where the user gave values, these are of them, in fewer steps.
     """
-    judging, feeds = comparison.judging, comparison.trial.feeds
-    if judging.golden or judging.has_bound or judging.plan.states or judging.is_large:
+    settings, feeds = comparison.settings, comparison.trial.feeds
+    if settings.golden or settings.has_bound or settings.plan.states or settings.is_large:
         return [], outputs
-    values = _pool_values(feeds) if judging.calls is not None else {}
+    values = _pool_values(feeds) if settings.calls is not None else {}
     judged_on: list[dict[str, Array]] = []
     for spread, size in effort.MILDER_FEEDS:
         if all(output.judged for output in outputs) or not all(output.passed for output in outputs):
             break
-        milder = _compare_on(judging, runner, Floats(spread, values), size)
+        milder = _compare_on(settings, runner, Floats(spread, values), size)
         if milder is None:
             continue
         what = "fewer steps of values of --data" if values else f"of standard deviation {spread:g}"
@@ -328,16 +328,16 @@ def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 def _compare_on(
-    judging: Judging, runner: runners.Runner, floats: Floats, size: tuple[int, int]
+    settings: Settings, runner: runners.Runner, floats: Floats, size: tuple[int, int]
 ) -> Comparison | None:
     """Run both on one feed of this size; None where the model takes none."""
-    with judging.judge.open(trust=judging.trust) as source:
+    with settings.judge.open(trust=settings.trust) as source:
         try:
-            feeds = judging.judge.make_feeds(source, seed=judging.seed, usual=(size,), floats=floats)
+            feeds = settings.judge.make_feeds(source, seed=settings.seed, usual=(size,), floats=floats)
         except UnsupportedModelError:
             return None
-        trial = source_runs.try_feeds(judging, source, feeds, feeds)
-    return Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, feeds))
+        trial = source_runs.try_feeds(settings, source, feeds, feeds)
+    return Comparison(settings, trial, end_to_end.run_artifact(settings.plan, runner, feeds))
 
 
 def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
@@ -351,14 +351,14 @@ def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> O
 
 
 def ask_pieces(
-    judging: Judging,
+    settings: Settings,
     trial: Trial,
     artifact: Path | runners.Runner,
     runner: runners.Runner,
     outputs: Sequence[OutputReport],
 ) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
     """Ask each recurrence of a file; and the glue, where outputs may hide it."""
-    plan, options = judging.plan, judging.options
+    plan, options = settings.plan, settings.options
     if not isinstance(artifact, Path) or options.max_error is not None:
         return (), None
     # What does not verify needs none of it.
@@ -368,18 +368,18 @@ def ask_pieces(
     trials.report_turn(3, 0, trial.feeds)
     asked = Artifact(options.format, artifact, plan, runner)
     with context.on(artifact):
-        pieces = ask.reports(asked, stored=options.weights_dtype, seed=judging.seed)
+        pieces = ask.reports(asked, stored=options.weights_dtype, seed=settings.seed)
     is_blind = not any(trial.moved.values()) or not all(output.judged for output in outputs)
     # Nothing else asks a layer of Keras for the state that it keeps.
     has_states = any(state.stays for state in plan.states)
     all_passed = all(piece.passed for piece in pieces)
-    if not ((is_blind or has_states) and plan.recurrences and all_passed) or judging.is_large:
+    if not ((is_blind or has_states) and plan.recurrences and all_passed) or settings.is_large:
         return pieces, None
-    return pieces, ask.glue(asked, judging, min(trial.feeds, key=_size))
+    return pieces, ask.glue(asked, settings, min(trial.feeds, key=_size))
 
 
 def ask_ops(
-    judging: Judging,
+    settings: Settings,
     trial: Trial,
     artifact: Path | runners.Runner,
     runner: runners.Runner,
@@ -388,7 +388,7 @@ def ask_ops(
     is_fresh: bool,
 ) -> OpsReport | None:
     """Compare what stands around the recurrences of a file op by op; None where nothing does."""
-    if not isinstance(artifact, Path) or isinstance(judging.plan, RecurrencesPlan):
+    if not isinstance(artifact, Path) or isinstance(settings.plan, RecurrencesPlan):
         return None
     # What does not verify needs none of it.
     from cudnn_convert.verification.ops import ask
@@ -397,8 +397,8 @@ def ask_ops(
     if trial.other_layer is not None:
         return OpsReport(asked=True, difference=trial.other_layer)
     with context.on(artifact):
-        asked = Artifact(judging.options.format, artifact, judging.plan, runner)
-        return ask.report(asked, judging, trial.feeds, is_copy=is_copy, is_fresh=is_fresh)
+        asked = Artifact(settings.options.format, artifact, settings.plan, runner)
+        return ask.report(asked, settings, trial.feeds, is_copy=is_copy, is_fresh=is_fresh)
 
 
 def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:

@@ -222,7 +222,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutputDifference:
     """One output of one feed, compared; `needed` is the largest share of the tolerance."""
 
     output: str
@@ -280,7 +280,7 @@ def outputs(
     single: bool = False,
     mixed: bool = False,
     axes: Mapping[str, int | None] = _NO_AXES,
-) -> list[Difference]:
+) -> list[OutputDifference]:
     """Every expected output against the one found; a missing or extra one fails.
 
     `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
@@ -293,7 +293,7 @@ def outputs(
         sides = (actual.get(name), value, bounds[name], slack.get(name))
         results.append(_compare_output(name, *sides, axis=axes.get(name), same=same))
     extra = (name for name in actual if name not in expected)
-    return results + [Difference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
+    return results + [OutputDifference(name, False, 0, np.inf, np.inf, "not expected") for name in extra]
 
 
 def _compare_output(
@@ -305,12 +305,12 @@ def _compare_output(
     *,
     axis: int | None,
     same: Callable[[np.dtype[Any], np.dtype[Any]], bool],
-) -> Difference:
+) -> OutputDifference:
     if actual is None:
-        return Difference(name, False, 0, np.inf, np.inf, "missing")
+        return OutputDifference(name, False, 0, np.inf, np.inf, "missing")
     if actual.shape != expected.shape or not same(actual.dtype, expected.dtype):
         message = f"expected {expected.dtype}{list(expected.shape)}, found {actual.dtype}{list(actual.shape)}"
-        return Difference(name, False, 0, np.inf, np.inf, message)
+        return OutputDifference(name, False, 0, np.inf, np.inf, message)
     if expected.dtype.kind not in "fc" and expected.dtype.name != "bfloat16":
         return _exact(name, actual, expected, slack)
     return _close(name, actual, expected, bound, axis)
@@ -329,7 +329,7 @@ def _is_same_type(actual: np.dtype[Any], expected: np.dtype[Any], *, single: boo
     return actual == expected or {actual.kind, expected.kind} <= set("OSU")
 
 
-def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> Difference:
+def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> OutputDifference:
     wrong = np.asarray(actual != expected)
     excused = int(np.sum(wrong & slack)) if slack is not None else 0
     left = int(np.sum(wrong)) - excused
@@ -338,7 +338,7 @@ def _exact(name: str, actual: Array, expected: Array, slack: Array | None) -> Di
         missed = wrong if slack is None else wrong & ~slack
         figures = Figures(_first(actual, expected, missed), share=float(left))
         message = f"{_describe_element(figures)}; {left} of {wrong.size} values differ"
-    return Difference(name, not left, wrong.size, float(left), float(left), message, excused, figures)
+    return OutputDifference(name, not left, wrong.size, float(left), float(left), message, excused, figures)
 
 
 def _first(actual: Array, expected: Array, wrong: Array) -> Element:
@@ -350,7 +350,7 @@ def _describe_element(figures: Figures) -> str:
     return f"at {[*figures.element.index]} expected {figures.element.expected}, found {figures.element.found}"
 
 
-def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> Difference:
+def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int | None) -> OutputDifference:
     wide = np.complex128 if wanted.dtype.kind == "c" else np.float64
     actual, expected = given.astype(wide), wanted.astype(wide)
     odd = ~np.isfinite(expected) | ~np.isfinite(actual)
@@ -358,7 +358,7 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
     if other.any():
         figures = Figures(_first(given, wanted, other), share=np.inf)
         message = f"NaN or Inf at other places: {_describe_element(figures)}"
-        return Difference(name, False, expected.size, np.inf, np.inf, message, figures=figures)
+        return OutputDifference(name, False, expected.size, np.inf, np.inf, message, figures=figures)
     gap = np.abs(np.subtract(actual, expected, where=~odd, out=np.zeros_like(expected)))
     limit = bound.atol + bound.rtol * np.where(odd, 0, np.abs(expected))
     # Equal values need nothing, even where nothing is allowed.
@@ -373,7 +373,7 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
         )
     figures = of_floats(given, wanted, gap, share, floor=bound.atol, axis=axis)
     compared = expected.size - int(np.sum(np.isnan(expected)))  # NaN on both sides says nothing
-    return Difference(name, needed <= 1, compared, worst, needed, message, figures=figures)
+    return OutputDifference(name, needed <= 1, compared, worst, needed, message, figures=figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +457,7 @@ def _remark_on_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[s
         yield f"around the recurrences noise hides {', '.join(glue.unjudged)}"
 
 
-def aggregate(group: Sequence[Difference], bounds: Mapping[str, Tolerance]) -> OutputReport:
+def aggregate(group: Sequence[OutputDifference], bounds: Mapping[str, Tolerance]) -> OutputReport:
     """One output over all feeds; one that is always empty, or always NaN, does not pass."""
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)

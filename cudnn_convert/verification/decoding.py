@@ -225,7 +225,7 @@ def _log_probs(decoder: Decoder, values: Array) -> Array:
 
 def compare_searches(
     decoder: Decoder,
-    expected: search.Result,
+    expected: search.SearchResult,
     answers: Mapping[str, Array],
     rescore: Callable[[], Array],
     *,

@@ -14,7 +14,7 @@ from cudnn_convert.plan import Plan
 from cudnn_convert.report import OutputReport
 from cudnn_convert.verification import compare, effort
 from cudnn_convert.verification.rounding import spread
-from cudnn_convert.verification.settings import COARSE, COARSENESS, Judging
+from cudnn_convert.verification.settings import COARSE, COARSENESS, Settings
 from cudnn_convert.verification.trials import Trial, count_feeds
 
 
@@ -37,13 +37,13 @@ def run_artifact(
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Bounds:
     """What outputs are compared by, but for the values: the tolerance of each, and which axis is time.
 
     `floors` has, for each tensor that decides a choice, the noise within which it may fall otherwise.
     """
 
-    bounds: Mapping[str, compare.Tolerance]
+    tolerances: Mapping[str, compare.Tolerance]
     floors: Mapping[str, float]
     axes: Mapping[str, int | None]
 
@@ -52,7 +52,7 @@ class Terms:
 class Comparison:
     """A trial beside the artifact's `answers` by key, one a feed."""
 
-    judging: Judging
+    settings: Settings
     trial: Trial
     answers: Sequence[Mapping[str, Array]]
 
@@ -63,26 +63,26 @@ class Comparison:
 
     def shapes_of_feeds(self) -> Sequence[dict[str, tuple[int, ...]]]:
         """The shapes of the inputs by key, feed by feed."""
-        return [shapes_of(self.judging.plan, feed) for feed in self.trial.feeds]
+        return [shapes_of(self.settings.plan, feed) for feed in self.trial.feeds]
 
     @property
     def kinds(self) -> list[np.dtype[Any]]:
         """For each wanted tensor the type whose bound it gets."""
-        return [bound_dtype(value.dtype, self.judging.dtype) for value in self.trial.exact[0]]
+        return [bound_dtype(value.dtype, self.settings.dtype) for value in self.trial.exact[0]]
 
     @property
     def expected(self) -> Sequence[Sequence[Array]]:
         """What judges, feed by feed: the source's answers, or those that were recorded."""
-        judging, exact = self.judging, self.trial.exact
-        if judging.golden is None:
+        settings, exact = self.settings, self.trial.exact
+        if settings.golden is None:
             return exact
-        keys = {name: key for key, name in judging.plan.signature.outputs.items()}
-        return judging.golden.instead(exact, judging.wanted, keys)
+        keys = {name: key for key, name in settings.plan.signature.outputs.items()}
+        return settings.golden.instead(exact, settings.wanted, keys)
 
-    def bounds(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
+    def _choose_tolerances(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
         """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
-        golden, given, bounds = self.judging.golden, self.judging.options, {}
-        for key, kind, floor in zip(self.judging.plan.signature.outputs, self.kinds, noise, strict=False):
+        golden, given, bounds = self.settings.golden, self.settings.options, {}
+        for key, kind, floor in zip(self.settings.plan.signature.outputs, self.kinds, noise, strict=False):
             margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
             bound = compare.tolerance(
                 kind, floor, atol=given.atol, rtol=given.rtol, most=given.max_error, margin=margin
@@ -92,9 +92,9 @@ class Comparison:
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
         """Each output over all feeds."""
-        terms = self.terms(noise)
-        differences = self.differences(terms)
-        merged = (compare.aggregate(group, terms.bounds) for group in zip(*differences, strict=True))
+        bounds = self.choose_bounds(noise)
+        differences = self.differences(bounds)
+        merged = (compare.aggregate(group, bounds.tolerances) for group in zip(*differences, strict=True))
         return tuple(self._sharp(self._with_recurrences(report)) for report in merged)
 
     def _with_recurrences(self, report: OutputReport) -> OutputReport:
@@ -102,28 +102,28 @@ class Comparison:
         moved = self.trial.moved.items()
         return replace(report, moves_with=tuple(node for node, keys in moved if report.output in keys))
 
-    def terms(self, noise: Sequence[float]) -> Terms:
+    def choose_bounds(self, noise: Sequence[float]) -> Bounds:
         """What the outputs are compared by."""
-        judging, least = self.judging, self.judging.options.max_error or 0.0
-        golden = judging.golden
+        settings, least = self.settings, self.settings.options.max_error or 0.0
+        golden = settings.golden
         floors = {
             name: max(floor if golden is None else golden.widen(floor), least)
-            for name, floor in zip(judging.wanted, noise, strict=True)
+            for name, floor in zip(settings.wanted, noise, strict=True)
         }
-        deciding = {name: floors[name] for name, _ in judging.scores.values()}
-        return Terms(self.bounds(noise), deciding, self._axes_of_time())
+        deciding = {name: floors[name] for name, _ in settings.scores.values()}
+        return Bounds(self._choose_tolerances(noise), deciding, self._axes_of_time())
 
-    def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
+    def differences(self, bounds: Bounds) -> Sequence[Sequence[compare.OutputDifference]]:
         """Each output of each feed, compared."""
-        single = FORMATS[self.judging.options.format].computes is Computes.FLOAT32
-        outputs = self.judging.plan.signature.outputs
-        differences: list[list[compare.Difference]] = []
+        single = FORMATS[self.settings.options.format].computes is Computes.FLOAT32
+        outputs = self.settings.plan.signature.outputs
+        differences: list[list[compare.OutputDifference]] = []
         for values, answers in zip(self.expected, self.answers, strict=True):
-            by_name = dict(zip(self.judging.wanted, values, strict=True))
+            by_name = dict(zip(self.settings.wanted, values, strict=True))
             by_key = {key: by_name[name] for key, name in outputs.items()}
-            slack = self._slack(by_name, answers, terms.floors)
+            slack = self._slack(by_name, answers, bounds.floors)
             differences.append(
-                compare.outputs(answers, by_key, terms.bounds, slack, single=single, axes=terms.axes)
+                compare.outputs(answers, by_key, bounds.tolerances, slack, single=single, axes=bounds.axes)
             )
         return differences
 
@@ -131,10 +131,10 @@ class Comparison:
         self, exact: Mapping[str, Array], answers: Mapping[str, Array], floors: Mapping[str, float]
     ) -> dict[str, Array]:
         """Where the scores behind each choice are too close to call."""
-        outputs = self.judging.plan.signature.outputs
+        outputs = self.settings.plan.signature.outputs
         return {
             key: _too_close(exact[name], axis, answers.get(key), exact[outputs[key]], floors[name])
-            for key, (name, axis) in self.judging.scores.items()
+            for key, (name, axis) in self.settings.scores.items()
         }
 
     @property
@@ -146,21 +146,21 @@ class Comparison:
         shapes = zip(*self.shapes, strict=True)
         return {
             key: compare.axis_of_time(of_output, self.trial.sizes)
-            for key, of_output in zip(self.judging.plan.signature.outputs, shapes, strict=False)
+            for key, of_output in zip(self.settings.plan.signature.outputs, shapes, strict=False)
         }
 
     def is_settled(self, noise: list[float]) -> bool:
         """Whether further evaluations of the noise can change no verdict."""
         reports = self.reports(noise)
         is_small = all(map(compare.is_small, noise, self.kinds))
-        if self.judging.is_large or (is_small and all(report.passed for report in reports)):
+        if self.settings.is_large or (is_small and all(report.passed for report in reports)):
             return True
         # More evaluations can but widen a bound: what it does not judge now it will not judge then.
         return not any(report.judged for report in reports)
 
     def is_doubtful(self, noise: list[float]) -> bool:
         """Whether rounding that no evaluation has shown yet may be why an output differs."""
-        if self.judging.has_bound or self.judging.is_large:
+        if self.settings.has_bound or self.settings.is_large:
             return False
         return any(
             not report.passed and report.needed < effort.DOUBTFUL_TOLERANCES for report in self.reports(noise)
@@ -168,7 +168,7 @@ class Comparison:
 
     def spread(self, output: str) -> float:
         """How far apart the finite values of an output lie that the source gives."""
-        position = [*self.judging.plan.signature.outputs].index(output)
+        position = [*self.settings.plan.signature.outputs].index(output)
         values = [values[position] for values in self.expected]
         if values[0].dtype.kind not in "fV":  # judged exactly
             return 0.0
@@ -179,14 +179,14 @@ class Comparison:
 
         Texts that a model decodes from noise may be empty; recurrences asked by themselves decide then.
         """
-        outputs, judging = [*self.judging.plan.signature.outputs], self.judging
+        outputs, settings = [*self.settings.plan.signature.outputs], self.settings
         is_empty = not report.compared and report.needed == 0
-        if is_empty and judging.plan.recurrences and judging.golden is None:
+        if is_empty and settings.plan.recurrences and settings.golden is None:
             return replace(report, passed=True, judged=False)
         # Recordings are judged as they are, but for those with TF32 whose bound grew with the model's noise.
-        golden = judging.golden
+        golden = settings.golden
         is_plain = golden is not None and (not golden.recording.is_tf32 or report.atol <= golden.widen(0.0))
-        if is_plain or judging.has_bound or report.output not in outputs:
+        if is_plain or settings.has_bound or report.output not in outputs:
             return report
         spread = self.spread(report.output)
         if not spread or report.atol <= self._sharpness(report.output) * spread:
@@ -205,20 +205,20 @@ class Comparison:
 
     def _sharpness(self, output: str) -> float:
         """The share of its spread that the bound of an output may have at most."""
-        kind = self.kinds[[*self.judging.plan.signature.outputs].index(output)]
-        is_coarse = kind.name in COARSE or self.judging.golden is not None
+        kind = self.kinds[[*self.settings.plan.signature.outputs].index(output)]
+        is_coarse = kind.name in COARSE or self.settings.golden is not None
         return effort.SHARP_OF_HALF if is_coarse else effort.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
         """Where a recording and the source differ themselves."""
-        golden = self.judging.golden
+        golden = self.settings.golden
         if golden is None:
             return []
         bounds = {
             report.output: compare.Tolerance(report.atol, report.rtol, report.reason) for report in reports
         }
         failed = {report.output for report in reports if not report.passed}
-        listed = [(key, bounds[key]) for key in self.judging.plan.signature.outputs]
+        listed = [(key, bounds[key]) for key in self.settings.plan.signature.outputs]
         return list(golden.disagreements(self.trial.exact, self.expected, listed, failed))
 
 

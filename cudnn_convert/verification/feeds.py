@@ -36,7 +36,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, obstacles
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort, ids, judges
-from cudnn_convert.verification.judges import USUAL, Floats, Sizes, Source
+from cudnn_convert.verification.judges import USUAL, Floats, RunningSource, Sizes
 
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
@@ -112,7 +112,13 @@ _UNKNOWN: Final = b"\xff"
 
 
 def generate(
-    plan: Plan, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+    plan: Plan,
+    source: RunningSource,
+    *,
+    seed: int,
+    more: Sizes = (),
+    usual: Sizes = (),
+    floats: Floats = USUAL,
 ) -> list[dict[str, Array]]:
     """Make one feed by tensor for each of the sizes `usual`.
 
@@ -134,7 +140,7 @@ def generate(
 
 
 def _generate(
-    plan: Plan, source: Source, seed: int, kinds: Sequence[Sizes], floats: Floats
+    plan: Plan, source: RunningSource, seed: int, kinds: Sequence[Sizes], floats: Floats
 ) -> list[dict[str, Array]]:
     seen, index = import_graph(plan.graph), Index(plan.graph)
     names = list(plan.signature.inputs.values())
@@ -474,7 +480,7 @@ def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Arr
     return feed
 
 
-def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+def require_accepted(plan: Plan, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
     """Raises UsageError where the source does not take a feed."""
     try:
         _sizes(plan, source, feed)
@@ -485,7 +491,7 @@ def require_accepted(plan: Plan, source: Source, feed: Mapping[str, Array], *, w
         raise UsageError(f"{where}: the model does not accept these inputs: {message}") from cause
 
 
-def _sizes(plan: Plan, source: Source, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
+def _sizes(plan: Plan, source: RunningSource, feed: Mapping[str, Array]) -> list[tuple[int, int]]:
     source.restart()
     source.run(feed, list(plan.signature.outputs.values()))
     return list(source.sizes)

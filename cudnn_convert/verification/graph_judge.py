@@ -31,7 +31,15 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import channels_first, feeds, judges
-from cudnn_convert.verification.judges import USUAL, Call, Computation, Draw, Floats, Sizes, Source
+from cudnn_convert.verification.judges import (
+    USUAL,
+    Computation,
+    Draw,
+    Floats,
+    RecurrenceCall,
+    RunningSource,
+    Sizes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,12 @@ class GraphJudge:
 
     plan: Plan
 
-    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[Source]:
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[RunningSource]:
         """The source. Raises UnsupportedModelError where running it would run more than arithmetic."""
         return open_source(self.plan, dtype=dtype, trust=trust)
 
     def make_feeds(
-        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+        self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
         """Feeds that the source accepts. Raises UnsupportedModelError where none are found."""
         return feeds.generate(self.plan, source, seed=seed, more=more, usual=usual, floats=floats)
@@ -54,7 +62,7 @@ class GraphJudge:
         """Arrays by key as a feed by tensor. Raises UsageError."""
         return feeds.fit(self.plan, values, where=where)
 
-    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
         """Raises UsageError where the source does not take a feed."""
         feeds.require_accepted(self.plan, source, feed, where=where)
 
@@ -82,13 +90,13 @@ class _Answers:
 
     values: Mapping[str, Array]
     sizes: Sequence[tuple[int, int]]
-    calls: Sequence[Call]
+    calls: Sequence[RecurrenceCall]
 
 
 @contextmanager
 def open_source(
     plan: Plan, *, dtype: Any = np.float64, trust: bool = False, rewrite: bool = False
-) -> Iterator[Source]:
+) -> Iterator[RunningSource]:
     """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
 
     With `rewrite` TensorFlow's optimizer rewrites what is around them, as it does in an artifact. Raises
@@ -130,7 +138,7 @@ def open_source(
             return answers
 
         words = session.words(running, plan.initializers)
-        yield Source(run, seen, memory.restart, draw, words)
+        yield RunningSource(run, seen, memory.restart, draw, words)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 

@@ -48,7 +48,7 @@ Computation = Callable[..., list[Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RecurrenceCall:
     """What the op `node` took, time-major, and what it gave in its own axes."""
 
     node: str
@@ -95,8 +95,8 @@ class Draw:
 
     number: int = 0
     disturbed: Collection[str] = ()
-    calls: list[Call] = field(default_factory=list)
-    given: Mapping[str, Sequence[Call]] = field(default_factory=dict)
+    calls: list[RecurrenceCall] = field(default_factory=list)
+    given: Mapping[str, Sequence[RecurrenceCall]] = field(default_factory=dict)
 
     @property
     def is_exact(self) -> bool:
@@ -107,7 +107,7 @@ class Draw:
         """Use the evaluation `number` from now on."""
         self.number = number
 
-    def give(self, calls: Mapping[str, Sequence[Call]]) -> None:
+    def give(self, calls: Mapping[str, Sequence[RecurrenceCall]]) -> None:
         """Has these nodes give what these calls gave from now on, and computes all others."""
         self.given = calls
 
@@ -158,7 +158,7 @@ def computation(
         taken = (x.copy(), h.copy(), c.copy(), None if lengths is None else lengths.copy())
         if key in known and not is_off:
             if draw is not None and not large:
-                draw.calls.append(Call(recurrence.node, *taken, known[key]))
+                draw.calls.append(RecurrenceCall(recurrence.node, *taken, known[key]))
             return known[key]
         floats = (t.astype(dtype) for t in (x, h, c))
         y, h, c = reference.run(order_steps(), *floats, directions=sizes.directions, lengths=lengths)
@@ -167,7 +167,7 @@ def computation(
             y, h, c = (_off(value) for value in (y, h, c))
         outputs = [np.ascontiguousarray(t, kind) for t in (y, h, c if is_lstm else cell)]
         if draw is not None and not large:
-            draw.calls.append(Call(recurrence.node, *taken, outputs))
+            draw.calls.append(RecurrenceCall(recurrence.node, *taken, outputs))
         known.update({key: outputs} if large and not is_off else {})
         return outputs
 
@@ -209,7 +209,7 @@ def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
 
 
 @dataclass(slots=True)
-class Source:
+class RunningSource:
     """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
@@ -231,11 +231,11 @@ class Judge(Protocol):
     def plan(self) -> Plan:
         """The plan, its variables with the values that judge."""
 
-    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[Source]:
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[RunningSource]:
         """The source, its recurrences computed in `dtype`. May raise UnsupportedModelError."""
 
     def make_feeds(
-        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+        self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
         """Feeds by tensor that an open source accepts, whose floats are drawn as `floats` says.
 
@@ -245,7 +245,7 @@ class Judge(Protocol):
     def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
         """Arrays by key as a feed by tensor, of the inputs' types. Raises UsageError."""
 
-    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
         """Raises UsageError where an open source does not take a feed."""
 
     def dtypes(self) -> set[np.dtype[Any]]:
@@ -270,7 +270,7 @@ class StandaloneJudge:
     plan: RecurrencesPlan
 
     @contextmanager
-    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[Source]:
+    def open(self, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[RunningSource]:
         """The source, trusted or not."""
         seen: list[tuple[int, int]] = []
         draw = Draw()
@@ -287,12 +287,12 @@ class StandaloneJudge:
             return [answers[name] for name in wanted]
 
         try:
-            yield Source(run, seen, lambda: None, draw)
+            yield RunningSource(run, seen, lambda: None, draw)
         finally:
             computations.clear()  # the answers stay, the weights in `dtype` need not
 
     def make_feeds(
-        self, source: Source, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
+        self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
         """Draws normal values, and lengths of at least one step."""
         pairs = (*(usual or sizes(self.plan)), *more)
@@ -330,7 +330,7 @@ class StandaloneJudge:
             raise UsageError(*reasons)
         return feed
 
-    def require_accepted(self, source: Source, feed: Mapping[str, Array], *, where: str) -> None:
+    def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
         """Raises UsageError where inputs of one signature do not agree on time and batch."""
         for part, single in zip(self.plan.parts, self.plan.singles, strict=True):
             widths: dict[str, int] = {}

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError, UsageError
-from cudnn_convert.feeds.data import Calls
+from cudnn_convert.feeds.data import DataCalls
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph, prune
 from cudnn_convert.graph.index import AnyGraph, Index, split, tensor
@@ -89,7 +89,7 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 
 
 def record_source(
-    plan: Plan, calls: Calls, out: Path, *, constants: Sequence[str], trust: bool
+    plan: Plan, calls: DataCalls, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
     """Runs the source on the user's calls, writes a recording, returns its `meta`.
 
@@ -237,7 +237,7 @@ def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGr
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})
 
 
-def _refuse(plan: Plan, calls: Calls, cause: Any) -> Exception:
+def _refuse(plan: Plan, calls: DataCalls, cause: Any) -> Exception:
     text = str(cause)
     if match := _NO_KERNEL.search(text):
         cure = f"record on a machine with a GPU, or with {_WHERE_TRAINED}"

@@ -18,18 +18,18 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.errors import Reason, Remedy, UsageError
-from cudnn_convert.feeds.data import Calls
+from cudnn_convert.feeds.data import DataCalls
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.verification import compare, effort
-from cudnn_convert.verification.judges import Judge, Source
+from cudnn_convert.verification.judges import Judge, RunningSource
 from cudnn_convert.weights import npz_archive
 
 _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strings, those of type S do not"
 
 
 def accept_feeds(
-    judge: Judge, source: Source, calls: Calls, *, without: Collection[str] = ()
+    judge: Judge, source: RunningSource, calls: DataCalls, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
     """The user's feeds by tensor, those of the keys `without` left out.
 
@@ -46,7 +46,7 @@ def accept_feeds(
     return feeds
 
 
-def read_feeds(judge: Judge, calls: Calls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
+def read_feeds(judge: Judge, calls: DataCalls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
     """The feeds of `accept_feeds` as the source takes them, without a run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys, and
@@ -350,7 +350,7 @@ def _pair(
     return {key: name for key, name in keys.items() if name is not None}
 
 
-def require_accepted(judge: Judge, source: Source, golden: Golden) -> None:
+def require_accepted(judge: Judge, source: RunningSource, golden: Golden) -> None:
     """Raises UsageError where the source does not take a recorded feed."""
     for k, feed in enumerate(golden.feeds):
         judge.require_accepted(source, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in")

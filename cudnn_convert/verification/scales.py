@@ -17,7 +17,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.scales import LOG_PROBABILITIES, LOGITS, PROBABILITIES, SCALES
 from cudnn_convert.verification import effort, source_runs
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.settings import make_settings
 
 
 def decide_scale(plan: Plan, options: Options) -> Plan:
@@ -81,10 +81,10 @@ def _ask(name: str, actual: str, scales: Sequence[str]) -> Reason:
 def _run(plan: Plan, options: Options) -> list[Array]:
     """The numbers of all feeds in rows `[n, vocabulary]`, without rows of zeros, as behind a mask."""
     assert plan.decoder is not None
-    judging = prepare_judging(plan, replace(options, golden=None))
+    settings = make_settings(plan, replace(options, golden=None))
     name = plan.signature.outputs[plan.decoder.logits]
-    with judging.judge.open(trust=judging.trust) as source:
-        feeds = source_runs.choose_feeds(judging, source)
+    with settings.judge.open(trust=settings.trust) as source:
+        feeds = source_runs.choose_feeds(settings, source)
         values = [source.run(feed, [name])[0] for feed in feeds]
     rows = [value.reshape(-1, value.shape[-1]) for value in values]
     return [kept for value in rows if len(kept := value[np.any(value != 0, -1)])]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.feeds.data import Calls, Data, read_calls
+from cudnn_convert.feeds.data import Data, DataCalls, read_calls
 from cudnn_convert.formats import FORMATS, Computes
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
@@ -25,7 +25,7 @@ COARSE: Final = frozenset(COARSENESS[2:])
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class Settings:
     """How an artifact is judged: the judge, the user's options, and a recording or feeds, if any.
 
     `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
@@ -35,7 +35,7 @@ class Judging:
     judge: Judge
     options: Options
     golden: Golden | None
-    calls: Calls | None
+    calls: DataCalls | None
     dtype: np.dtype[Any]
     scores: Mapping[str, tuple[str, int]]
     seed: int
@@ -66,7 +66,7 @@ class Judging:
         return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
 
 
-def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Judging:
+def make_settings(plan: Plan, options: Options, *, shared: bool = False) -> Settings:
     """Collect how an artifact of a plan is judged, and read the user's feeds, unless shards are `shared` out.
 
     Raises UsageError for another plan's recording, and for data that cannot be read.
@@ -76,7 +76,7 @@ def prepare_judging(plan: Plan, options: Options, *, shared: bool = False) -> Ju
     dtype, seed = _choose_dtype(judge, options), choose_seed(options)
     data = Data.of(options, seed=seed)
     calls = None if data is None else data.describe() if shared else read_calls(data)
-    return Judging(judge, options, golden, calls, dtype, judge.scores(), seed)
+    return Settings(judge, options, golden, calls, dtype, judge.scores(), seed)
 
 
 def choose_seed(options: Options) -> int:
@@ -112,8 +112,8 @@ def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
     return kinds.get(coarsest, np.dtype(np.float32))
 
 
-def open_runner(judging: Judging, artifact: Path | runners.Runner) -> runners.Runner:
+def open_runner(settings: Settings, artifact: Path | runners.Runner) -> runners.Runner:
     if not isinstance(artifact, Path):
         return artifact
-    form, vouched = judging.options.format, user_code(judging.options)
-    return runners.open_artifact(form, artifact, judging.plan.parts, vouched)
+    form, vouched = settings.options.format, user_code(settings.options)
+    return runners.open_artifact(form, artifact, settings.plan.parts, vouched)

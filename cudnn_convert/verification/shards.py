@@ -3,7 +3,7 @@
 A shard is a file of calls, or some calls of records, as `feeds.data.share_out` cuts them. A process runs
 source and artifact on its feeds and keeps none of the values: it gives a `Partial`, whose size does not
 depend on theirs. The joined figures are those of one process: what depends on all feeds, such as the noise
-of rounding, is joined first, and a shard that was compared by other terms is compared again. Further
+of rounding, is joined first, and a shard that was compared by other bounds is compared again. Further
 evaluations of the noise, where a verdict hangs on them, and the question which outputs depend on
 recurrences, are answered here, on single feeds that are read when they are needed.
 """
@@ -22,8 +22,8 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.feeds.data import Data, Shard, read_shard, share_out
 from cudnn_convert.model import Array
 from cudnn_convert.verification import compare, end_to_end, recordings, rounding, trials
-from cudnn_convert.verification.end_to_end import Comparison, Terms
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.end_to_end import Bounds, Comparison
+from cudnn_convert.verification.settings import Settings
 from cudnn_convert.verification.trials import Trial
 
 _Value = TypeVar("_Value")
@@ -36,7 +36,7 @@ class Partial:
     `feeds` are the shapes of the inputs by key; `shapes`, `dtypes` and `gaps` are of the wanted tensors: the
     last is how far rounding moved them in the first evaluation, empty where none was made. `sizes` are the
     (time, batch) of each recurrence, `ranges` the least and the largest finite value of each output, None for
-    none. `differences` were found by the `terms`.
+    none. `differences` were found by the `bounds`.
     """
 
     feeds: Sequence[dict[str, tuple[int, ...]]]
@@ -45,71 +45,71 @@ class Partial:
     gaps: Sequence[list[float]]
     sizes: Sequence[Sequence[tuple[int, int]]]
     ranges: Sequence[dict[str, tuple[float, float] | None]]
-    terms: Terms
-    differences: Sequence[Sequence[compare.Difference]]
+    bounds: Bounds
+    differences: Sequence[Sequence[compare.OutputDifference]]
 
 
-#: Gives the partial of each shard, in order, by the terms given or by the shard's own.
-Measure = Callable[[Sequence[Shard], Terms | None], Iterator[Partial]]
+#: Gives the partial of each shard, in order, by the bounds given or by the shard's own.
+Measure = Callable[[Sequence[Shard], Bounds | None], Iterator[Partial]]
 
 
-def _require_apart(judging: Judging) -> None:
+def _require_apart(settings: Settings) -> None:
     """Raise UsageError where feeds cannot be compared apart from each other."""
-    if not isinstance(judging.options.data, Path):
+    if not isinstance(settings.options.data, Path):
         cure = "give --data with a pattern, or leave it out"
         raise UsageError(f"--jobs: expected shards of feeds, found none; {cure}")
-    if judging.plan.states or judging.plan.streaming:
+    if settings.plan.states or settings.plan.streaming:
         what = "expected calls that are apart from each other, found state that goes from one to the next"
         raise UsageError(f"--jobs: {what}; leave it out")
 
 
-def _data_of(judging: Judging) -> Data:
-    data = Data.of(judging.options, seed=judging.seed)
+def _data_of(settings: Settings) -> Data:
+    data = Data.of(settings.options, seed=settings.seed)
     assert data is not None
     return data
 
 
 def measure_shard(
-    judging: Judging, runner: runners.Runner, shard: Shard, terms: Terms | None = None
+    settings: Settings, runner: runners.Runner, shard: Shard, bounds: Bounds | None = None
 ) -> Partial:
     """Compare the artifact with the source on the feeds of one shard.
 
-    Without `terms` the noise is measured on them, and they are compared by terms of their own. Raises
+    Without `bounds` the noise is measured on them, and they are compared by bounds of their own. Raises
     UsageError for feeds that the source does not take.
     """
-    with judging.judge.open(trust=judging.trust) as source:
-        calls = read_shard(_data_of(judging), shard)
-        feeds = recordings.accept_feeds(judging.judge, source, calls)
+    with settings.judge.open(trust=settings.trust) as source:
+        calls = read_shard(_data_of(settings), shard)
+        feeds = recordings.accept_feeds(settings.judge, source, calls)
         source.restart()
         exact, sizes = [], []
         for feed in feeds:
-            exact.append(trials.run_judge(judging, source, feed))
+            exact.append(trials.run_judge(settings, source, feed))
             sizes.append([*source.sizes])
-    answers = end_to_end.run_artifact(judging.plan, runner, feeds)
-    comparison = Comparison(judging, Trial(feeds, exact, sizes), answers)
-    gaps = [] if terms else _measure_gaps(judging, comparison.trial)
+    answers = end_to_end.run_artifact(settings.plan, runner, feeds)
+    comparison = Comparison(settings, Trial(feeds, exact, sizes), answers)
+    gaps = [] if bounds else _measure_gaps(settings, comparison.trial)
     noise = [max(column) for column in zip(*gaps, strict=True)]
-    terms = terms or comparison.terms(noise)
-    places = {key: k for k, key in enumerate(judging.plan.signature.outputs)}
+    bounds = bounds or comparison.choose_bounds(noise)
+    places = {key: k for k, key in enumerate(settings.plan.signature.outputs)}
     return Partial(
-        [end_to_end.shapes_of(judging.plan, feed) for feed in feeds],
+        [end_to_end.shapes_of(settings.plan, feed) for feed in feeds],
         comparison.shapes,
         [value.dtype.name for value in exact[0]],
         gaps,
         sizes,
         [{key: _range(values[k]) for key, k in places.items()} for values in exact],
-        terms,
-        comparison.differences(terms),
+        bounds,
+        comparison.differences(bounds),
     )
 
 
-def _measure_gaps(judging: Judging, trial: Trial) -> list[list[float]]:
+def _measure_gaps(settings: Settings, trial: Trial) -> list[list[float]]:
     """How far rounding moves each wanted tensor in the reference's own order, feed by feed."""
-    if judging.dtype.name == "float64":
-        return [[0.0] * len(judging.wanted) for _ in trial.feeds]
-    with judging.judge.open(dtype=judging.dtype.type, trust=judging.trust) as source:
+    if settings.dtype.name == "float64":
+        return [[0.0] * len(settings.wanted) for _ in trial.feeds]
+    with settings.judge.open(dtype=settings.dtype.type, trust=settings.trust) as source:
         source.restart()
-        rounded = (trials.run_judge(judging, source, feed) for feed in trial.feeds)
+        rounded = (trials.run_judge(settings, source, feed) for feed in trial.feeds)
         return [
             [rounding.difference(value, other) for value, other in zip(exact, values, strict=True)]
             for exact, values in zip(trial.exact, rounded, strict=True)
@@ -125,17 +125,17 @@ def _range(values: Array) -> tuple[float, float] | None:
     return (float(np.min(finite)), float(np.max(finite))) if finite.size else None
 
 
-def compare_shards(judging: Judging, measure: Measure) -> Comparison:
+def compare_shards(settings: Settings, measure: Measure) -> Comparison:
     """Have each shard of the user's feeds compared, and join what was found."""
-    _require_apart(judging)
-    shards, calls = share_out(_data_of(judging))
-    judging = replace(judging, calls=calls)
+    _require_apart(settings)
+    shards, calls = share_out(_data_of(settings))
+    settings = replace(settings, calls=calls)
     partials = [*measure(shards, None)]
-    feeds = _Feeds(judging, shards, [len(partial.feeds) for partial in partials])
+    feeds = _Feeds(settings, shards, [len(partial.feeds) for partial in partials])
     sizes = [size for partial in partials for size in partial.sizes]
     shapes = [shape for partial in partials for shape in partial.feeds]
-    trial = _ShardedTrial(feeds, _Exact(judging, feeds), sizes, shapes=shapes)
-    return _ShardedComparison(judging, trial, (), shards, measure, partials, [*partials])
+    trial = _ShardedTrial(feeds, _Exact(settings, feeds), sizes, shapes=shapes)
+    return _ShardedComparison(settings, trial, (), shards, measure, partials, [*partials])
 
 
 class _Lazy(Sequence[_Value]):
@@ -160,8 +160,8 @@ class _Lazy(Sequence[_Value]):
 class _Feeds(_Lazy[dict[str, Array]]):
     """The feeds of all shards, of which one shard at a time is in memory."""
 
-    def __init__(self, judging: Judging, shards: Sequence[Shard], counts: Sequence[int]) -> None:
-        self._judging, self._shards = judging, shards
+    def __init__(self, settings: Settings, shards: Sequence[Shard], counts: Sequence[int]) -> None:
+        self._judging, self._shards = settings, shards
         self._ends = [*accumulate(counts)]
         self._kept: tuple[int, list[dict[str, Array]]] = (-1, [])
 
@@ -179,8 +179,8 @@ class _Feeds(_Lazy[dict[str, Array]]):
 class _Exact(_Lazy[list[Array]]):
     """The exact answers of the source to each feed, computed when they are asked for."""
 
-    def __init__(self, judging: Judging, feeds: _Feeds) -> None:
-        self._judging, self._feeds = judging, feeds
+    def __init__(self, settings: Settings, feeds: _Feeds) -> None:
+        self._judging, self._feeds = settings, feeds
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -203,12 +203,12 @@ class _ShardedTrial(Trial):
 
 @dataclass(frozen=True)
 class _ShardedComparison(Comparison):
-    """A comparison made of partials; those of other terms are measured again when they are asked for."""
+    """A comparison made of partials; those of other bounds are measured again when they are asked for."""
 
     shards: Sequence[Shard]
     measure: Measure
     partials: Sequence[Partial]
-    #: The partials by the terms that were asked for last.
+    #: The partials by the bounds that were asked for last.
     latest: list[Partial]
 
     @property
@@ -225,11 +225,11 @@ class _ShardedComparison(Comparison):
     @property
     def kinds(self) -> list[np.dtype[Any]]:
         dtypes = (dtype_of(name) for name in self.partials[0].dtypes)
-        return [end_to_end.bound_dtype(dtype, self.judging.dtype) for dtype in dtypes]
+        return [end_to_end.bound_dtype(dtype, self.settings.dtype) for dtype in dtypes]
 
-    def differences(self, terms: Terms) -> Sequence[Sequence[compare.Difference]]:
-        others = [k for k, partial in enumerate(self.latest) if partial.terms != terms]
-        again = self.measure([self.shards[k] for k in others], terms) if others else iter(())
+    def differences(self, bounds: Bounds) -> Sequence[Sequence[compare.OutputDifference]]:
+        others = [k for k, partial in enumerate(self.latest) if partial.bounds != bounds]
+        again = self.measure([self.shards[k] for k in others], bounds) if others else iter(())
         for k, partial in zip(others, again, strict=True):
             self.latest[k] = partial
         return [differences for partial in self.latest for differences in partial.differences]

@@ -10,68 +10,73 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification import compare, effort, judges, neighbours, recordings, trials
-from cudnn_convert.verification.judges import Sizes, Source
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.judges import RunningSource, Sizes
+from cudnn_convert.verification.settings import Settings
 from cudnn_convert.verification.trials import Trial
 
 
-def run_source(judging: Judging) -> Trial:
+def run_source(settings: Settings) -> Trial:
     """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
-    if judging.calls is None and judging.golden is None:  # else they are read first, which tells how many
-        trials.report_turn(0, 0, judges.sizes(judging.plan))
-    with judging.judge.open(trust=judging.trust) as source:
-        feeds = choose_feeds(judging, source)
-        trial = try_feeds(judging, source, feeds, trials.count_feeds(feeds, 0))
-        trial = _find_dependence(judging, source, trial)
-        return replace(trial, influence=_measure_influence(judging, source, trial))
+    if settings.calls is None and settings.golden is None:  # else they are read first, which tells how many
+        trials.report_turn(0, 0, judges.sizes(settings.plan))
+    with settings.judge.open(trust=settings.trust) as source:
+        feeds = choose_feeds(settings, source)
+        trial = try_feeds(settings, source, feeds, trials.count_feeds(feeds, 0))
+        trial = _find_dependence(settings, source, trial)
+        return replace(trial, influence=_measure_influence(settings, source, trial))
 
 
 def try_feeds(
-    judging: Judging, source: Source, feeds: Sequence[dict[str, Array]], turn: Iterable[dict[str, Array]]
+    settings: Settings,
+    source: RunningSource,
+    feeds: Sequence[dict[str, Array]],
+    turn: Iterable[dict[str, Array]],
 ) -> Trial:
     """The source's answers to each feed of a turn, from its first state on."""
     source.restart()
     exact, sizes = [], []
     for feed in turn:
-        exact.append(trials.run_judge(judging, source, feed))
+        exact.append(trials.run_judge(settings, source, feed))
         sizes.append([*source.sizes])
     return Trial(feeds, exact, sizes)
 
 
-def find_dependence(judging: Judging, trial: Trial) -> Trial:
+def find_dependence(settings: Settings, trial: Trial) -> Trial:
     """A trial with the outputs that depend on the recurrences of its source."""
-    with judging.judge.open(trust=judging.trust) as source:
-        return _find_dependence(judging, source, trial)
+    with settings.judge.open(trust=settings.trust) as source:
+        return _find_dependence(settings, source, trial)
 
 
-def _find_dependence(judging: Judging, source: Source, trial: Trial) -> Trial:
-    trial = replace(trial, other_layer=_find_other_layer(judging, source, trial))
-    nodes = [recurrence.node for recurrence in judging.plan.recurrences]
-    moved = {node: find_dependent_outputs(judging, source, trial, node) for node in nodes}
+def _find_dependence(settings: Settings, source: RunningSource, trial: Trial) -> Trial:
+    trial = replace(trial, other_layer=_find_other_layer(settings, source, trial))
+    nodes = [recurrence.node for recurrence in settings.plan.recurrences]
+    moved = {node: find_dependent_outputs(settings, source, trial, node) for node in nodes}
     return replace(trial, moved=moved)
 
 
-def _find_other_layer(judging: Judging, source: Source, trial: Trial) -> OpDifference | None:
+def _find_other_layer(settings: Settings, source: RunningSource, trial: Trial) -> OpDifference | None:
     """The layer of a Keras file that was traced to something else than what its Keras computes."""
-    if not judging.plan.model.calls or isinstance(judging.plan, RecurrencesPlan):
+    if not settings.plan.model.calls or isinstance(settings.plan, RecurrencesPlan):
         return None
     from cudnn_convert.verification import traced_layers
 
-    ops = {node.name for node in judging.plan.whole.node}
+    ops = {node.name for node in settings.plan.whole.node}
     feed = trial.feeds[trial.find_smallest()]
-    return traced_layers.find_difference(judging.plan.model, ops, source, feed, seed=judging.seed)
+    return traced_layers.find_difference(settings.plan.model, ops, source, feed, seed=settings.seed)
 
 
-def find_dependent_outputs(judging: Judging, source: Source, trial: Trial, node: str) -> frozenset[str]:
+def find_dependent_outputs(
+    settings: Settings, source: RunningSource, trial: Trial, node: str
+) -> frozenset[str]:
     """The outputs that move when a recurrence is disturbed, on the smallest feed that shows any."""
-    plan, numbers = judging.plan, range(len(trial.feeds))
+    plan, numbers = settings.plan, range(len(trial.feeds))
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(numbers, key=trial.count_values)
     moved: frozenset[str] = frozenset()
     source.draw.disturb([node])
     for number in order:
         source.restart()
-        values = trials.run_judge(judging, source, trial.feeds[number])
+        values = trials.run_judge(settings, source, trial.feeds[number])
         moved = frozenset(
             key
             for key, position in find_positions(plan).items()
@@ -96,17 +101,17 @@ def _differ(actual: Array, expected: Array) -> bool:
     return bool(np.any(gap | (np.isnan(left) != np.isnan(other))))
 
 
-def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[str, float]:
+def _measure_influence(settings: Settings, source: RunningSource, trial: Trial) -> dict[str, float]:
     """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
-    plan = judging.plan
-    if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or judging.golden:
+    plan = settings.plan
+    if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or settings.golden:
         return {}
     import tensorflow as tf  # a source with a graph has loaded it
 
     def answer(feed: Mapping[str, Array]) -> list[Array] | None:
         source.restart()
         try:
-            return trials.run_judge(judging, source, feed)
+            return trials.run_judge(settings, source, feed)
         except (tf.errors.OpError, ValueError):
             return None
 
@@ -114,17 +119,17 @@ def _measure_influence(judging: Judging, source: Source, trial: Trial) -> dict[s
 
 
 def choose_feeds(
-    judging: Judging, source: Source, *, without: Collection[str] = ()
+    settings: Settings, source: RunningSource, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
     """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
-    judge, plan = judging.judge, judging.plan
-    if judging.golden:
-        recordings.require_accepted(judge, source, judging.golden)
-        return [*judging.golden.feeds]
-    if judging.calls is not None:
-        feeds = recordings.accept_feeds(judge, source, judging.calls, without=without)
+    judge, plan = settings.judge, settings.plan
+    if settings.golden:
+        recordings.require_accepted(judge, source, settings.golden)
+        return [*settings.golden.feeds]
+    if settings.calls is not None:
+        feeds = recordings.accept_feeds(judge, source, settings.calls, without=without)
     else:
-        feeds = judge.make_feeds(source, seed=judging.seed, more=_more_sizes(plan, judging.options.format))
+        feeds = judge.make_feeds(source, seed=settings.seed, more=_more_sizes(plan, settings.options.format))
     # What stays in variables shows from the second call on.
     return feeds * 2 if len(feeds) == 1 and any(state.stays for state in plan.states) else feeds
 

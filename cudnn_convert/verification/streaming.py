@@ -60,12 +60,12 @@ def open_before(form: str, artifact: Path | runners.Runner, streaming: Streaming
 
 def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
     """Run the feeds of a comparison in chunks of each kind; empty for a plan that is not streamed."""
-    plan = comparison.judging.plan
+    plan = comparison.settings.plan
     streaming = plan.streaming
     if streaming is None:
         return ()
     chunked = []
-    for what, sizes in list_kinds(comparison.judging.seed).items():
+    for what, sizes in list_kinds(comparison.settings.seed).items():
         feeds = _by_key(plan, comparison.trial)
         answers = [answer_in_chunks(streaming, runner, feed, sizes) for feed in feeds]
         chunked.append(Chunked(what, replace(comparison, answers=answers)))
@@ -112,7 +112,7 @@ def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]
 
     `comparison` is of `plan_whole`.
     """
-    whole, streaming = comparison.judging.plan, plan.streaming
+    whole, streaming = comparison.settings.plan, plan.streaming
     assert streaming is not None
     names = {begin_key(state): state.key for state in streaming.states}
     names |= {_ENCODE + each.key: each.key for each in streaming.encoded}
@@ -138,10 +138,10 @@ def run_from_the_start(
     """
     streaming = plan.streaming
     assert streaming is not None
-    whole = comparison.judging.plan
+    whole = comparison.settings.plan
     positions = {key: position for position, key in enumerate(whole.signature.outputs)}
     chunked = []
-    for what, sizes in list_kinds(comparison.judging.seed).items():
+    for what, sizes in list_kinds(comparison.settings.seed).items():
         answers = []
         for number, feed in enumerate(_by_key(whole, comparison.trial)):
             exact = comparison.trial.exact[number]

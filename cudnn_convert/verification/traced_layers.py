@@ -20,14 +20,14 @@ from cudnn_convert.reference.cells import UnknownError
 from cudnn_convert.reference.keras_layers import EQUATIONS, KerasLayer, compute, passes_mask
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification import effort
-from cudnn_convert.verification.judges import Source
+from cudnn_convert.verification.judges import RunningSource
 
 #: What a layer is fed with.
 _VALUES: Final = "random values and masks"
 
 
 def find_difference(
-    model: Model, ops: Collection[str], source: Source, feed: Mapping[str, Array], *, seed: int
+    model: Model, ops: Collection[str], source: RunningSource, feed: Mapping[str, Array], *, seed: int
 ) -> OpDifference | None:
     """The first layer of `model` whose answers are not those of its equation, and how they differ.
 

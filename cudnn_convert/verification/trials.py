@@ -7,8 +7,8 @@ from typing import Any, Final
 from cudnn_convert import context
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
-from cudnn_convert.verification.judges import Source
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.judges import RunningSource
+from cudnn_convert.verification.settings import Settings
 
 #: The turns of a proof, in each of which every feed is run: the source, the artifact, the source once more
 #: for its noise, and the recurrences by themselves, which take about as long.
@@ -17,7 +17,7 @@ _TURNS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Feeds by tensor, and the source's exact answers to each: the tensors `Judging.wanted`.
+    """Feeds by tensor, and the source's exact answers to each: the tensors `Settings.wanted`.
 
     `sizes` are the (time, batch) that each recurrence saw, feed by feed. `moved` has by recurrence the keys
     of the outputs that move when what it gives is disturbed. `influence` is how far other rows of a
@@ -53,9 +53,9 @@ def count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[s
         yield feed
 
 
-def run_judge(judging: Judging, source: Source, feed: Mapping[str, Array]) -> list[Array]:
+def run_judge(settings: Settings, source: RunningSource, feed: Mapping[str, Array]) -> list[Array]:
     """The source's answers to one feed, part by part where state is kept."""
-    plan, wanted = judging.plan, judging.wanted
+    plan, wanted = settings.plan, settings.wanted
     if len(plan.parts) == 1 or not plan.states:
         return source.run(feed, wanted)
     ends = {*plan.signature.outputs.values()}

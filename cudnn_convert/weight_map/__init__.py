@@ -98,7 +98,7 @@ _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class RegionStart:
     """A region, and the index of its first element in the flat tensor."""
 
     region: TensorRegion
@@ -106,7 +106,7 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RegionForm:
     """One form in which a part may be written: its `TensorRegion.axes`, and its values.
 
     `close`: compare with a tolerance, since values may be rounded.
@@ -117,15 +117,17 @@ class Form:
     close: bool = False
 
 
-def matrix_forms(matrix: Array) -> list[Form]:
+def matrix_forms(matrix: Array) -> list[RegionForm]:
     """The forms in which sources and targets write cuDNN's `[units, inputs]` matrix."""
-    forms = [Form("as it is", matrix), Form("transposed", matrix.T)]
+    forms = [RegionForm("as it is", matrix), RegionForm("transposed", matrix.T)]
     if matrix.shape[0] != matrix.shape[1]:
-        forms.append(Form("reshaped", matrix.reshape(matrix.T.shape)))
+        forms.append(RegionForm("reshaped", matrix.reshape(matrix.T.shape)))
     return forms
 
 
-def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[str, int]]) -> Location | None:
+def find(
+    tensors: Mapping[str, Array], forms: Sequence[RegionForm], taken: set[tuple[str, int]]
+) -> RegionStart | None:
     """The first free place with one of the forms, which is added to `taken`.
 
     None where there is no such place, or where all values are equal, since zeros occur in many places.
@@ -137,11 +139,13 @@ def find(tensors: Mapping[str, Array], forms: Sequence[Form], taken: set[tuple[s
             for start in _starts(tensor, form):
                 if (name, start) not in taken:
                     taken.add((name, start))
-                    return Location(TensorRegion(name, _part(tensor, start, form.values), form.axes), start)
+                    return RegionStart(
+                        TensorRegion(name, _part(tensor, start, form.values), form.axes), start
+                    )
     return None
 
 
-def _starts(tensor: Array, form: Form) -> Iterator[int]:
+def _starts(tensor: Array, form: RegionForm) -> Iterator[int]:
     """The flat index of each block of `tensor` that has the values of the form.
 
     In a tensor of rank 1 a matrix is contiguous; in others it is a block of the last two axes.
@@ -203,7 +207,7 @@ def whole(tensors: Mapping[str, Array], name: str, value: Array) -> str | None:
 
 #: One gate's matrix or bias: layer, direction, gate, and the field of the cell.
 Key: TypeAlias = tuple[int, int, str, str]
-Locations: TypeAlias = Mapping[Key, Location | None]
+Locations: TypeAlias = Mapping[Key, RegionStart | None]
 
 
 def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
@@ -235,7 +239,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
     return dict(_search_tensors({k: v for k, v in stored.items() if v.ndim}, recurrence, source=True))
 
 
-def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
+def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, RegionStart]]:
     """Regions of the parameter blob, from split element numbers."""
     sizes = recurrence.sizes
     cells = parameter_blob.split(np.arange(parameter_blob.length(sizes)), sizes, where=recurrence.shared)
@@ -249,7 +253,7 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, Location]]:
         part = of if field == "projection" else of[[each.value for each in cell.mode.gates].index(gate)]
         first = int(part.flat[0])
         region = TensorRegion(recurrence.shared, f"[{first}:{first + part.size}]", "as it is")
-        yield (layer, direction, gate, field), Location(region, first)
+        yield (layer, direction, gate, field), RegionStart(region, first)
 
 
 def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:
@@ -259,7 +263,7 @@ def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations
 
 def _search_tensors(
     tensors: Mapping[str, Array], recurrence: Recurrence, *, source: bool
-) -> Iterator[tuple[Key, Location | None]]:
+) -> Iterator[tuple[Key, RegionStart | None]]:
     taken: set[tuple[str, int]] = set()
     # Biases: one row, one row a direction, or one row a gate.
     flat = {name: value for name, value in tensors.items() if value.ndim == 1 or value.shape[-2] < 5}
@@ -271,29 +275,30 @@ def _search_tensors(
             forms = matrix_forms(value) + (_apply_projection(value, cell.projection) if composed else [])
             yield key, find(tensors, forms, taken)
             continue
-        location = find(flat, [Form("as it is", value)], taken)
+        location = find(flat, [RegionForm("as it is", value)], taken)
         yield key, location or find(flat, [*_sums(cell, gate, recurrence, source=source)], set())
 
 
-def _apply_projection(matrix: Array, projection: Any) -> list[Form]:
+def _apply_projection(matrix: Array, projection: Any) -> list[RegionForm]:
     """Forms of the recurrent kernel for an op without projection: kernel times projection."""
     product = matrix.astype(np.float64) @ projection.astype(np.float64)
     return [
-        Form(f"times the projection, {form.axes}", form.values, close=True) for form in matrix_forms(product)
+        RegionForm(f"times the projection, {form.axes}", form.values, close=True)
+        for form in matrix_forms(product)
     ]
 
 
-def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[Form]:
+def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[RegionForm]:
     """Forms of the summed biases.
 
     A TensorFlow 1 LSTM cell may add 1 to the forget gate itself.
     """
     number = [each.value for each in cell.mode.gates].index(gate)
     total = cell.bias[number] + cell.recurrent_bias[number]
-    yield Form("summed", total)
+    yield RegionForm("summed", total)
     added = recurrence.convention.forget_bias if source else 1.0
     if gate == Gate.FORGET.value and added:
-        yield Form(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
+        yield RegionForm(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
 
 
 def list_needed_variables(plan: Plan) -> list[str]:

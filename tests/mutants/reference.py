@@ -9,7 +9,7 @@ import pytest
 
 from cudnn_convert import reference
 from cudnn_convert.model import Array, Cell, Gate, Mode, Sizes
-from cudnn_convert.reference.steps import Step, sigmoid
+from cudnn_convert.reference.steps import CellStep, sigmoid
 from cudnn_convert.weights import parameter_blob
 
 
@@ -31,7 +31,7 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def changed(
         blob: Array, mode: str, *, layers: int, directions: int, units: int, input_size: int, **named: Any
-    ) -> list[Step]:
+    ) -> list[CellStep]:
         sizes = Sizes(Mode(mode), layers, directions, units, input_size)
         cells = parameter_blob.split(np.asarray(blob, np.float64), sizes, where="reference")
         return [_reset_first(cell) for layer in cells for cell in layer]
@@ -39,7 +39,7 @@ def resets_before_product(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference, "steps_from_blob", changed)
 
 
-def _reset_first(cell: Cell) -> Step:
+def _reset_first(cell: Cell) -> CellStep:
     matrices, bias = cell.recurrent_kernel, cell.bias + cell.recurrent_bias
     r, z, n = (cell.mode.gates.index(gate) for gate in (Gate.RESET, Gate.UPDATE, Gate.CANDIDATE))
 
@@ -51,7 +51,7 @@ def _reset_first(cell: Cell) -> Step:
     def read_gates() -> Any:
         raise NotImplementedError("a step that is wrong is run, and not looked into")
 
-    return Step(lambda x: [x @ kernel.T for kernel in cell.kernel], advance, read_gates)
+    return CellStep(lambda x: [x @ kernel.T for kernel in cell.kernel], advance, read_gates)
 
 
 def runs_backward_forward(monkeypatch: pytest.MonkeyPatch) -> None:

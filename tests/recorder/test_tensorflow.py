@@ -18,7 +18,7 @@ from support.keras3_samples import EXPORTED
 from support.samples import ROOT
 
 from cudnn_convert import reference
-from cudnn_convert.reference import Steps
+from cudnn_convert.reference import CellSteps
 
 DATA = ROOT / "tests" / "data"
 #: Of a value and of 1 together: some roundings of the type, over the steps and layers of the networks here.
@@ -66,7 +66,7 @@ def to_time_major(case: rec.Op, call: dict[str, np.ndarray]) -> dict[str, np.nda
     return turned
 
 
-def steps_of(case: rec.Op, blob: np.ndarray) -> Steps:
+def steps_of(case: rec.Op, blob: np.ndarray) -> CellSteps:
     return reference.steps_from_blob(
         blob,
         case.mode,

@@ -159,7 +159,7 @@ def test_every_single_weight_shows_as_much_as_moving_it_does(case: str) -> None:
     mode, given = CASES[case]
     right = first(gates(mode, **given), batch=7)
     of, atol, rtol = right.gates, 1e-5, 1e-5
-    weights = mutants.Weights(of)
+    weights = mutants.WeightEffects(of)
     for part in (slice(0, 3), slice(3, 7)):  # rows may come in parts
         weights.add(First(of, right.x[part], right.h[part], right.c[part]), atol, rtol)
     before, effects = right.answer(), []
@@ -190,7 +190,7 @@ def test_of_a_large_cell_some_rows_are_looked_at() -> None:
         "rnn_tanh", (rng.standard_normal((3000, 64)),), (rng.standard_normal((3000, 3000)),),
         (np.zeros(3000),), (np.zeros(3000),),
     )  # fmt: skip
-    weights = mutants.Weights(of)
+    weights = mutants.WeightEffects(of)
     assert weights.sampled is not None
     assert 16 <= weights.sampled < 200
     weights.add(first_of_large(of, rng), 1e-5, 1e-5)
@@ -220,11 +220,11 @@ def test_as_many_units_are_sampled_as_a_budget_allows(
     mode: str, units: int, inputs: int | None, sampled: int | None
 ) -> None:
     """1e8 products of 512 rows, columns and gates, but at least 16 units."""
-    assert mutants.Weights(empty_cell(mode, units, inputs)).sampled == sampled
+    assert mutants.WeightEffects(empty_cell(mode, units, inputs)).sampled == sampled
 
 
 def test_a_weight_at_the_limit_is_not_below_it() -> None:
-    weights = mutants.Weights(gates("gru"))
+    weights = mutants.WeightEffects(gates("gru"))
     weights.add(first(gates("gru")), 1e-5, 1e-5)
     assert weights.below(weights.weakest()) == []
     for title, shares in weights._shares():
@@ -241,10 +241,10 @@ def first_of_large(of: Gates, rng: np.random.Generator) -> First:
 
 def test_a_matrix_of_zeros_has_no_weakest_weight() -> None:
     of = gates("rnn_tanh")
-    weights = mutants.Weights(replace(of, recurrent_kernel=(np.zeros((UNITS, UNITS)),), kernel=None))
+    weights = mutants.WeightEffects(replace(of, recurrent_kernel=(np.zeros((UNITS, UNITS)),), kernel=None))
     assert weights.weakest() == np.inf
     with_kernel = replace(of, recurrent_kernel=(np.zeros((UNITS, UNITS)),))
-    weights = mutants.Weights(with_kernel)
+    weights = mutants.WeightEffects(with_kernel)
     weights.add(first(with_kernel), 1e-5, 1e-5)
     assert weights.weakest() > 0
     assert [title for title, *_ in weights.below(np.inf)] == ["kernel of gate hidden"]

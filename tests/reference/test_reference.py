@@ -439,7 +439,7 @@ def test_keras_variables_are_evaluated_as_the_blob_that_keras_packs(mode: str, d
 
 def test_steps_are_made_when_they_are_asked_for_and_end() -> None:
     asked = []
-    made = steps.Steps(3, lambda number: asked.append(number) or number)
+    made = steps.CellSteps(3, lambda number: asked.append(number) or number)
     assert len(made) == 3
     assert asked == []
     assert [*made] == asked == [0, 1, 2]

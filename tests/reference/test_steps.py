@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from cudnn_convert import reference
-from cudnn_convert.reference.steps import Step
+from cudnn_convert.reference.steps import CellStep
 
 BATCH, INPUTS, UNITS, WIDTH = 6, 4, 5, 3
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 ORDERS = ("tf", "lingvo", "miopen")
 
 
-def blob_steps(mode: str, *, skip_input: bool = False, projection: int = 0, **given: Any) -> list[Step]:
+def blob_steps(mode: str, *, skip_input: bool = False, projection: int = 0, **given: Any) -> list[CellStep]:
     """Two layers of two directions of random weights, both biases among them."""
     gates, width = GATES[mode], projection or UNITS
     inputs = UNITS if skip_input else INPUTS
@@ -32,7 +32,7 @@ def blob_steps(mode: str, *, skip_input: bool = False, projection: int = 0, **gi
     )  # fmt: skip
 
 
-def canonical_steps(mode: str, **given: Any) -> list[Step]:
+def canonical_steps(mode: str, **given: Any) -> list[CellStep]:
     rng = np.random.default_rng(6)
     stem = "rnn/multi_rnn_cell/cell_0/"
     shapes = {
@@ -50,7 +50,7 @@ def canonical_steps(mode: str, **given: Any) -> list[Step]:
     return list(reference.steps_from_canonical(tensors, mode, layers=1, directions=1, **given))
 
 
-def keras_steps(mode: str, **given: Any) -> list[Step]:
+def keras_steps(mode: str, **given: Any) -> list[CellStep]:
     rng, gates = np.random.default_rng(7), GATES[mode]
     shapes = {
         "kernel": (INPUTS, gates * UNITS),
@@ -65,7 +65,7 @@ def keras_steps(mode: str, **given: Any) -> list[Step]:
     return list(reference.steps_from_keras(tensors, mode, layers=1, directions=2, **given))
 
 
-def in_each_order(kind: str, make: Callable[..., list[Step]], modes: Iterable[str]) -> dict[str, Any]:
+def in_each_order(kind: str, make: Callable[..., list[CellStep]], modes: Iterable[str]) -> dict[str, Any]:
     return {
         f"{kind}-{mode}-{order}": (make, mode, {"gate_order": order}) for mode in modes for order in ORDERS
     }
@@ -83,7 +83,7 @@ CASES = {
 }
 
 
-def fed(step: Step, seed: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def fed(step: CellStep, seed: int = 8) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     gates, rng = step.gates(), np.random.default_rng(seed)
     widths = (gates.inputs, gates.width, gates.units)
     x, h, c = (rng.standard_normal((BATCH, width)) for width in widths)

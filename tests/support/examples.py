@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.feeds.data import Calls, Data, read_calls
+from cudnn_convert.feeds.data import Data, DataCalls, read_calls
 from support.record_files import example, record
 
 ROWS = 11
@@ -49,7 +49,7 @@ def written(folder: Path, content: Sequence[bytes] | None = None, name: str = "a
     return path
 
 
-def read(path: Path, *features: str, **more: Any) -> Calls:
+def read(path: Path, *features: str, **more: Any) -> DataCalls:
     return read_calls(Data(path, features, **more))
 
 

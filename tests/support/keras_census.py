@@ -25,7 +25,7 @@ from cudnn_convert.read import keras_hdf5
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification import traced_layers
-from cudnn_convert.verification.judges import Draw, Source
+from cudnn_convert.verification.judges import Draw, RunningSource
 
 ARCHIVE: Final = Path(__file__).resolve().parents[1] / "data" / "keras_census.tar.xz"
 WRITERS: Final = (
@@ -179,7 +179,9 @@ def find_other_layer(traced: Model, members: Members) -> OpDifference | None:
             name: value.astype(tensor.dtype.as_numpy_dtype)
             for (name, tensor), value in zip(given.items(), inputs, strict=True)
         }
-        source = Source(lambda values, names: opened.run([*names], dict(values)), [], lambda: None, Draw())
+        source = RunningSource(
+            lambda values, names: opened.run([*names], dict(values)), [], lambda: None, Draw()
+        )
         return traced_layers.find_difference(traced, ops, source, feed, seed=3)
 
 

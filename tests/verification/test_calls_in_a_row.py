@@ -42,9 +42,9 @@ def test_a_plan_without_such_states_has_no_calls() -> None:
     from dataclasses import dataclass
 
     @dataclass
-    class Judging:
+    class Settings:
         plan: Any
         golden: None = None
 
-    comparison: Any = SimpleNamespace(judging=Judging(PLAN))
+    comparison: Any = SimpleNamespace(settings=Settings(PLAN))
     assert calls_in_a_row.call_in_a_row(comparison, lambda _: {}) == ()

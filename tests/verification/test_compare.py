@@ -11,12 +11,12 @@ import pytest
 
 from cudnn_convert.report import OutputReport, PieceReport
 from cudnn_convert.verification import compare
-from cudnn_convert.verification.compare import Difference, Tolerance, combine, proven_alone
+from cudnn_convert.verification.compare import OutputDifference, Tolerance, combine, proven_alone
 
 BOUND = Tolerance(1e-5, 1e-5, "float32")
 
 
-def compared(found: Any, expected: Any, bound: Tolerance = BOUND, slack: Any = None) -> Difference:
+def compared(found: Any, expected: Any, bound: Tolerance = BOUND, slack: Any = None) -> OutputDifference:
     excused = {} if slack is None else {"y": np.array(slack)}
     (result,) = compare.outputs({"y": np.asarray(found)}, {"y": np.asarray(expected)}, {"y": bound}, excused)
     return result

@@ -10,7 +10,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.graph_judge import GraphJudge
-from cudnn_convert.verification.settings import choose_seed, prepare_judging
+from cudnn_convert.verification.settings import choose_seed, make_settings
 from cudnn_convert.weights import lazy
 
 
@@ -23,12 +23,12 @@ def test_the_coarsest_type_judges(monkeypatch: pytest.MonkeyPatch) -> None:
     with drawing() as graph:
         tf.identity(lstm(placeholder("x"), variable("blob", BLOB.shape)).output, "scores")
     plan = plan_graph(model(graph), outputs=["scores"])
-    usual = prepare_judging(plan, Options(format="savedmodel"))
+    usual = make_settings(plan, Options(format="savedmodel"))
     assert (usual.dtype.name, usual.wanted, usual.has_bound, usual.is_large) == (
         *("float32", ["scores:0"], False, False),
     )
     assert isinstance(usual.judge, GraphJudge)
-    half = prepare_judging(plan, Options(format="tflite", weights_dtype="float16", max_error=0.1))
+    half = make_settings(plan, Options(format="tflite", weights_dtype="float16", max_error=0.1))
     assert (half.dtype.name, half.has_bound) == ("float16", True)
     monkeypatch.setattr(lazy, "LARGE", 1)
     assert usual.is_large

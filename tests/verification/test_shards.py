@@ -1,4 +1,4 @@
-"""Shards of a user's feeds, compared apart: the figures of one process, whatever the shards' own terms."""
+"""Shards of a user's feeds, compared apart: the figures of one process, whatever the shards' own bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cudnn_convert.feeds.data import Data, read_calls, read_shard, share_out
 from cudnn_convert.options import Options
 from cudnn_convert.verification import check, end_to_end, shards, source_runs
 from cudnn_convert.verification.end_to_end import Comparison
-from cudnn_convert.verification.settings import open_runner, prepare_judging
+from cudnn_convert.verification.settings import make_settings, open_runner
 
 SAMPLE = "1.15.5-v3_batch_major"
 
@@ -88,21 +88,22 @@ def test_shards_have_the_figures_of_one_process(folder: Path) -> None:
     whole, share = verify(folder), Here()
     assert len(whole["feeds"]) == 6
     assert verify(folder, share) == whole
-    # Of feeds of one size alone no axis is known to be time: these are compared again, by the terms of all.
+    # Of feeds of one size alone no axis is known to be time: these are compared again, by the bounds of all.
     assert 4 < share.calls < 8
 
 
 def test_what_bounds_are_held_against_is_of_all_shards(folder: Path) -> None:
     """Spread and types of each output, and the first evaluation of the noise."""
     pair = pipeline.plan_for_artifact(fixture(SAMPLE).prefix, folder / "m.onnx", options(folder))
-    judging = prepare_judging(pair.plan, pair.options)
-    runner = open_runner(judging, pair.path)
-    trial = source_runs.run_source(judging)
-    whole = Comparison(judging, trial, end_to_end.run_artifact(judging.plan, runner, trial.feeds))
+    settings = make_settings(pair.plan, pair.options)
+    runner = open_runner(settings, pair.path)
+    trial = source_runs.run_source(settings)
+    whole = Comparison(settings, trial, end_to_end.run_artifact(settings.plan, runner, trial.feeds))
     joined = shards.compare_shards(
-        judging, lambda files, terms: (shards.measure_shard(judging, runner, file, terms) for file in files)
+        settings,
+        lambda files, bounds: (shards.measure_shard(settings, runner, file, bounds) for file in files),
     )
-    for output in judging.plan.signature.outputs:
+    for output in settings.plan.signature.outputs:
         assert joined.spread(output) == whole.spread(output) > 0
     assert joined.kinds == whole.kinds
     gaps = [[max(column) for column in zip(*joined.first_gaps, strict=True)], check.measure_noise(whole)]

@@ -14,8 +14,8 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.verification import source_runs
-from cudnn_convert.verification.judges import Draw, Source
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.judges import Draw, RunningSource
+from cudnn_convert.verification.settings import make_settings
 from cudnn_convert.verification.trials import Trial
 
 
@@ -29,7 +29,7 @@ def test_each_output_names_the_recurrences_that_move_it() -> None:
         tf.identity(first + second, "both")
         tf.identity(first + tf.where(second > 1e6, third, 0), "gated")  # the gate never opens
     made = plan_graph(model(graph), outputs=["one", "both", "gated"])
-    trial = source_runs.run_source(prepare_judging(made, Options(format="savedmodel")))
+    trial = source_runs.run_source(make_settings(made, Options(format="savedmodel")))
     assert trial.moved == {"rnn0": {"one", "both", "gated"}, "rnn1": {"both"}, "rnn2": set()}
 
 
@@ -52,12 +52,12 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
         asked.append(feed["x"].size)
         return answers[asked[-1]]
 
-    source = Source(run, [], lambda: None, Disturbing())
+    source = RunningSource(run, [], lambda: None, Disturbing())
     signature = SimpleNamespace(outputs={"scores": "a:0", "tags": "b:0"})
     plan = SimpleNamespace(states=(), parts=[None], signature=signature)
-    judging: Any = SimpleNamespace(plan=plan, wanted=["a:0", "b:0"])
+    settings: Any = SimpleNamespace(plan=plan, wanted=["a:0", "b:0"])
     exact = [[np.zeros(3, np.float32), np.array([1, 2])]] * 3
     trial = Trial([{"x": np.zeros(size)} for size in (3, 1, 2)], exact, [])
-    assert source_runs.find_dependent_outputs(judging, source, trial, "rnn") == {"tags"}
+    assert source_runs.find_dependent_outputs(settings, source, trial, "rnn") == {"tags"}
     assert asked == [1, 2]
     assert disturbed == [["rnn"], ()]

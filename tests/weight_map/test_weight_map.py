@@ -22,7 +22,7 @@ from support.tiers import combinations, some
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
-from cudnn_convert.weight_map import Form, find, matrix_forms, whole
+from cudnn_convert.weight_map import RegionForm, find, matrix_forms, whole
 
 # `cudnn-convert map`: read again from both sides by NumPy alone.
 
@@ -299,8 +299,8 @@ def test_a_matrix_that_differs_in_one_number_is_not_found() -> None:
 def test_a_block_does_not_reach_from_one_matrix_into_the_next() -> None:
     stacked = np.arange(24.0).reshape(2, 4, 3)
     across = stacked.reshape(8, 3)[3:5]
-    assert find({"t": stacked}, [Form("as it is", across)], set()) is None
-    found = find({"t": stacked}, [Form("as it is", stacked[1, 1:3])], set())
+    assert find({"t": stacked}, [RegionForm("as it is", across)], set()) is None
+    found = find({"t": stacked}, [RegionForm("as it is", stacked[1, 1:3])], set())
     assert found is not None
     assert found.region.part == "[1, 1:3, :]"
 
@@ -308,9 +308,9 @@ def test_a_block_does_not_reach_from_one_matrix_into_the_next() -> None:
 def test_equal_halves_lie_in_two_places_and_zeros_in_none() -> None:
     half, taken_so_far = np.array([1.0, 2.0]), set[tuple[str, int]]()
     tensors = {"b": np.array([[5.0, 1.0, 2.0, 1.0, 2.0]])}
-    parts = [find(tensors, [Form("as it is", half)], taken_so_far) for _ in range(3)]
+    parts = [find(tensors, [RegionForm("as it is", half)], taken_so_far) for _ in range(3)]
     assert [part and part.region.part for part in parts] == ["[0, 1:3]", "[0, 3:5]", None]
-    assert find({"z": np.zeros(9)}, [Form("as it is", np.zeros(3))], set()) is None
+    assert find({"z": np.zeros(9)}, [RegionForm("as it is", np.zeros(3))], set()) is None
 
 
 def test_a_whole_tensor_keeps_its_name_or_is_told_by_its_values() -> None:

@@ -25,14 +25,14 @@ from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops import values
 from cudnn_convert.verification.ops.differences import Slack
 from cudnn_convert.verification.ops.graphs import CHOICES
-from cudnn_convert.verification.ops.models import Cuts, Model
+from cudnn_convert.verification.ops.models import StoredCuts, TensorFile
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.settings import Settings
 
 if TYPE_CHECKING:
     from cudnn_convert.verification.ops.graphs import TensorGraph
-    from cudnn_convert.verification.ops.regions import Asked, Asking, Parts
-    from cudnn_convert.verification.ops.source import Source
+    from cudnn_convert.verification.ops.regions import Asking, Findings, Parts
+    from cudnn_convert.verification.ops.source import FedSource
     from cudnn_convert.verification.ops.structure import Alike
 
 #: Ops of a graph that has recurrences and nothing around them.
@@ -41,7 +41,7 @@ _PLAIN: Final = ops.COPIES | ops.ALL_PLACEHOLDERS | ops.VARIABLES | ops.CUDNN | 
 
 def report(
     artifact: Artifact,
-    judging: Judging,
+    settings: Settings,
     feeds: Sequence[Mapping[str, Array]],
     *,
     is_copy: bool,
@@ -52,16 +52,16 @@ def report(
     `feeds` are those of a trial. `is_copy`: this tool wrote the artifact, and what differs is wrong.
     `is_fresh`: it wrote it just now. Then the file is told which of its tensors are the source's.
     """
-    plan = judging.plan
+    plan = settings.plan
     if isinstance(plan, RecurrencesPlan):
         return None
-    is_copy = is_copy and not judging.has_bound  # a bound of the user's says that numbers may differ
+    is_copy = is_copy and not settings.has_bound  # a bound of the user's says that numbers may differ
     try:
         module = FORMATS[artifact.form].runtime
         if module == "tensorflow":
             return _compare_structure(artifact, is_copy=is_copy)
-        if module and judging.options.max_error is None:
-            return _ask_regions(artifact, judging, feeds, is_fresh=is_fresh)
+        if module and settings.options.max_error is None:
+            return _ask_regions(artifact, settings, feeds, is_fresh=is_fresh)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         reason = first_line(cause)
         # A file of ours could be asked when it was written.
@@ -91,13 +91,13 @@ _Run = tuple[Mapping[str, Array], Mapping[str, Array]]
 
 
 def _ask_regions(
-    artifact: Artifact, judging: Judging, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
+    artifact: Artifact, settings: Settings, feeds: Sequence[Mapping[str, Array]], *, is_fresh: bool
 ) -> OpsReport:
     """Ask an artifact region by region, each file by itself."""
     from cudnn_convert.verification.ops import source
 
-    plan = judging.plan
-    if judging.is_large:  # the model would be in memory several times
+    plan = settings.plan
+    if settings.is_large:  # the model would be in memory several times
         return OpsReport(asked=False, message="its recurrences have more than 256 MiB of weights")
     models = [(part, _open_model(artifact, part, feeds[0])) for part in plan.parts]
     cuts = [None if is_fresh else model.read_cuts() for _, model in models]
@@ -110,16 +110,16 @@ def _ask_regions(
     if not is_fresh and not named and has_ops and not any(cuts):
         return OpsReport(asked=False, message="the file has no names of the source's tensors")
     given = {f"{own.node}:{k}" for own in plan.recurrences for k in range(_ANSWERS)}
-    with source.open_source(plan, named | given, trust=judging.trust) as running:
+    with source.open_source(plan, named | given, trust=settings.trust) as running:
         starts = _read_starts(plan)
-        runs = _choose_feeds(running, judging, [{**starts, **feed} for feed in feeds])
+        runs = _choose_feeds(running, settings, [{**starts, **feed} for feed in feeds])
         recorded_runs: list[_Run] = [(feed, running.record(feed)) for feed in runs]
         if FORMATS[artifact.form].has_layers:
             recorded_runs += _record_padded(running, runs[0])
         reports: list[OpsReport] = []
         for (part, model), kept in zip(models, cuts, strict=True):
             reports.append(
-                _ask_part(running, judging, part, model, runs=recorded_runs, cuts=kept, is_fresh=is_fresh)
+                _ask_part(running, settings, part, model, runs=recorded_runs, cuts=kept, is_fresh=is_fresh)
             )
             if reports[-1].difference is not None:
                 break
@@ -127,13 +127,13 @@ def _ask_regions(
 
 
 def _ask_part(
-    running: Source,
-    judging: Judging,
+    running: FedSource,
+    settings: Settings,
     part: Part,
-    model: Model,
+    model: TensorFile,
     *,
     runs: Sequence[_Run],
-    cuts: Cuts | None,
+    cuts: StoredCuts | None,
     is_fresh: bool,
 ) -> OpsReport:
     """Ask one file on the values of `runs`, and on others; `cuts` are what it says of its tensors."""
@@ -149,7 +149,7 @@ def _ask_part(
         for key, name in part.signature.outputs.items()
         if model.outputs.get(key) in model.tensors
     }
-    options = judging.options
+    options = settings.options
     share = 0.0 if options.weights_dtype == "float32" else effort.HALF_WEIGHTS_SHARE
     slack = Slack(share, options.atol or 0.0, options.rtol or 0.0)
 
@@ -160,7 +160,7 @@ def _ask_part(
             model,
             parts,
             keys,
-            seed=judging.seed,
+            seed=settings.seed,
             slack=slack,
             left=cuts.left if cuts else {},
             is_fresh=is_fresh,
@@ -177,7 +177,7 @@ def _ask_part(
         if is_fresh and asking.asked.difference:
             names, parts, asking = _give_up_names(ask, names, kept, (parts, asking), with_leaves=with_leaves)
     if is_fresh and asking.asked.difference is None:
-        model.write_cuts(Cuts(names, asking.left))
+        model.write_cuts(StoredCuts(names, asking.left))
     unknown = [f"{name}: {what}" for name, what in shared.others.items() if model.names_are_kept]
     return _of_regions(running, parts, asking.asked, [*asking.list_run_alone(), *unknown])
 
@@ -225,7 +225,7 @@ def _read_starts(plan: Plan) -> dict[str, Array]:
 
 
 def _choose_feeds(
-    running: Source, judging: Judging, feeds: Sequence[Mapping[str, Array]]
+    running: FedSource, settings: Settings, feeds: Sequence[Mapping[str, Array]]
 ) -> list[Mapping[str, Array]]:
     """The smallest feeds, those of others in which a comparison has another result, and those of sizes.
 
@@ -250,9 +250,9 @@ def _choose_feeds(
         gate: [size for size in running.list_sizes(gate) if size <= effort.LARGEST_SIZE] for gate in gates
     }
     tried = [*dict.fromkeys(size for gate in gates for size in sizes[gate])][: effort.MOST_SIZES]
-    if tried and judging.calls is None and judging.golden is None:
+    if tried and settings.calls is None and settings.golden is None:
         for of_rows in (False, True):
-            for feed in _draw_sizes(judging, tried, of_rows=of_rows):
+            for feed in _draw_sizes(settings, tried, of_rows=of_rows):
                 find_new(feed)
                 chosen.append(feed)
             if all(len(seen[gate]) == 2 for gate in gates if sizes[gate]):
@@ -260,7 +260,7 @@ def _choose_feeds(
     return chosen
 
 
-def _record_padded(running: Source, feed: Mapping[str, Array]) -> list[_Run]:
+def _record_padded(running: FedSource, feed: Mapping[str, Array]) -> list[_Run]:
     """Run the source on ids padded with zeros; return no run where it refuses them.
 
     A layer of Keras makes a mask of these zeros. The mask has no tensor: it goes beside the values to the
@@ -285,25 +285,25 @@ def _are_ids(value: Array) -> bool:
     return value.ndim > 1 and value.dtype.kind in "iuf" and bool(np.all(value == np.round(value)))
 
 
-def _draw_sizes(judging: Judging, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:
+def _draw_sizes(settings: Settings, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:
     """Yield feeds of as many steps, of one more and one less, as far as the source takes them.
 
     They have one row, so that steps times rows are as many too. `of_rows`: as many rows, of two steps.
     """
-    with judging.judge.open(trust=judging.trust) as source:
+    with settings.judge.open(trust=settings.trust) as source:
         for many in (size + beside for size in sizes for beside in effort.BESIDE_SIZES if size + beside > 0):
             usual = (2, many) if of_rows else (many, 1)
             with suppress(UnsupportedModelError):
-                yield from judging.judge.make_feeds(source, seed=judging.seed, usual=(usual,))
+                yield from settings.judge.make_feeds(source, seed=settings.seed, usual=(usual,))
 
 
-def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
+def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> TensorFile:
     """The file of a part as tensors; `feed` is any by tensor."""
     module = import_module(f"cudnn_convert.verification.ops.{FORMATS[artifact.form].runtime}")
-    return cast("Model", module.open_model(artifact, part, feed))
+    return cast("TensorFile", module.open_model(artifact, part, feed))
 
 
-def _of_regions(running: Source, parts: Parts, asked: Asked, left: Sequence[str]) -> OpsReport:
+def _of_regions(running: FedSource, parts: Parts, asked: Findings, left: Sequence[str]) -> OpsReport:
     """The report of regions that were asked."""
     nodes = {name for region in parts.regions.values() for name in region.nodes}
     kinds = {name: running.graph.index.nodes[name].op for name in nodes}

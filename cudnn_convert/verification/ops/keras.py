@@ -24,7 +24,7 @@ from cudnn_convert.artifacts.runners import Opened
 from cudnn_convert.formats import CUTS_KEY, FORMATS
 from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification.ops.models import Cuts
+from cudnn_convert.verification.ops.models import StoredCuts
 from cudnn_convert.verification.pieces.keras import calling, reset_states
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -33,13 +33,13 @@ _OUTPUT: Final = "output:"
 _METADATA: Final = "metadata.json"
 
 
-def open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> Model:
+def open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> KerasTensorFile:
     """The model of a part."""
     nodes = [str(node.name) for node in artifact.plan.whole.node]
-    return Model(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
+    return KerasTensorFile(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
 
 
-class Model:
+class KerasTensorFile:
     """The layers of a model that has no file for others: what they give, by layer, call and place.
 
     `nodes` are the names of the source's nodes, each behind those that it reads; `feed` is any by key.
@@ -76,12 +76,12 @@ class Model:
         del names, cuts
         return _Notes(self._runner, self._layers)
 
-    def read_cuts(self) -> Cuts | None:
+    def read_cuts(self) -> StoredCuts | None:
         """What the file says of its layers; None where it says nothing."""
         text = (_read_metadata if self._is_keras3 else _read_dataset)(self._path)
-        return None if text is None else Cuts.parse(text)
+        return None if text is None else StoredCuts.parse(text)
 
-    def write_cuts(self, cuts: Cuts) -> None:
+    def write_cuts(self, cuts: StoredCuts) -> None:
         """Let the file say which of the source's tensors its layers give."""
         (_write_metadata if self._is_keras3 else _write_dataset)(self._path, cuts.format())
 

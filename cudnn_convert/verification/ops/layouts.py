@@ -55,7 +55,7 @@ class Match:
     constants: int = 0
 
 
-class Layouts:
+class LayoutComparer:
     """Compares nodes of a source with those of an artifact whose layouts differ."""
 
     def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:

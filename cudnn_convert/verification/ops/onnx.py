@@ -17,7 +17,7 @@ from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.graph.passes import image_layouts
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
-from cudnn_convert.verification.ops.models import Cuts
+from cudnn_convert.verification.ops.models import StoredCuts
 from cudnn_convert.verification.pieces.onnx import FUSED
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
@@ -26,12 +26,12 @@ _SHAPES: Final = frozenset({"Shape", "Size"})
 _FED: Final = "fed/"
 
 
-def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
+def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> OnnxTensorFile:
     """The file of a part."""
-    return Model(part_file(artifact.path, part.name))
+    return OnnxTensorFile(part_file(artifact.path, part.name))
 
 
-class Model:
+class OnnxTensorFile:
     """The main graph of a file: its tensors, and what reads them."""
 
     names_are_kept: ClassVar = False
@@ -81,7 +81,7 @@ class Model:
                     todo.append(read)
         return frozenset(leaves), is_recurrent
 
-    def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> Runner:
+    def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> OnnxRunner:
         """The model with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
         cut = onnx.ModelProto()
         cut.CopyFrom(self.model)
@@ -101,14 +101,14 @@ class Model:
         _drop_unread(graph)
         content = cut.SerializeToString()
         inputs = {value.name for value in graph.input}
-        return Runner(Apart(lambda: _open(content)), inputs, renamed)
+        return OnnxRunner(Apart(lambda: _open(content)), inputs, renamed)
 
-    def read_cuts(self) -> Cuts | None:
+    def read_cuts(self) -> StoredCuts | None:
         """What the file says of its tensors; None where it says nothing."""
         texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
-        return Cuts.parse(texts[-1]) if texts else None
+        return StoredCuts.parse(texts[-1]) if texts else None
 
-    def write_cuts(self, cuts: Cuts) -> None:
+    def write_cuts(self, cuts: StoredCuts) -> None:
         """Let the file say which of its tensors are the source's.
 
         It is added at the file's end, where it is read as one more of its metadata, however large the file:
@@ -131,7 +131,7 @@ def _open(content: bytes) -> Callable[..., list[Array]]:
     return run
 
 
-class Runner:
+class OnnxRunner:
     """A model that is open, in a process of its own: its kernels may end it."""
 
     def __init__(self, apart: Apart, inputs: Collection[str], renamed: Mapping[str, str]) -> None:

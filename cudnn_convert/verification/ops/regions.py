@@ -24,8 +24,8 @@ from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops import differences, values
 from cudnn_convert.verification.ops.differences import Slack
-from cudnn_convert.verification.ops.models import Model, Runner
-from cudnn_convert.verification.ops.source import Region, Source
+from cudnn_convert.verification.ops.models import FileRunner, TensorFile
+from cudnn_convert.verification.ops.source import FedSource, Region
 from cudnn_convert.verification.ops.values import Leaf
 
 #: Styles whose differences are noted, and refuse nothing.
@@ -67,7 +67,7 @@ class Parts:
     copies: set[str] = field(default_factory=set)
 
 
-def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
+def cut(source: FedSource, model: TensorFile, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
     """Cut both sides at `shared` tensors, so that each part reads the same on both.
 
     `shared` and `ends`, the outputs, map the artifact's tensors to the source's. A cut that one side of a
@@ -97,7 +97,7 @@ def cut(source: Source, model: Model, shared: Mapping[str, str], ends: Mapping[s
 
 
 @dataclass(slots=True)
-class Asked:
+class Findings:
     """What asking found: a difference, those on odd values by tensor, and what was not reached."""
 
     difference: OpDifference | None = None
@@ -114,8 +114,8 @@ class Asking:
 
     def __init__(
         self,
-        source: Source,
-        model: Model,
+        source: FedSource,
+        model: TensorFile,
         parts: Parts,
         keys: Mapping[str, str],
         *,
@@ -133,10 +133,10 @@ class Asking:
         }
         self._gates = {gate: owners[gate] for gate in source.list_gates() if gate in owners}
         self._seen: dict[str, set[bool]] = {gate: set() for gate in self._gates}
-        self._runners: dict[tuple[str, ...], Runner] = {}
+        self._runners: dict[tuple[str, ...], FileRunner] = {}
         self._base: Mapping[str, Array] = {}
         #: What was found so far.
-        self.asked = Asked()
+        self.asked = Findings()
 
     def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> None:
         """Ask on the values of runs, then on others; `recorded` are those of the cuts on each run."""

@@ -10,8 +10,8 @@ from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
 from cudnn_convert.report import OpDifference
 from cudnn_convert.verification.ops import differences, values
-from cudnn_convert.verification.ops.models import Model
-from cudnn_convert.verification.ops.source import Source
+from cudnn_convert.verification.ops.models import TensorFile
+from cudnn_convert.verification.ops.source import FedSource
 
 
 @dataclass(slots=True)
@@ -27,8 +27,8 @@ class Shared:
 
 
 def share_names(
-    source: Source,
-    model: Model,
+    source: FedSource,
+    model: TensorFile,
     keys: Mapping[str, str],
     runs: Sequence[Mapping[str, Array]],
     recorded: Sequence[Mapping[str, Array]],
@@ -56,7 +56,7 @@ def share_names(
 
 
 def _find_moved(
-    source: Source, namesakes: Mapping[str, Sequence[str]], shared: Shared, known: Mapping[str, Array]
+    source: FedSource, namesakes: Mapping[str, Sequence[str]], shared: Shared, known: Mapping[str, Array]
 ) -> dict[str, str]:
     """By tensor of other values the source's that a recurrence gives but for places.
 
@@ -74,8 +74,8 @@ def _find_moved(
 
 
 def _compare_names(
-    source: Source,
-    model: Model,
+    source: FedSource,
+    model: TensorFile,
     namesakes: Mapping[str, Sequence[str]],
     feeds: Sequence[Mapping[str, Array]],
     recorded: Sequence[Mapping[str, Array]],
@@ -107,7 +107,7 @@ def _compare_names(
     return Shared(equal, others, shapes)
 
 
-def _find_namesakes(source: Source, model: Model, known: Mapping[str, Array]) -> dict[str, list[str]]:
+def _find_namesakes(source: FedSource, model: TensorFile, known: Mapping[str, Array]) -> dict[str, list[str]]:
     """By tensor of the artifact those of the source that it may be, of what may be fed."""
     nodes, namesakes = source.graph.index.nodes, dict[str, list[str]]()
     for name in model.tensors:
@@ -119,8 +119,8 @@ def _find_namesakes(source: Source, model: Model, known: Mapping[str, Array]) ->
 
 
 def _find_recurrent(
-    source: Source,
-    model: Model,
+    source: FedSource,
+    model: TensorFile,
     feeds: Sequence[Mapping[str, Array]],
     recorded: Sequence[Mapping[str, Array]],
     taken: Collection[str],
@@ -148,7 +148,7 @@ def _find_recurrent(
     return {}
 
 
-def find_other_value(source: Source, shared: Shared, cuts: Mapping[str, str]) -> OpDifference | None:
+def find_other_value(source: FedSource, shared: Shared, cuts: Mapping[str, str]) -> OpDifference | None:
     """The first tensor that was the source's when the file was written, and is no more.
 
     `cuts` are those that the file says.

@@ -82,7 +82,7 @@ class Region:
     leaves: frozenset[str]
 
 
-class Source:
+class FedSource:
     """A source that is open: `stand_ins` are placeholders by the tensors that may be fed.
 
     `memory` are its variables that go in and out.
@@ -349,7 +349,7 @@ def _find_step(node: Any) -> list[float]:
 
 
 @contextmanager
-def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator[Source]:
+def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator[FedSource]:
     """The source of a plan; of the tensors `wanted` those that one run computes once may be fed.
 
     Raises UnsupportedModelError where running it would run more than arithmetic.
@@ -378,7 +378,7 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
     ) as running:
         memory = graph_judge.Memory(running, plan)
         fed = {root: f"{name}:0" for root, name in stand_ins.items()}
-        yield Source(running, graph, fed, memory, written)
+        yield FedSource(running, graph, fed, memory, written)
     del functions  # TensorFlow's registry holds them weakly: they must outlive the session
 
 

@@ -21,7 +21,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
-from cudnn_convert.verification.ops.layouts import DifferentError, Layouts
+from cudnn_convert.verification.ops.layouts import DifferentError, LayoutComparer
 from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 #: Read the sizes of their operands alone.
@@ -57,7 +57,7 @@ class Comparer:
     def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
         self.source, self.artifact = source, artifact
         self.alike = Alike()
-        self._layouts = Layouts(source, artifact) if list_moved(source) else None
+        self._layouts = LayoutComparer(source, artifact) if list_moved(source) else None
         self._todo: list[Pair] = []
         self._seen: set[Pair] = set()
         self._entered: set[str] = set()

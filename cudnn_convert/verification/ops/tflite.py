@@ -21,7 +21,7 @@ from cudnn_convert.artifacts.tflite import pack_model, schema
 from cudnn_convert.formats import CUTS_KEY, part_file
 from cudnn_convert.model import Array, Part
 from cudnn_convert.verification.ops.apart import Apart
-from cudnn_convert.verification.ops.models import Cuts
+from cudnn_convert.verification.ops.models import StoredCuts
 from cudnn_convert.verification.pieces import tflite
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.pieces.tflite import OPS
@@ -31,12 +31,12 @@ _SHAPES: Final = frozenset({OPS.SHAPE, OPS.RANK})
 _NUMBER: Final = re.compile(r"\d+$")
 
 
-def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> Model:
+def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> TfliteTensorFile:
     """The file of a part."""
-    return Model(part_file(artifact.path, part.name, ".tflite"), part)
+    return TfliteTensorFile(part_file(artifact.path, part.name, ".tflite"), part)
 
 
-class Model:
+class TfliteTensorFile:
     """The first subgraph of a file: its tensors by name, and what reads them."""
 
     names_are_kept: ClassVar = False
@@ -115,7 +115,7 @@ class Model:
                     todo.append(read)
         return frozenset(leaves), is_recurrent
 
-    def open(self, names: Sequence[str], cuts: Collection[str]) -> Runner:
+    def open(self, names: Sequence[str], cuts: Collection[str]) -> TfliteRunner:
         """The file with `cuts` as further inputs and `names` as outputs."""
         alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*self._graph.tensors]
@@ -145,15 +145,15 @@ class Model:
             (originals.get(index) or self._name(index), self._model.dtype(alone.tensors[index]))
             for index in alone.inputs
         ]
-        return Runner(self._model, alone, ends, self.inputs)
+        return TfliteRunner(self._model, alone, ends, self.inputs)
 
-    def read_cuts(self) -> Cuts | None:
+    def read_cuts(self) -> StoredCuts | None:
         """What the file says of its tensors; None where it says nothing."""
         content = self._model.content
         entry = next((each for each in content.metadata or () if each.name == CUTS_KEY.encode()), None)
-        return Cuts.parse(bytes(bytearray(content.buffers[entry.buffer].data))) if entry else None
+        return StoredCuts.parse(bytes(bytearray(content.buffers[entry.buffer].data))) if entry else None
 
-    def write_cuts(self, cuts: Cuts) -> None:
+    def write_cuts(self, cuts: StoredCuts) -> None:
         """Let the file say which of its tensors are the source's."""
         content, entry, buffer = self._model.content, schema.MetadataT(), schema.BufferT()
         buffer.data = np.frombuffer(cuts.format().encode(), np.uint8)
@@ -163,7 +163,7 @@ class Model:
         self._file.write_bytes(pack_model(content))
 
 
-class Runner:
+class TfliteRunner:
     """A subgraph that is open, in a process of its own: its kernels may end it."""
 
     def __init__(

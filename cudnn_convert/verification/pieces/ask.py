@@ -26,12 +26,12 @@ from cudnn_convert.text import first_line
 from cudnn_convert.verification import compare, effort, judges, rounding
 from cudnn_convert.verification.compare import Tolerance
 from cudnn_convert.verification.pieces import piece_inputs
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces, Stack
-from cudnn_convert.verification.settings import Judging
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces, Stack
+from cudnn_convert.verification.settings import Settings
 from cudnn_convert.weights import lazy
 
 if TYPE_CHECKING:
-    from cudnn_convert.verification.pieces.glue_runs import Run
+    from cudnn_convert.verification.pieces.glue_runs import RunGlue
 
 
 _JudgePiece = Callable[[Piece, Recurrence], PieceReport]
@@ -43,7 +43,7 @@ class Asker(Protocol):
     def pieces(self, artifact: Artifact, recurrences: Sequence[Recurrence], /) -> Pieces:
         """What computes each recurrence in an artifact."""
 
-    def runner(self, artifact: Artifact, /) -> Run:
+    def runner(self, artifact: Artifact, /) -> RunGlue:
         """Return the function that runs the artifact's glue.
 
         Not called for formats without glue.
@@ -68,7 +68,7 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
     return (*lines, *(_blocks(plan) if FORMATS[form].has_foreign_runtime else ()))
 
 
-def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> GlueReport:
+def glue(artifact: Artifact, settings: Settings, feed: Mapping[str, Array]) -> GlueReport:
     """What stands around the recurrences, by itself, on a feed."""
     form = FORMATS[artifact.form]
     if (
@@ -79,19 +79,19 @@ def glue(artifact: Artifact, judging: Judging, feed: Mapping[str, Array]) -> Glu
         return GlueReport(asked=False, message=f"not yet done in the format {artifact.form}")
     from cudnn_convert.verification.pieces.glue import judge_glue
 
-    plan, stored = judging.plan, judging.options.weights_dtype
+    plan, stored = settings.plan, settings.options.weights_dtype
     try:
         run = _asker(artifact.form).runner(artifact)
         with ExitStack() as stack:
-            source = stack.enter_context(judging.judge.open(trust=judging.trust))
+            source = stack.enter_context(settings.judge.open(trust=settings.trust))
             rough = None
             if stored != "float32" and not isinstance(plan, RecurrencesPlan):
                 from cudnn_convert.verification.graph_judge import GraphJudge
                 from cudnn_convert.verification.pieces.graph_glue import round_plan
 
                 rounded = GraphJudge(round_plan(plan, np.dtype(stored)))
-                rough = stack.enter_context(rounded.open(trust=judging.trust))
-            return judge_glue(plan, source, feed, run, dtype=judging.dtype, rough=rough)
+                rough = stack.enter_context(rounded.open(trust=settings.trust))
+            return judge_glue(plan, source, feed, run, dtype=settings.dtype, rough=rough)
     except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
         return GlueReport(asked=False, message=first_line(cause))
 
@@ -135,9 +135,9 @@ def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
     def judge(piece: Piece, recurrence: Recurrence) -> PieceReport:
         if piece.name not in known:
             try:
-                terms = _terms(recurrence, form, stored=stored, seed=seed)
+                settings = _make_settings(recurrence, form, stored=stored, seed=seed)
                 gates = read_gates(recurrence, piece.layers)
-                known[piece.name] = judge_piece(piece, recurrence, gates, terms)
+                known[piece.name] = judge_piece(piece, recurrence, gates, settings)
             except Exception as cause:  # noqa: BLE001 - what the reference cannot compute is not asked
                 reason = f"not asked by itself: {piece.name}: {first_line(cause)}"
                 known[piece.name] = report_not_asked(recurrence, reason)
@@ -146,7 +146,7 @@ def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
     return judge
 
 
-def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Terms:
+def _make_settings(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> PieceSettings:
     """ONNX and TensorFlow Lite compute every float as float32.
 
     The former with the weights that a recurrence of half computes with, the latter with its variable's.
@@ -156,7 +156,7 @@ def _terms(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> Term
     coarsest = np.dtype(stored) if stored != "float32" else takes
     coarsest = recurrence.dtype if single and recurrence.dtype.itemsize < coarsest.itemsize else coarsest
     large = lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype)
-    return Terms(takes, coarsest, seed, FORMATS[form].sizes, large)
+    return PieceSettings(takes, coarsest, seed, FORMATS[form].sizes, large)
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
@@ -169,7 +169,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recurrence) -> Piece:
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         answer = weights.stack(record, arrays, asked.x, (asked.h, asked.c), asked.lengths)
         # In the type of the recurrence, as the file's reader would have it.
         y, h, c = (np.asarray(value, recurrence.dtype) for value in answer)
@@ -179,7 +179,7 @@ def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recur
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PieceSettings:
     """How pieces are judged: type, seed, and (time, batch) of runs beside `effort.PIECE_SIZES`.
 
     `takes` is the type of the inputs, `dtype` the coarsest that the piece computes or is stored in. `large`:
@@ -201,23 +201,25 @@ def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
     ]
 
 
-def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], terms: Terms) -> PieceReport:
+def judge_piece(
+    piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], settings: PieceSettings
+) -> PieceReport:
     """Ask a piece for one step on inputs of proven power, then for more."""
     directions = recurrence.sizes.directions
     own = weights if piece.projected else [cell.compose_projection() for cell in weights]
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
-    rng = np.random.default_rng([terms.seed, len(piece.node), *piece.layers])
-    base = compare.tolerance(terms.dtype, 0.0)
+    rng = np.random.default_rng([settings.seed, len(piece.node), *piece.layers])
+    base = compare.tolerance(settings.dtype, 0.0)
     # A piece of a fixed number of steps multiplies the inputs of all.
     width = max((piece.steps or 1) * cell.inputs + cell.width for cell in own)
     cost = width * len(own[0].names) * own[0].units
     chosen = piece_inputs.choose_inputs(
-        rng, stack, terms.takes, base, most=effort.MOST_PIECE_PRODUCTS // cost
+        rng, stack, settings.takes, base, most=effort.MOST_PIECE_PRODUCTS // cost
     )
     compared = f"{'y' * piece.outputs}h{'c' * (recurrence.sizes.mode is Mode.LSTM)}"
-    worst = _Worst(compared, stack)
+    worst = _WorstAnswer(compared, stack)
 
-    def ask(asked: Asked) -> None:
+    def ask(asked: PieceInputs) -> None:
         expected = stack.run(asked)
         answer: Answer | str
         try:
@@ -226,15 +228,15 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
             raise
         except Exception as cause:  # noqa: BLE001 - each runtime has exceptions of its own
             answer = first_line(cause)
-        worst.see(answer, expected, _bound(stack, asked, expected, terms), len(asked.x))
+        worst.see(answer, expected, _bound(stack, asked, expected, settings), len(asked.x))
 
     ask(chosen.asked)
     if worst.needed > 1:
         worst.message += _explain(worst.answer, chosen, stack, base)
-    for time, batch in _runs(piece, terms):
-        asked = stack.draw(rng, steps=time, batch=batch, dtype=terms.takes)
+    for time, batch in _runs(piece, settings):
+        asked = stack.draw(rng, steps=time, batch=batch, dtype=settings.takes)
         whole = np.full(batch, time, np.int32)
-        ask(asked if piece.lengths else Asked(asked.x, asked.h, asked.c, whole))
+        ask(asked if piece.lengths else PieceInputs(asked.x, asked.h, asked.c, whole))
     first = worst.bounds[0]
     narrowed = base.atol / first.atol  # what was measured against the narrowest bound, against the one used
     return PieceReport(
@@ -256,9 +258,9 @@ def judge_piece(piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], 
     )
 
 
-def _runs(piece: Piece, terms: Terms) -> list[tuple[int, int]]:
+def _runs(piece: Piece, settings: PieceSettings) -> list[tuple[int, int]]:
     """The (time, batch) of the runs beside the first step."""
-    runs = (*(effort.PIECE_SIZES_OF_LARGE if terms.large else effort.PIECE_SIZES), *terms.runs)
+    runs = (*(effort.PIECE_SIZES_OF_LARGE if settings.large else effort.PIECE_SIZES), *settings.runs)
     if piece.steps is not None:
         runs = ((piece.steps, max(2, effort.PIECE_STEPS_OF_ALL_ROWS // piece.steps)),)
     return [*dict.fromkeys((time, piece.rows or batch) for time, batch in runs)]
@@ -270,26 +272,28 @@ def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
     return PieceReport(node=recurrence.node, layers=layers, asked=False, passed=True, message=reason)
 
 
-def _bound(stack: Stack, asked: Asked, exact: Sequence[Array], terms: Terms) -> Tolerance:
+def _bound(stack: Stack, asked: PieceInputs, exact: Sequence[Array], settings: PieceSettings) -> Tolerance:
     """The type's own bound, or the recurrence's noise here if that is more."""
-    base = compare.tolerance(terms.dtype, 0.0)
-    if terms.dtype.name == "float64":
+    base = compare.tolerance(settings.dtype, 0.0)
+    if settings.dtype.name == "float64":
         return base
-    kind, largest = terms.dtype.type, 0.0
+    kind, largest = settings.dtype.type, 0.0
     narrow = Stack([cell.as_type(kind) for cell in stack.cells], stack.directions)
     given = {"x": asked.x.astype(kind), "h": asked.h.astype(kind), "c": asked.c.astype(kind)}
-    for draw in range(1 if terms.large else effort.PIECE_DRAWS):
+    for draw in range(1 if settings.large else effort.PIECE_DRAWS):
         order = np.random.default_rng(draw) if draw else None
-        fed = Asked(**rounding.perturb_feed(given, seed=terms.seed, draw=draw), lengths=asked.lengths)
+        fed = PieceInputs(
+            **rounding.perturb_feed(given, seed=settings.seed, draw=draw), lengths=asked.lengths
+        )
         for value, other in zip(exact, narrow.run(fed, order), strict=True):
             # Of a large value the relative bound allows the same share.
             gap = np.abs(value - other.astype(np.float64)) / np.maximum(1, np.abs(value))
             largest = max(largest, float(np.max(gap[np.isfinite(gap)], initial=0.0)))
     wide = max(base.atol, effort.NOISE_MARGIN * largest)
-    return base if wide == base.atol else Tolerance(wide, wide, terms.dtype.name)
+    return base if wide == base.atol else Tolerance(wide, wide, settings.dtype.name)
 
 
-class _Worst:
+class _WorstAnswer:
     """The worst element of several answers."""
 
     def __init__(self, compared: str, stack: Stack) -> None:

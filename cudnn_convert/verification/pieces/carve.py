@@ -32,7 +32,7 @@ from cudnn_convert.graph.session import checkpoint_key, variable_ops
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.recurrences import saved_functions
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces
 
 #: The places of what is fed among a source node's inputs, which are 0, 1, 2 and 4, and placeholders for them.
 _ENDS: Final = (INPUT, INPUT_H, INPUT_C, LENGTHS)
@@ -181,7 +181,7 @@ def _carry(name: str, index: Index) -> str:
     return op if index.nodes[op].op in ops.PASSAGES else reference(name)
 
 
-def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[Asked], Answer]:
+def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
     @cache
     def open_session() -> tuple[Any, dict[str, Array]]:
         stored = values(carved.holders)
@@ -191,7 +191,7 @@ def _asking(carved: _Carved, values: Values, recurrence: Recurrence) -> Callable
     is_lstm = recurrence.sizes.mode is Mode.LSTM
     names = [f"{recurrence.node}:{k}" for k in range(2 + is_lstm)]
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         session, weights = open_session()
         states = (asked.h, asked.c)
         floats = [value if recurrence.time_major else value.swapaxes(0, 1) for value in (asked.x, *states)]
@@ -212,7 +212,7 @@ _STATES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class InlinedGraph:
     """An artifact's graph with its functions inlined.
 
     `inputs` are the tensors that each of our calls reads, in the order of a cuDNN node's inputs. `values` are
@@ -224,7 +224,7 @@ class Laid:
     values: Values
 
 
-def inline_artifact(artifact: Artifact) -> Laid:
+def inline_artifact(artifact: Artifact) -> InlinedGraph:
     """Inline the functions of an artifact into one graph, except the calls of ours."""
     path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
@@ -253,7 +253,7 @@ def inline_artifact(artifact: Artifact) -> Laid:
             # In the order of a cuDNN node's inputs, whose parameters come before its lengths.
             inputs[node.name] = [*read[:_STATES], "", *lengths] if lengths else read[:LENGTHS]
             _open(node)
-    return Laid(laid, inputs, _Restored(path, meta))
+    return InlinedGraph(laid, inputs, _Restored(path, meta))
 
 
 def _close(node: Any) -> None:

@@ -14,12 +14,12 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification import compare, effort, rounding
-from cudnn_convert.verification.judges import Call, Source
-from cudnn_convert.verification.pieces.glue_runs import Pass, Run
+from cudnn_convert.verification.judges import RecurrenceCall, RunningSource
+from cudnn_convert.verification.pieces.glue_runs import GlueRun, RunGlue
 
 
 @dataclass(slots=True)
-class _Worst:
+class _WorstDifference:
     """The running result of the comparisons.
 
     `least` is the absolute bound of the coarsest type that a recurrence or a stored matrix has.
@@ -55,12 +55,12 @@ class _Worst:
 
 def judge_glue(
     plan: Plan,
-    judge: Source,
+    judge: RunningSource,
     feed: Mapping[str, Array],
-    run: Run,
+    run: RunGlue,
     *,
     dtype: np.dtype[Any],
-    rough: Source | None = None,
+    rough: RunningSource | None = None,
 ) -> GlueReport:
     """Compare the artifact's glue with the source's on one feed.
 
@@ -75,7 +75,7 @@ def judge_glue(
         seen = [*run(passes)]
     except LookupError as reason:
         return GlueReport(asked=False, message=str(reason.args[0]))
-    worst = _Worst(compare.tolerance(dtype, 0.0).atol)
+    worst = _WorstDifference(compare.tolerance(dtype, 0.0).atol)
     answers = _answers(judge, passes, [*plan.signature.outputs.values()], rough)
     for number, (call, (exact, floors)) in enumerate(zip(seen, answers, strict=True)):
         which = f"call {number + 1}: " if number else ""
@@ -100,7 +100,7 @@ def judge_glue(
     )
 
 
-def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
+def _passes(plan: Plan, judge: RunningSource, feed: Mapping[str, Array]) -> list[GlueRun]:
     """Record what the source's recurrences take and give on one feed.
 
     Two calls where state stays in variables, else one.
@@ -109,12 +109,12 @@ def _passes(plan: Plan, judge: Source, feed: Mapping[str, Array]) -> list[Pass]:
     passes = []
     for _ in range(2 if any(state.stays for state in plan.states) else 1):
         judge.run(feed, list(plan.signature.outputs.values()))
-        passes.append(Pass(feed, [*judge.draw.calls]))  # of later runs there will be others
+        passes.append(GlueRun(feed, [*judge.draw.calls]))  # of later runs there will be others
     return passes
 
 
 def _answers(
-    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], rough: Source | None
+    judge: RunningSource, passes: Sequence[GlueRun], wanted: Sequence[str], rough: RunningSource | None
 ) -> list[tuple[list[Array], list[float]]]:
     """Compute the source's tensors with recurrences given, and how far rounding moves each.
 
@@ -131,7 +131,7 @@ def _answers(
 
 
 def _collect_given(
-    judge: Source, passes: Sequence[Pass], wanted: Sequence[str], *, draw: int = 0
+    judge: RunningSource, passes: Sequence[GlueRun], wanted: Sequence[str], *, draw: int = 0
 ) -> list[list[Array]]:
     """By pass a source's tensors where recurrences give what is given, moved by rounding."""
     judge.restart()
@@ -145,7 +145,7 @@ def _collect_given(
     return givens
 
 
-def _move_by_rounding(call: Call, draw: int) -> Call:
+def _move_by_rounding(call: RecurrenceCall, draw: int) -> RecurrenceCall:
     """A call that gave values a unit in the last place away."""
     named = {str(position): value for position, value in enumerate(call.gave)}
     return replace(call, gave=[*rounding.perturb_feed(named, seed=0, draw=draw).values()])

@@ -12,12 +12,12 @@ import numpy as np
 from cudnn_convert import reference
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification.judges import Call
+from cudnn_convert.verification.judges import RecurrenceCall
 from cudnn_convert.verification.judges import steps as steps_of
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class LayerValues:
     """One call of one layer: its inputs, and the values to give in its place.
 
     All arrays are float32: `x [time, batch, inputs]`; `h` and `c` `[directions, batch, units]`, the initial
@@ -39,14 +39,14 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class GlueRun:
     """One feed by tensor, and the recurrences' calls on it."""
 
     feed: Mapping[str, Array]
-    calls: Sequence[Call]
+    calls: Sequence[RecurrenceCall]
 
     @property
-    def by_node(self) -> dict[str, list[Call]]:
+    def by_node(self) -> dict[str, list[RecurrenceCall]]:
         """The calls of each recurrence."""
         return {node: [call for call in self.calls if call.node == node] for node in self.nodes}
 
@@ -57,7 +57,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GlueResult:
     """The results of the artifact's glue on one feed.
 
     `outputs` are by key. `entered` has `(what, found, expected)` for each tensor that enters a recurrence.
@@ -69,12 +69,16 @@ class Seen:
 
 #: What the artifact's glue answers to one feed after another; what it keeps in variables begins as it was
 #: stored. Raises LookupError with the reason where the glue cannot be run by itself.
-Run = Callable[[Sequence[Pass]], Iterable[Seen]]
+RunGlue = Callable[[Sequence[GlueRun]], Iterable[GlueResult]]
 
 
-def fitting(
-    plan: Plan, calls: Sequence[Call], named: Mapping[str, tuple[str, int]], *, projected: bool = False
-) -> dict[str, list[Given]]:
+def match_values(
+    plan: Plan,
+    calls: Sequence[RecurrenceCall],
+    named: Mapping[str, tuple[str, int]],
+    *,
+    projected: bool = False,
+) -> dict[str, list[LayerValues]]:
     """The values that each piece of an artifact may give.
 
     They are those of its layer, or of one with the same weights: `named` has by piece the recurrence and the
@@ -89,22 +93,24 @@ def fitting(
     wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
     if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
         raise LookupError("the artifact does not have one node for each layer of each recurrence")
-    givens: dict[Any, list[Given]] = {}
+    givens: dict[Any, list[LayerValues]] = {}
     for (node, layer), values in by_layer.items():
         givens.setdefault((weights[node], layer), []).extend(values)
     return {piece: givens.get(key, []) for piece, key in wanted.items()}
 
 
-def _layers(plan: Plan, calls: Sequence[Call], *, projected: bool) -> dict[tuple[str, int], list[Given]]:
+def _layers(
+    plan: Plan, calls: Sequence[RecurrenceCall], *, projected: bool
+) -> dict[tuple[str, int], list[LayerValues]]:
     """Map (node, layer) to the values to give for each call of it."""
-    givens: dict[tuple[str, int], list[Given]] = {}
+    givens: dict[tuple[str, int], list[LayerValues]] = {}
     for call in calls:
         for key, value in _of_call(plan, call, projected=projected).items():
             givens.setdefault(key, []).append(value)
     return givens
 
 
-def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int], Given]:
+def _of_call(plan: Plan, call: RecurrenceCall, *, projected: bool) -> dict[tuple[str, int], LayerValues]:
     """The values of each layer of a recurrence on what it took."""
     recurrence = next(recurrence for recurrence in plan.recurrences if recurrence.node == call.node)
     sizes, floats = recurrence.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
@@ -127,5 +133,5 @@ def _of_call(plan: Plan, call: Call, *, projected: bool) -> dict[tuple[str, int]
         y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
         values = (layer.x, first_h, first_c, y, inner.h, inner.c)
         x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
-        values_by_key[call.node, number] = Given(x, h, c, call.lengths, y, h_end, c_end, projections)
+        values_by_key[call.node, number] = LayerValues(x, h, c, call.lengths, y, h_end, c_end, projections)
     return values_by_key

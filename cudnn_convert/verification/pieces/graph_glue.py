@@ -19,9 +19,9 @@ from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, Index, NodeDef, s
 from cudnn_convert.model import Array, InMemory, Mode, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification.judges import Call, nearest
+from cudnn_convert.verification.judges import RecurrenceCall, nearest
 from cudnn_convert.verification.pieces import carve, piece_inputs
-from cudnn_convert.verification.pieces.glue_runs import Pass, Run, Seen
+from cudnn_convert.verification.pieces.glue_runs import GlueResult, GlueRun, RunGlue
 
 #: What computes each recurrence in an artifact.
 pieces = carve.pieces
@@ -29,10 +29,10 @@ pieces = carve.pieces
 _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
-def runner(artifact: piece_inputs.Artifact) -> Run:
+def runner(artifact: piece_inputs.Artifact) -> RunGlue:
     """Return a function that runs the graph with recurrences giving the source's values."""
 
-    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+    def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         plan = artifact.plan
         graph, reads, restore = _graph(artifact)
         given = {own.node: _Giving(own) for own in plan.recurrences if own.node in reads}
@@ -53,7 +53,7 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
                     function.calls, function.entered = call.by_node.get(node, []), entered
                 fed = {name: value for name, value in call.feed.items() if split(name)[0] in index.nodes}
                 values = map(np.asarray, session.run([*wanted.values()], fed))
-                yield Seen(dict(zip(wanted, values, strict=True)), entered)
+                yield GlueResult(dict(zip(wanted, values, strict=True)), entered)
 
     return run
 
@@ -66,7 +66,7 @@ class _Giving:
 
     def __init__(self, recurrence: Recurrence) -> None:
         self.recurrence = recurrence
-        self.calls: Sequence[Call] = ()
+        self.calls: Sequence[RecurrenceCall] = ()
         self.entered: list[tuple[str, Array, Array]] = []
 
     def __call__(self, x: Array, h: Array, c: Array, *_: Array) -> list[Array]:

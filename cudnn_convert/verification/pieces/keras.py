@@ -25,9 +25,9 @@ from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.plan import RecurrencesPlan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import named_weights
-from cudnn_convert.verification.judges import Call, nearest
-from cudnn_convert.verification.pieces.glue_runs import Pass, Run, Seen
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.judges import RecurrenceCall, nearest
+from cudnn_convert.verification.pieces.glue_runs import GlueResult, GlueRun, RunGlue
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces
 
 #: What a layer is called with, whatever it was built with.
 _CALLED: Final = {
@@ -62,11 +62,11 @@ def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Itera
             yield Piece(recurrence.node, (number,), name, _asking_both(layer, recurrence), lengths=False)
 
 
-def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
+def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
     """What a layer of all directions answers, with states from and to cuDNN's order."""
     count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         states = [kind[k] for k in range(len(asked.h)) for kind in (asked.h, asked.c)[:count]]
         x, *begin = (tf.constant(v, recurrence.dtype) for v in (asked.x.swapaxes(0, 1), *states))
         y, *ends = (np.asarray(value) for value in layer(x, initial_state=begin, training=False))
@@ -131,8 +131,8 @@ def _set_up_call(layer: Any) -> Iterator[None]:
             setattr(layer, name, value)
 
 
-def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
-    def ask(asked: Asked) -> Answer:
+def _asking(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
+    def ask(asked: PieceInputs) -> Answer:
         x = tf.constant(asked.x.swapaxes(0, 1), recurrence.dtype)
         states = [asked.h[0], asked.c[0]] if recurrence.sizes.mode is Mode.LSTM else [asked.h[0]]
         start = [tf.constant(value, recurrence.dtype) for value in states]
@@ -144,11 +144,11 @@ def _asking(layer: Any, recurrence: Recurrence) -> Callable[[Asked], Answer]:
     return ask
 
 
-def runner(artifact: Artifact) -> Run:
+def runner(artifact: Artifact) -> RunGlue:
     """Return a function that runs a model whose recurrences are layers."""
     plan = artifact.plan
 
-    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+    def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         assert isinstance(artifact.answer, Opened)
         ((_, model),) = artifact.answer.runners
         assert isinstance(model, Layers)
@@ -174,7 +174,7 @@ def runner(artifact: Artifact) -> Run:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause
                     raise
-                yield Seen(outputs, given.entered)
+                yield GlueResult(outputs, given.entered)
 
     return run
 
@@ -190,10 +190,10 @@ class _Given:
         self.recurrences, self.is_old = recurrences, is_old
         self.entered: list[tuple[str, Array, Array]] = []
         self.reasons: list[str] = []
-        self._calls: dict[str, list[Call]] = {}
-        self._rows: dict[str, list[Call]] = {}
+        self._calls: dict[str, list[RecurrenceCall]] = {}
+        self._rows: dict[str, list[RecurrenceCall]] = {}
 
-    def begin(self, calls: Sequence[tuple[str, Call]]) -> None:
+    def begin(self, calls: Sequence[tuple[str, RecurrenceCall]]) -> None:
         """Set the calls whose outputs are given from now on, each with its layer name."""
         self._calls = {name: [call for own, call in calls if own == name] for name, _ in calls}
         self._rows, self.entered = {}, []
@@ -240,7 +240,7 @@ class _Given:
         y, *ends = (value if recurrence.time_major else value.swapaxes(0, 1) for value in gave)
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
-    def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> Call:
+    def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> RecurrenceCall:
         """Return the recorded call with the nearest inputs, or join one from rows.
 
         Rows of several calls are joined where the artifact's batch has another size. Each recorded row is
@@ -261,7 +261,7 @@ class _Given:
         return _join(distances, recurrence)
 
 
-def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
+def _rows_of(call: RecurrenceCall, recurrence: Recurrence) -> Iterator[RecurrenceCall]:
     """Each row of a call as a call, without what is no LSTM's."""
     gave = call.gave[: 3 if recurrence.sizes.mode is Mode.LSTM else 2]
     for k in range(call.x.shape[1]):
@@ -270,7 +270,7 @@ def _rows_of(call: Call, recurrence: Recurrence) -> Iterator[Call]:
         yield replace(call, x=call.x[:, row], h=call.h[:, row], c=call.c[:, row], gave=own)
 
 
-def _join(rows: Sequence[Call], recurrence: Recurrence) -> Call:
+def _join(rows: Sequence[RecurrenceCall], recurrence: Recurrence) -> RecurrenceCall:
     """Rows as one call."""
     x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
     columns = zip(*(row.gave for row in rows), strict=True)

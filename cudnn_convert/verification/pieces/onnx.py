@@ -23,9 +23,15 @@ from cudnn_convert.artifacts.onnx import open_session, subgraphs_of
 from cudnn_convert.formats import part_file
 from cudnn_convert.model import Array, Part, Recurrence
 from cudnn_convert.plan import Plan
-from cudnn_convert.verification.judges import Call, nearest
-from cudnn_convert.verification.pieces.glue_runs import Given, Pass, Run, Seen, fitting
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.judges import RecurrenceCall, nearest
+from cudnn_convert.verification.pieces.glue_runs import (
+    GlueResult,
+    GlueRun,
+    LayerValues,
+    RunGlue,
+    match_values,
+)
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces
 
 _KEY: Final = "cudnn_convert"
 FUSED: Final = frozenset({"LSTM", "GRU", "RNN"})
@@ -121,7 +127,7 @@ def _constant(tensor: Any, folder: Path, name: str) -> Any:
 def _asking(cut: Any) -> Any:
     session = cache(cut)
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         running = session()
         given = {"X": asked.x, "h": asked.h, "c": asked.c}
         fed = {name: value.astype(np.float32) for name, value in given.items()} | {"lengths": asked.lengths}
@@ -138,63 +144,63 @@ _WHAT: Final = {_X: "input", _LENGTHS: "lengths", _H: "initial h", _C: "initial 
 _NESTED: Final = frozenset({"If", "Loop", "Scan"})
 
 #: A fused node, what is given for it, and by place what entered it.
-_Taken: TypeAlias = tuple[str, Given, dict[int, Array]]
+_Taken: TypeAlias = tuple[str, LayerValues, dict[int, Array]]
 
 
-def runner(artifact: Artifact) -> Run:
+def runner(artifact: Artifact) -> RunGlue:
     """Return a function that runs the glue of each part's model, branches and loops included."""
 
-    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+    def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         for call in passes:
             yield _join([_run(artifact, part, call) for part in artifact.plan.parts])
 
     return run
 
 
-def _join(seen: Sequence[Seen]) -> Seen:
+def _join(seen: Sequence[GlueResult]) -> GlueResult:
     """What several files answered, as one."""
     outputs: dict[str, Array] = {}
     for run in seen:
         outputs |= run.outputs
-    return Seen(outputs, [value for run in seen for value in run.entered])
+    return GlueResult(outputs, [value for run in seen for value in run.entered])
 
 
-def _run(artifact: Artifact, part: Part, given: Pass) -> Seen:
+def _run(artifact: Artifact, part: Part, given: GlueRun) -> GlueResult:
     """The glue in the file of one part, on what it takes of a feed."""
     plan, file = artifact.plan, part_file(artifact.path, part.name)
     model = onnx.load(str(file))
     nodes = {node for _, node, _ in read_recorded_layers(model)}
     calls = given.calls if len(plan.parts) == 1 else [call for call in given.calls if call.node in nodes]
-    fitting = _fitting(plan, model, calls)
+    values_by_node = _find_values(plan, model, calls)
     keys = {tensor: key for key, tensor in part.signature.inputs.items()}
     named = runners.pair_inputs(
         file, part.signature.inputs, [reference.name for reference in model.graph.input]
     )
     fed = {named[keys[tensor]]: value for tensor, value in given.feed.items() if tensor in keys}
     is_nested = any(node.op_type in _NESTED for node in model.graph.node)
-    values, taken = (_interpret if is_nested else _run_model)(model, fitting, fed)
+    values, taken = (_interpret if is_nested else _run_model)(model, values_by_node, fed)
     return _see(model, values, taken, part)
 
 
-def _fitting(plan: Plan, model: Any, calls: Sequence[Call]) -> dict[str, list[Given]]:
+def _find_values(plan: Plan, model: Any, calls: Sequence[RecurrenceCall]) -> dict[str, list[LayerValues]]:
     """Map each fused node that the provenance records to the values it may be given."""
     recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
     names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
-    return fitting(plan, calls, {name: recorded[name] for name in names if name in recorded})
+    return match_values(plan, calls, {name: recorded[name] for name in names if name in recorded})
 
 
 def _run_model(
-    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+    model: Any, values_by_node: Mapping[str, Sequence[LayerValues]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
     """Run a model without branches, with the outputs of fused nodes given.
 
     Returns all observed tensors by name, and what entered each fused node.
     """
-    fused = [node for node in model.graph.node if node.name in fitting]
+    fused = [node for node in model.graph.node if node.name in values_by_node]
     session = _session(model, fused)
     there = [value.name for value in session.get_inputs()]
     wanted = [value.name for value in session.get_outputs()]
-    given = {node.name: fitting[node.name][0] for node in fused}
+    given = {node.name: values_by_node[node.name][0] for node in fused}
 
     def answers() -> dict[str, Array]:
         values = {**fed, **_feed(fused, given)}
@@ -202,9 +208,9 @@ def _run_model(
         return values | dict(zip(wanted, answered, strict=True))
 
     for node in fused:  # in their order: what enters one depends on those before it
-        if len(fitting[node.name]) > 1:
+        if len(values_by_node[node.name]) > 1:
             taken = _entering(model, node, given[node.name], answers())
-            given[node.name] = nearest(fitting[node.name], taken[_X], taken[_H], taken.get(_C))
+            given[node.name] = nearest(values_by_node[node.name], taken[_X], taken[_H], taken.get(_C))
     values = answers()
     return values, [
         (node.name, given[node.name], _entering(model, node, given[node.name], values)) for node in fused
@@ -212,7 +218,7 @@ def _run_model(
 
 
 def _interpret(
-    model: Any, fitting: Mapping[str, Sequence[Given]], fed: Mapping[str, Array]
+    model: Any, values_by_node: Mapping[str, Sequence[LayerValues]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
     """The same of a model with branches or loops, by ONNX's own interpreter."""
     from onnx.reference import ReferenceEvaluator
@@ -225,7 +231,7 @@ def _interpret(
 
         def _run(self, *inputs: Any, **_: Any) -> tuple[Array, ...]:
             node = self.onnx_node
-            fits = fitting.get(node.name)
+            fits = values_by_node.get(node.name)
             if not fits:
                 raise LookupError(f"{node.name} runs where no recurrence of the source does")
             entered = _entering(model, node, fits[0], dict(zip(node.input, inputs, strict=False)))
@@ -263,7 +269,7 @@ def _session(model: Any, fused: list[Any]) -> Any:
     return open_session(small.SerializeToString())
 
 
-def _feed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
+def _feed(fused: list[Any], given: Mapping[str, LayerValues]) -> dict[str, Array]:
     """What the fused nodes would give."""
     feeds: dict[str, Array] = {}
     for node in fused:
@@ -273,7 +279,7 @@ def _feed(fused: list[Any], given: Mapping[str, Given]) -> dict[str, Array]:
     return feeds
 
 
-def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> dict[int, Array]:
+def _entering(model: Any, node: Any, of: LayerValues, values: Mapping[str, Array]) -> dict[int, Array]:
     """Collect the inputs of a fused node by position; missing ones are the defaults.
 
     An initial state is multiplied by the projection, if there is one, as in the source.
@@ -297,7 +303,7 @@ def _entering(model: Any, node: Any, of: Given, values: Mapping[str, Array]) -> 
     return values_by_name
 
 
-def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> Seen:
+def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part: Part) -> GlueResult:
     entered: list[tuple[str, Array, Array]] = []
     for name, of, actual in taken:
         full = np.full(of.x.shape[1], len(of.x)) if of.lengths is None else of.lengths
@@ -309,4 +315,4 @@ def _see(model: Any, values: Mapping[str, Array], taken: Sequence[_Taken], part:
     names = [value_info.name for value_info in model.graph.output]
     keys = runners.pair_outputs(part.signature.outputs, names)
     outputs = {part.prefix + keys[name]: values[name] for name in names if name in values}
-    return Seen(outputs, entered)
+    return GlueResult(outputs, entered)

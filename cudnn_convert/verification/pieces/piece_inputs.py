@@ -43,7 +43,7 @@ class Piece:
     node: str
     layers: tuple[int, ...]
     name: str
-    ask: Callable[[Asked], Answer]
+    ask: Callable[[PieceInputs], Answer]
     lengths: bool = True
     projected: bool = True
     tied: bool = False
@@ -88,7 +88,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PieceInputs:
     """`x [time, batch, inputs]`, `h [layers*directions, batch, width]`, `c [..., units]`, `lengths [batch]`.
 
     Floats are of float64 and hold values of the type that the artifact takes.
@@ -99,10 +99,10 @@ class Asked:
     c: Array
     lengths: Array
 
-    def rows(self, start: int, stop: int) -> Asked:
+    def rows(self, start: int, stop: int) -> PieceInputs:
         """Some rows of the batch."""
         part = slice(start, stop)
-        return Asked(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
+        return PieceInputs(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
 
 
 def draw_inputs(
@@ -115,7 +115,7 @@ def draw_inputs(
     dtype: np.dtype[Any],
     scale: float = 1.0,
     tied: bool = False,
-) -> Asked:
+) -> PieceInputs:
     """Draw random inputs for `cells`, which are those of all layers and directions.
 
     The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact takes.
@@ -136,7 +136,7 @@ def draw_inputs(
     few = np.linspace(steps, 1, batch).round()[::-1]
     lengths = few if batch < steps else steps - np.arange(batch)[::-1] % steps
     x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
-    return Asked(x, h, c, lengths.astype(np.int32))
+    return PieceInputs(x, h, c, lengths.astype(np.int32))
 
 
 def _norm(matrices: Sequence[Array] | None) -> float:
@@ -163,17 +163,17 @@ class Stack:
         """The reference's steps."""
         return [cell.step(order) for cell in self.cells]
 
-    def draw(self, rng: np.random.Generator, **given: Any) -> Asked:
+    def draw(self, rng: np.random.Generator, **given: Any) -> PieceInputs:
         """Inputs for these cells."""
         return draw_inputs(rng, self.cells, directions=self.directions, tied=self.tied, **given)
 
-    def run(self, asked: Asked, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
+    def run(self, asked: PieceInputs, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
         """`y`, `h` and `c` as `reference.run` gives them, in the type of the inputs."""
         return reference.run(
             self.steps(order), asked.x, asked.h, asked.c, directions=self.directions, lengths=asked.lengths
         )
 
-    def firsts(self, asked: Asked) -> Iterator[tuple[int, list[mutants.First]]]:
+    def firsts(self, asked: PieceInputs) -> Iterator[tuple[int, list[mutants.First]]]:
         """`(layer, its cells at the first step)` where the inputs are of one step."""
         steps, count = self.steps(), self.directions
         run = reference.layers(steps, asked.x, asked.h, asked.c, directions=count, lengths=asked.lengths)
@@ -192,7 +192,7 @@ class Power:
     at, None for all. `unseen` names what shows less than `effort.LEAST_SHOWN`, with what it would show.
     """
 
-    asked: Asked
+    asked: PieceInputs
     smallest: float = np.inf
     weakest: float = np.inf
     sampled: int | None = None
@@ -235,7 +235,7 @@ def _try_inputs(
     rows: Sequence[int],
 ) -> Power:
     asked = stack.draw(rng, steps=1, batch=rows[-1], dtype=dtype, scale=scale)
-    weights = [mutants.Weights(cell) for cell in stack.cells]
+    weights = [mutants.WeightEffects(cell) for cell in stack.cells]
     fewest = min((weight.sampled for weight in weights if weight.sampled is not None), default=None)
     start, power = 0, Power(asked, sampled=fewest)
     for stop in rows:
@@ -251,7 +251,7 @@ def _try_inputs(
     return power
 
 
-def _look(power: Power, stack: Stack, weights: Sequence[mutants.Weights], bound: Tolerance) -> None:
+def _look(power: Power, stack: Stack, weights: Sequence[mutants.WeightEffects], bound: Tolerance) -> None:
     """Measures mutants on the rows that were chosen, and names what they do not show."""
     for number, (layer, ways) in enumerate(stack.firsts(power.asked)):
         right = [first.answer() for first in ways]

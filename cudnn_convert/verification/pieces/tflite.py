@@ -26,7 +26,7 @@ from cudnn_convert.artifacts.tflite import open_interpreter, pack_model, schema,
 from cudnn_convert.formats import part_file
 from cudnn_convert.graph.index import walk
 from cudnn_convert.model import WAYS, Array, Recurrence
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Asked, Piece, Pieces
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces
 
 _KEY: Final = b"cudnn_convert"
 OPS: Final = schema.BuiltinOperator
@@ -36,13 +36,13 @@ _TYPES: Final = {
 }
 
 
-def read_model(file: Path) -> Model:
+def read_model(file: Path) -> TfliteModel:
     """The model in a file."""
-    return Model(unpack_model(file.read_bytes()))
+    return TfliteModel(unpack_model(file.read_bytes()))
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class TfliteModel:
     """A file as an object that its schema describes."""
 
     content: Any
@@ -151,7 +151,7 @@ def makers_of(graph: Any) -> dict[int, Any]:
     return {int(output): op for op in graph.operators for output in op.outputs}
 
 
-def open_subgraph(model: Model, alone: Any) -> Any:
+def open_subgraph(model: TfliteModel, alone: Any) -> Any:
     """An interpreter of a subgraph, with what it runs and reads of a model."""
     return open_interpreter(model_content=_pack(model, alone))
 
@@ -175,7 +175,7 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
     ]
 
 
-def _pack(model: Model, alone: Any) -> bytes:
+def _pack(model: TfliteModel, alone: Any) -> bytes:
     """Serialize a model with `alone` as first subgraph, and all that it needs."""
     packed = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}
@@ -258,7 +258,7 @@ X, ROWS, SIZED, H, C, LENGTHS, START = "x", "rows", "sized", "h", "c", "lengths"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LoopCut:
     """A direction of a layer, cut out of the subgraph `graph` as the subgraph `alone`.
 
     `operators` are what it consists of, its loop as it was. `inputs` says what each input of `alone` is,
@@ -278,7 +278,7 @@ class Cut:
 class _Part:
     """One direction of a layer as a separate model, opened at the first call.
 
-    `inputs` are as in `Cut`. `outputs`: whether `y` is read. `sizes` is the (time, batch) that the file
+    `inputs` are as in `LoopCut`. `outputs`: whether `y` is read. `sizes` is the (time, batch) that the file
     fixes, None for each that it leaves open.
     """
 
@@ -317,7 +317,7 @@ class _Part:
         return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
 
 
-def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
+def _ask(parts: Sequence[_Part], asked: PieceInputs) -> Answer:
     """The answer of a layer, whose directions are asked one after the other."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
     answers = [
@@ -328,7 +328,7 @@ def _ask(parts: Sequence[_Part], asked: Asked) -> Answer:
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
-def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
+def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _Part:
     """A loop of a model as one that can be asked. Raises UncutError."""
     part = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
@@ -337,7 +337,7 @@ def _part(model: Model, loop: tuple[Any, Any], direction: int) -> _Part:
     )
 
 
-def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
+def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut:
     """A loop with what stands directly before and behind it. Raises UncutError."""
     states, blocks, counters = _find_carried(model, loop)
     if not states or len(blocks) != 1:
@@ -374,10 +374,10 @@ def cut(model: Model, graph: Any, loop: Any, *, backward: bool) -> Cut:
     operators = [loop if op is copied else op for op in taken.operators]
     enters = [(name, index) for index, name in taken.inputs.items() if index < len(graph.tensors)]
     enters += [(name, int(loop.inputs[k])) for name, k in named if name != START]
-    return Cut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
+    return LoopCut(graph, alone, operators, [*taken.inputs.values()], enters, gives)
 
 
-def _find_carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[int]]:
+def _find_carried(model: TfliteModel, loop: Any) -> tuple[list[int], list[int], list[int]]:
     """Return the positions of a loop's changed inputs: states, output blocks, and counters."""
     body = model.content.subgraphs[loop.builtinOptions.bodySubgraphIndex]
     carried: dict[tuple[bool, int], list[int]] = {}
@@ -389,7 +389,7 @@ def _find_carried(model: Model, loop: Any) -> tuple[list[int], list[int], list[i
     return states, blocks, counters
 
 
-def _has_constant_lengths(model: Model, loop: Any) -> bool:
+def _has_constant_lengths(model: TfliteModel, loop: Any) -> bool:
     """Whether a loop compares its steps with a constant for each row."""
     compared = [
         model.content.subgraphs[k].tensors[op.inputs[1]]
@@ -407,7 +407,7 @@ class _Taken:
     `operators` are those taken; `inputs` names, by tensor number, the tensors that become inputs.
     """
 
-    model: Model
+    model: TfliteModel
     graph: Any
     makers: dict[int, Any]
     tensors: list[Any]
@@ -446,7 +446,7 @@ class _Taken:
         return constant
 
 
-def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]:
+def _sizes(model: TfliteModel, graph: Any, loop: Any) -> tuple[int | None, int | None]:
     """Return the (time, batch) of what a loop reads, None for each unknown size.
 
     Raises UncutError where the loop reads no inputs of its steps.
@@ -465,7 +465,7 @@ def _sizes(model: Model, graph: Any, loop: Any) -> tuple[int | None, int | None]
     raise UncutError("in the file its loop does not read the inputs of its steps")
 
 
-def _behind(model: Model, graph: Any, rows: int, *, backward: bool) -> list[Any]:
+def _behind(model: TfliteModel, graph: Any, rows: int, *, backward: bool) -> list[Any]:
     """Return the operators that turn a loop's rows into outputs; empty if unused.
 
     They are a slice of the steps, and a reversal for the backward direction. Raises UncutError for others.

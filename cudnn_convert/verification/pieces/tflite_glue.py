@@ -19,17 +19,34 @@ from cudnn_convert.model import SERVING, Array
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.judges import nearest
 from cudnn_convert.verification.pieces import piece_inputs, tflite
-from cudnn_convert.verification.pieces.glue_runs import Given, Pass, Run, Seen, fitting
-from cudnn_convert.verification.pieces.tflite import LENGTHS, OPS, ROWS, C, Cut, H, Model, UncutError, X, cut
+from cudnn_convert.verification.pieces.glue_runs import (
+    GlueResult,
+    GlueRun,
+    LayerValues,
+    RunGlue,
+    match_values,
+)
+from cudnn_convert.verification.pieces.tflite import (
+    LENGTHS,
+    OPS,
+    ROWS,
+    C,
+    H,
+    LoopCut,
+    TfliteModel,
+    UncutError,
+    X,
+    cut,
+)
 
 #: Every layer whose loops the files of an artifact name.
 pieces = tflite.pieces
 
 
-def runner(artifact: piece_inputs.Artifact) -> Run:
+def runner(artifact: piece_inputs.Artifact) -> RunGlue:
     """Return a function that runs the glue of a file, branches and loops included."""
 
-    def run(passes: Sequence[Pass]) -> Iterator[Seen]:
+    def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         plan = artifact.plan
         if len(plan.parts) != 1:
             raise LookupError("the artifact is several files")
@@ -43,10 +60,10 @@ def runner(artifact: piece_inputs.Artifact) -> Run:
         keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         outputs_by_key = runners.pair_outputs(part.signature.outputs, outputs)
         for call in passes:
-            given = fitting(plan, call.calls, named, projected=True)
+            given = match_values(plan, call.calls, named, projected=True)
             running = _Running(model, layers, others, given)
             values = running.main({inputs[names[keys[name]]]: value for name, value in call.feed.items()})
-            yield Seen(
+            yield GlueResult(
                 {outputs_by_key[name]: values[output] for name, output in outputs.items()},
                 [*running.entered, *running.list_missed()],
             )
@@ -62,10 +79,10 @@ class _Layer:
     node: str
     layer: int
     direction: int
-    cut: Cut
+    cut: LoopCut
 
 
-def _find_recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], list[Cut]]:
+def _find_recorded(model: TfliteModel, nodes: Collection[str]) -> tuple[list[_Layer], list[LoopCut]]:
     """The layers of `nodes`, and what stands for those of other nodes, which are run."""
     loops = model.loops()
     layers, others = [], []
@@ -84,7 +101,7 @@ def _find_recorded(model: Model, nodes: Collection[str]) -> tuple[list[_Layer], 
     return layers, others
 
 
-def find_ends(model: Model) -> tuple[dict[str, int], dict[str, int]]:
+def find_ends(model: TfliteModel) -> tuple[dict[str, int], dict[str, int]]:
     """The tensors of a file's inputs and outputs by their names in the signature."""
     listed = model.content.signatureDefs or ()
     signatures = {signature.signatureKey.decode(): signature for signature in listed}
@@ -112,13 +129,13 @@ class _Step:
 class _Running:
     """A run of a file whose `layers` give what is `fitting`; `others` are run.
 
-    `entered` is what was seen, as `Seen` has it.
+    `entered` is what was seen, as `GlueResult` has it.
     """
 
-    model: Model
+    model: TfliteModel
     layers: Sequence[_Layer]
-    others: Sequence[Cut]
-    fitting: Mapping[str, Sequence[Given]]
+    others: Sequence[LoopCut]
+    values_by_loop: Mapping[str, Sequence[LayerValues]]
     entered: list[tuple[str, Array, Array]] = field(default_factory=list)
     _given: dict[str, set[int]] = field(default_factory=dict)
     _steps: dict[int, list[_Step]] = field(default_factory=dict)
@@ -131,15 +148,17 @@ class _Running:
     def list_missed(self) -> list[tuple[str, Array, Array]]:
         """The inputs of calls of the source that the file does not make."""
         given: dict[tuple[Any, ...], set[int]] = {}
-        keys = {layer.name: (layer.direction, *map(id, self.fitting[layer.name])) for layer in self.layers}
+        keys = {
+            layer.name: (layer.direction, *map(id, self.values_by_loop[layer.name])) for layer in self.layers
+        }
         for name, key in keys.items():
             given.setdefault(key, set()).update(self._given.get(name, ()))
         return [
             (f"input of {name}", np.empty(0, np.float32), missing.x)
             for name, key in keys.items()
-            for position, missing in enumerate(self.fitting[name])
+            for position, missing in enumerate(self.values_by_loop[name])
             if position not in given[key]
-            and not any(_are_alike(missing, self.fitting[name][k]) for k in given[key])
+            and not any(_are_alike(missing, self.values_by_loop[name][k]) for k in given[key])
         ]
 
     def _values(self, number: int, values: _Values) -> _Values:
@@ -261,7 +280,7 @@ class _Running:
         inputs = [value.reshape(-1, len(h), value.shape[-1]) for what, value in entering if what in (X, ROWS)]
         if not inputs:
             raise LookupError(f"in the artifact {layer.name} has no product of its inputs")
-        fits = [_of_direction(given, layer.direction) for given in self.fitting[layer.name]]
+        fits = [_of_direction(given, layer.direction) for given in self.values_by_loop[layer.name]]
         of = nearest(fits, inputs[0], h[None], None if c is None else c[None])
         self._given.setdefault(layer.name, set()).update(k for k, fit in enumerate(fits) if fit is of)
         full = np.full(len(h), len(of.x))
@@ -275,7 +294,7 @@ class _Running:
         values.update({index: np.ascontiguousarray(gives[what]) for what, index in layer.cut.gives.items()})
 
 
-def _are_alike(given: Given, other: Given) -> bool:
+def _are_alike(given: LayerValues, other: LayerValues) -> bool:
     """Whether two calls took so nearly the same that rounding may exchange them."""
     pairs = ((given.x, other.x), (given.h, other.h), (given.c, other.c))
     most = [effort.ALIKE_PASSES * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
@@ -285,7 +304,7 @@ def _are_alike(given: Given, other: Given) -> bool:
     )
 
 
-def _of_direction(given: Given, direction: int) -> Given:
+def _of_direction(given: LayerValues, direction: int) -> LayerValues:
     """What is given for one direction of a layer."""
     only = slice(direction, direction + 1)
     values = {name: getattr(given, name)[only] for name in ("h", "c", "h_end", "c_end")}

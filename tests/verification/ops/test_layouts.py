@@ -17,7 +17,7 @@ from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.settings import make_settings
 
 LAST = "channels_last"
 GROUPED = f"depthwise_dilations/DepthwiseConv2dNative/{LAST}"
@@ -38,9 +38,13 @@ def asked(group: str, artifact: Path) -> OpsReport:
     flags = Options.of({"format": "frozen", **channels_first.flags(group)})
     source = channels_first.path(group)
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = prepare_judging(plan, flags)
+    settings = make_settings(plan, flags)
     report = ask.report(
-        Artifact("frozen", artifact, judging.plan, lambda *_: None), judging, [], is_copy=True, is_fresh=False
+        Artifact("frozen", artifact, settings.plan, lambda *_: None),
+        settings,
+        [],
+        is_copy=True,
+        is_fresh=False,
     )
     assert report is not None
     return report

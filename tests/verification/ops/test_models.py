@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cudnn_convert.verification.ops.models import Cuts
+from cudnn_convert.verification.ops.models import StoredCuts
 
-CUTS = Cuts({"b": "y:0", "a": "x:0"}, {"z:0": "differs"})
+CUTS = StoredCuts({"b": "y:0", "a": "x:0"}, {"z:0": "differs"})
 
 
 def test_cuts_are_read_as_they_were_written() -> None:
     text = CUTS.format()
-    assert Cuts.parse(text) == Cuts.parse(text.encode()) == CUTS
-    assert Cuts(dict(reversed(CUTS.names.items())), CUTS.left).format() == text
+    assert StoredCuts.parse(text) == StoredCuts.parse(text.encode()) == CUTS
+    assert StoredCuts(dict(reversed(CUTS.names.items())), CUTS.left).format() == text
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"names": {}}', '{"names": 3, "left": {}}', b"\xff"])
 def test_other_texts_say_nothing(text: str | bytes) -> None:
-    assert Cuts.parse(text) is None
+    assert StoredCuts.parse(text) is None

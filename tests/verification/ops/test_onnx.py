@@ -9,14 +9,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from cudnn_convert.verification.ops.models import Cuts
-from cudnn_convert.verification.ops.onnx import Model
+from cudnn_convert.verification.ops.models import StoredCuts
+from cudnn_convert.verification.ops.onnx import OnnxTensorFile
 
 X = np.float32([[1.0, -2.0]])
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path: Path) -> OnnxTensorFile:
     """`y = relu(-x) + shape(-x)`."""
     nodes = [
         helper.make_node("Neg", ["x"], ["neg:0"]),
@@ -30,10 +30,10 @@ def model(tmp_path: Path) -> Model:
     file = tmp_path / "model.onnx"
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(made, str(file))
-    return Model(file)
+    return OnnxTensorFile(file)
 
 
-def test_any_tensor_is_given_where_others_are_fed(model: Model) -> None:
+def test_any_tensor_is_given_where_others_are_fed(model: OnnxTensorFile) -> None:
     assert model.tensors == ["neg:0", "relu:0", "shape:0", "sizes", "y"]
     assert [*map(model.list_namesakes, ("neg:0", "y"))] == [["neg:0"], []]
     assert model.leaves("y", {"neg:0"}) == ({"neg:0"}, False)
@@ -44,10 +44,10 @@ def test_any_tensor_is_given_where_others_are_fed(model: Model) -> None:
     assert y.tolist() == [[4, 2]]
 
 
-def test_cuts_stay_in_the_file(model: Model) -> None:
+def test_cuts_stay_in_the_file(model: OnnxTensorFile) -> None:
     assert model.read_cuts() is None
-    cuts = Cuts({"neg:0": "n:0"}, {})
+    cuts = StoredCuts({"neg:0": "n:0"}, {})
     model.write_cuts(cuts)
-    again = Model(model._file)
+    again = OnnxTensorFile(model._file)
     assert again.read_cuts() == cuts
     assert again.tensors == model.tensors

@@ -23,7 +23,7 @@ from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import OpsReport
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.settings import make_settings
 
 Change = Callable[[Any], None]
 
@@ -45,11 +45,11 @@ def asked(source: Path, file: Path, seed: int | None = None) -> OpsReport:
     """What statement 4 says of a model, with its outputs compared by nothing else."""
     flags = Options.of({"format": "onnx", "outputs": gated_models.OUTPUT, "seed": seed})
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = prepare_judging(plan, flags)
-    with judging.judge.open() as running:
-        feeds = judging.judge.make_feeds(running, seed=judging.seed)
-    given = Artifact("onnx", file, judging.plan, lambda *_: None)
-    report = ask.report(given, judging, feeds, is_copy=True, is_fresh=False)
+    settings = make_settings(plan, flags)
+    with settings.judge.open() as running:
+        feeds = settings.judge.make_feeds(running, seed=settings.seed)
+    given = Artifact("onnx", file, settings.plan, lambda *_: None)
+    report = ask.report(given, settings, feeds, is_copy=True, is_fresh=False)
     assert report is not None
     return report
 

@@ -21,7 +21,7 @@ from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.ops.graphs import TensorGraph
 from cudnn_convert.verification.ops.structure import Comparer, describe_constants
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.settings import make_settings
 
 INPUTS = "x,ids"
 
@@ -44,9 +44,9 @@ def asked(source: Path, form: str, artifact: Path, *, is_copy: bool = True) -> O
     """What statement 4 says of an artifact, with its outputs never run."""
     flags = Options.of({"format": form, "outputs": gated_models.OUTPUT})
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = prepare_judging(plan, flags)
-    given = Artifact(form, artifact, judging.plan, lambda *_: None)
-    report = ask.report(given, judging, [], is_copy=is_copy, is_fresh=False)
+    settings = make_settings(plan, flags)
+    given = Artifact(form, artifact, settings.plan, lambda *_: None)
+    report = ask.report(given, settings, [], is_copy=is_copy, is_fresh=False)
     assert report is not None
     return report
 

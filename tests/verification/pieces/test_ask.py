@@ -14,11 +14,11 @@ from support.cases import Case
 
 from cudnn_convert.model import BlobEvidence, Mode, Recurrence
 from cudnn_convert.reference import Gates
-from cudnn_convert.verification.pieces.ask import Terms, judge_piece, read_gates
-from cudnn_convert.verification.pieces.piece_inputs import Answer, Asked, Piece, Stack
+from cudnn_convert.verification.pieces.ask import PieceSettings, judge_piece, read_gates
+from cudnn_convert.verification.pieces.piece_inputs import Answer, Piece, PieceInputs, Stack
 
 F32 = np.dtype(np.float32)
-TERMS = Terms(F32, F32, seed=3)
+TERMS = PieceSettings(F32, F32, seed=3)
 LSTM = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
 Change = Callable[[list[Gates]], list[Gates]]
 
@@ -28,7 +28,7 @@ def answering(
 ) -> Any:
     """What computes `cells` in float64 and gives float32."""
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         y, h, c = (value.astype(np.float32) for value in Stack(cells, directions).run(asked))
         return change((y, h, c))
 
@@ -172,7 +172,7 @@ def test_runtimes_whose_activations_do_not_saturate_pass_and_wrong_weights_do_no
     assert found.atol == pytest.approx(1e-5)
 
 
-def onnx_runtime(cell: Gates) -> Callable[[Asked], Answer]:
+def onnx_runtime(cell: Gates) -> Callable[[PieceInputs], Answer]:
     """What runs a GRU in ONNX Runtime, whose gates are update, reset, candidate."""
     order, names = (1, 0, 2), ("x", "W", "R", "B", "", "h")
     assert cell.kernel is not None
@@ -192,7 +192,7 @@ def onnx_runtime(cell: Gates) -> Callable[[Asked], Answer]:
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
 
-    def ask(asked: Asked) -> Answer:
+    def ask(asked: PieceInputs) -> Answer:
         y, h = session.run(None, {"x": np.float32(asked.x), "h": np.float32(asked.h)})
         return y[:, 0], h, None
 

@@ -27,7 +27,7 @@ from cudnn_convert.plan.source import read_source
 from cudnn_convert.report import GlueReport
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
-from cudnn_convert.verification.settings import prepare_judging
+from cudnn_convert.verification.settings import make_settings
 
 
 def wired(file: Path, change: Callable[[Any, list[Any]], None]) -> None:
@@ -249,13 +249,13 @@ def test_what_stands_around_recurrences_in_several_files_is_run_by_itself(tmp_pa
     flags = Options.of({"format": "onnx", "states": True})
     cudnn_convert.convert(source, out, format="onnx", states=True)
     plan = make_plan(read_source(source, flags, tag=flags.tag), flags)
-    judging = prepare_judging(plan, flags)
-    with judging.judge.open() as source_run:
-        feed = judging.judge.make_feeds(source_run, seed=1)[0]
+    settings = make_settings(plan, flags)
+    with settings.judge.open() as source_run:
+        feed = settings.judge.make_feeds(source_run, seed=1)[0]
 
     def around() -> GlueReport:
         artifact = Artifact("onnx", out, plan, runners.open_artifact("onnx", out, plan.parts))
-        return ask.glue(artifact, judging, feed)
+        return ask.glue(artifact, settings, feed)
 
     right = around()
     assert (right.asked, right.passed, right.message) == (True, True, "")

@@ -11,14 +11,14 @@ import pytest
 from support.cases import Case
 
 from cudnn_convert.model import Mode
-from cudnn_convert.verification.judges import Call, Draw, computation
-from cudnn_convert.verification.pieces.glue_runs import Pass, fitting
+from cudnn_convert.verification.judges import Draw, RecurrenceCall, computation
+from cudnn_convert.verification.pieces.glue_runs import GlueRun, match_values
 
 CASE = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
 RNG = np.random.default_rng(1)
 
 
-def called(time: int = 5, batch: int = 3) -> tuple[Any, Call]:
+def called(time: int = 5, batch: int = 3) -> tuple[Any, RecurrenceCall]:
     """A plan of a recurrence and its twin, and a call of the former."""
     recurrence, draw = CASE.recurrence(), Draw()
     x = RNG.standard_normal((time, batch, CASE.inputs)).astype(np.float32)
@@ -31,7 +31,7 @@ def called(time: int = 5, batch: int = 3) -> tuple[Any, Call]:
 def test_each_layer_gives_what_the_next_one_takes() -> None:
     plan, call = called()
     pieces = {"one": ("rnn", 0), "two": ("rnn", 1)}
-    given = fitting(plan, [call], pieces)
+    given = match_values(plan, [call], pieces)
     (first,), (second,) = given["one"], given["two"]
     np.testing.assert_array_equal(first.x, call.x)
     joined = first.y.swapaxes(1, 2).reshape(*second.x.shape)
@@ -43,15 +43,15 @@ def test_each_layer_gives_what_the_next_one_takes() -> None:
 
 def test_a_twin_gives_the_same_values_and_a_missing_layer_is_refused() -> None:
     plan, call = called()
-    given = fitting(plan, [call], {"one": ("twin", 0), "two": ("rnn", 1)})
+    given = match_values(plan, [call], {"one": ("twin", 0), "two": ("rnn", 1)})
     assert [len(values) for values in given.values()] == [1, 1]
     with pytest.raises(LookupError, match="one node for each layer"):
-        fitting(plan, [call], {"one": ("rnn", 0)})
+        match_values(plan, [call], {"one": ("rnn", 0)})
 
 
 def test_a_run_has_the_calls_by_node() -> None:
     _, call = called()
     other = replace(call, node="twin")
-    run = Pass({}, [call, other, call])
+    run = GlueRun({}, [call, other, call])
     assert run.nodes == {call.node, "twin"}
     assert [len(run.by_node[name]) for name in (call.node, "twin")] == [2, 1]
