@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support import op_census
 
-from cudnn_convert.lower import empty_axes, inexact_kernels, infinities, missing_ops, missing_pools
+from cudnn_convert.graph.passes.run import name_pass
+from cudnn_convert.lower import empty_axes, inexact_kernels, infinities, missing_pools, tflite
 from cudnn_convert.lower.onnx import convert, lossy_casts, wrong_ops
 
 #: At most so many variants of an op are asked.
@@ -64,19 +65,16 @@ def handlers() -> Iterator[Handler]:
             verdict="refused",
             proven=False,
         )
-    for function, op in MISSING.items():
+    for (passes, function), op in MISSING.items():
         yield Handler(
             f"missing_ops/{function}",
             "onnx",
             op,
-            lambda name=function: mock.patch.object(missing_ops, name, lambda graph: graph),
+            lambda passes=passes, name=function: skipping(convert, passes, name),
         )
     for op in (*missing_pools._POOLS, "MaxPoolV2", "FusedBatchNormV2"):
         yield Handler(
-            f"missing_pools/{op}",
-            "tflite",
-            op,
-            lambda: mock.patch.object(missing_pools, "replace_pools", lambda graph: graph),
+            f"missing_pools/{op}", "tflite", op, lambda: skipping(tflite, "PASSES", "replace_pools")
         )
     for op in inexact_kernels._BODIES:
         yield Handler(
@@ -116,12 +114,12 @@ RULED = (
     "MaxPool",
     "Equal",
 )
-#: An op for each pass that replaces what ONNX lacks.
+#: An op for each pass that replaces what ONNX lacks, by the list that it is in.
 MISSING = {
-    "replace_spectra": "RFFT",
-    "replace_buckets": "Bucketize",
-    "replace_gru_cells": "GRUBlockCell",
-    "replace_sign_bits": "Bitcast",
+    ("PASSES", "replace_spectra"): "RFFT",
+    ("PASSES", "replace_buckets"): "Bucketize",
+    ("CELLS", "replace_gru_cells"): "GRUBlockCell",
+    ("PASSES", "replace_sign_bits"): "Bitcast",
 }
 
 
@@ -129,6 +127,12 @@ def without(module: Any, name: str, op: str) -> AbstractContextManager[Any]:
     """A table of a module that lacks an op."""
     table: Mapping[str, Any] = getattr(module, name)
     return mock.patch.object(module, name, {key: value for key, value in table.items() if key != op})
+
+
+def skipping(module: Any, passes: str, name: str) -> AbstractContextManager[Any]:
+    """A list of passes of a module that lacks one."""
+    kept = tuple(each for each in getattr(module, passes) if name_pass(each) != name)
+    return mock.patch.object(module, passes, kept)
 
 
 def silent(op: str) -> AbstractContextManager[Any]:

@@ -189,7 +189,7 @@ _LIMIT: Final = 2**31 - 2**20
 _CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
-def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: Iterable[str]) -> AnyGraph:
+def freeze_variables(graph: Graph, outputs: Iterable[str], *, variables: Mapping[str, Tensor]) -> Graph:
     """Replace each variable op by a Const of its name; prune to the tensors `outputs`.
 
     A graph without variables is returned as it is.
@@ -205,7 +205,7 @@ def freeze_variables(graph: AnyGraph, variables: Mapping[str, Tensor], outputs: 
         raise UnsupportedModelError("frozen graph", [reason])
     if not holders:
         return graph
-    frozen = _freeze_references(Graph.of(graph), variables)
+    frozen = _freeze_references(graph, variables)
     names = sorted({split(name)[0] for name in outputs})
     resources = variable_ops(frozen)
     return _freeze_resources(frozen, resources, variables, names) if resources else prune(frozen, names)
@@ -228,14 +228,12 @@ def _freeze_references(graph: Graph, variables: Mapping[str, Tensor]) -> Graph:
 
 def _freeze_resources(
     graph: Graph, holders: Iterable[NodeDef], variables: Mapping[str, Tensor], names: list[str]
-) -> AnyGraph:
+) -> Graph:
     with session(graph, variables) as running:
         for node in holders:
             _ensure_read(running.graph, node)
-        frozen: AnyGraph = tf.compat.v1.graph_util.convert_variables_to_constants(
-            running, graph.definition, names
-        )
-        return frozen
+        frozen = tf.compat.v1.graph_util.convert_variables_to_constants(running, graph.definition, names)
+        return Graph(frozen)
 
 
 def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:

@@ -21,6 +21,7 @@ from cudnn_convert.graph import control_flow
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import CanonicalEvidence, Gate, Mode, Recurrence, Sizes
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.recurrences.resolve import Block
@@ -187,7 +188,7 @@ def _step(cell: _Cell, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any
     return i, new, f, o, memory, seen, o * seen
 
 
-def replace_cells(graph: Graph) -> Graph:
+def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each LSTMBlockCell by plain ops; its outputs keep their names."""
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:

@@ -31,12 +31,13 @@ import tensorflow as tf
 from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
+from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import Array
 
 _REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum"})
 
 
-def replace_reductions(graph: Graph) -> Graph:
+def replace_reductions(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each of them over an axis of an open size; `graph` itself if there are none."""
     taken = {node.name for node in graph.node}
     changes, added = {}, list[NodeDef]()

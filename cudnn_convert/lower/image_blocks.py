@@ -15,12 +15,13 @@ import tensorflow as tf
 from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
+from cudnn_convert.graph.passes.run import Keep
 
 _OPS = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
 _IMAGE = 4
 
 
-def widen_blocks(graph: Graph) -> Graph:
+def widen_blocks(graph: Graph, _: Keep = ()) -> Graph:
     """Give each block of rows one column; `graph` itself if there are none."""
     changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
     for node in graph.node:

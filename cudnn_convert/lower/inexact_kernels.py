@@ -41,6 +41,7 @@ from cudnn_convert.graph import constant_folding
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tensor
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 
 #: From here on the root is wrong.
 _LARGE: Final = np.float32(2.0**126)
@@ -55,7 +56,7 @@ _VIEWS: Final = frozenset({"Identity", "Reshape", "Transpose", "Squeeze", "Expan
 _ELSE: Final = "choose --format savedmodel or frozen"
 
 
-def replace_inexact(graph: Graph) -> Graph:
+def replace_inexact(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each such op; `graph` itself if there are none.
 
     Raises UnsupportedModelError for powers of integers that no product is.

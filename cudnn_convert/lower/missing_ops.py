@@ -49,10 +49,11 @@ from cudnn_convert.graph import constant_folding, control_flow, node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import Array
 
 
-def replace_sign_bits(graph: Graph) -> Graph:
+def replace_sign_bits(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each test of a float's sign bit; the nodes that it read stay."""
     if not any(node.op == "Bitcast" for node in graph.node):
         return graph
@@ -96,7 +97,7 @@ def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
 _PARTS: Final = frozenset({"Real", "Imag", "ComplexAbs"})
 
 
-def replace_spectra(graph: Graph) -> Graph:
+def replace_spectra(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each RFFT outside loops whose length is constant and of which only parts are read."""
     if not any(node.op == "RFFT" for node in graph.node):
         return graph
@@ -155,7 +156,7 @@ def _absolute(
     yield node_defs.node(name, "Sqrt", [total], T=kind)
 
 
-def replace_buckets(graph: Graph) -> Graph:
+def replace_buckets(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Bucketize outside loops."""
     buckets = [node for node in graph.node if node.op == "Bucketize"]
     frames = control_flow.frames(graph.index) if buckets else {}
@@ -192,7 +193,7 @@ _GRU: Final = "GRUBlockCell"
 _MOST_PLACES: Final = 64
 
 
-def replace_gru_cells(graph: Graph) -> Graph:
+def replace_gru_cells(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each GRUBlockCell; its outputs keep their names."""
     cells = [node for node in graph.node if node.op == _GRU]
     if not cells:
@@ -214,7 +215,7 @@ def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
     return r, u, c, u * h + (1.0 - u) * c
 
 
-def replace_open_convolutions(graph: Graph) -> Graph:
+def replace_open_convolutions(graph: Graph, _: Keep = ()) -> Graph:
     """Replace depthwise convolutions of open channels whose windows are known, by products for each place."""
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:

@@ -25,13 +25,14 @@ from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, tensor
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 
 _POOLS: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
     {"MaxPool3D": tf.nn.max_pool2d, "AvgPool3D": tf.nn.avg_pool2d}
 )
 
 
-def replace_pools(graph: Graph) -> Graph:
+def replace_pools(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each such pool and normalisation; `graph` itself if there are none."""
     changes: dict[str, list[NodeDef]] = {}
     for node in graph.node:

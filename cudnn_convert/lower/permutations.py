@@ -16,12 +16,13 @@ from typing import Final
 from cudnn_convert.graph import constant_folding, node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
+from cudnn_convert.graph.passes.run import Keep
 
 #: What a constant notes, that it equals no other.
 _READER: Final = "_reader"
 
 
-def separate_permutations(graph: Graph) -> Graph:
+def separate_permutations(graph: Graph, _: Keep = ()) -> Graph:
     """Give each Transpose its own constant; `graph` itself if it has no loops."""
     if not any(node.op in ops.ENTERS for node in graph.node):
         return graph

@@ -21,11 +21,12 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import NodeDef, claim, tensor
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 
 _CONVOLUTIONS: Final = frozenset({"Conv2D", "DepthwiseConv2dNative"})
 
 
-def replace_padding(graph: Graph) -> Graph:
+def replace_padding(graph: Graph, _: Keep = ()) -> Graph:
     """Replace the padding of each such convolution channels last; `graph` itself if there are none.
 
     Of an open size it is computed when the model runs.

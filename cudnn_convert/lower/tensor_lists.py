@@ -59,7 +59,7 @@ def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
     nodes: list[NodeDef] = []
     for old in graph.node:
         nodes += arrays.replace(old) if old.name in arrays.begins else [old]
-    return Graph(graph, (node_defs.redirect(new, arrays.moved) for new in nodes))
+    return Graph(graph, (node_defs.redirect(new, arrays.moved) for new in nodes)) if arrays.begins else graph
 
 
 def _members(graph: Graph, begin: NodeDef) -> set[str] | None:

@@ -12,6 +12,7 @@ lite/kernels/dynamic_update_slice.cc, lite/kernels/while.cc (what a loop only ca
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +20,21 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops, session
-from cudnn_convert.graph.graph import Graph, copy_graph, floats_as, import_graph, replace_nodes
-from cudnn_convert.graph.index import INPUT, Index, NodeDef, all_nodes, claim, split, tensor, unique
+from cudnn_convert.graph.graph import Graph, copy_graph, floats_as, replace_nodes
+from cudnn_convert.graph.index import (
+    INPUT,
+    AttrValue,
+    FunctionDef,
+    Index,
+    NodeDef,
+    all_nodes,
+    claim,
+    split,
+    tensor,
+    unique,
+)
 from cudnn_convert.graph.passes import inference, tf1_ops
+from cudnn_convert.graph.passes.run import Keep, Pass, run_passes
 from cudnn_convert.lower import (
     block_lstm,
     empty_axes,
@@ -52,9 +65,9 @@ _OTHERS: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A GraphDef; `pieces` names the loop of each recurrence's layer and direction."""
+    """A graph; `pieces` names the loop of each recurrence's layer and direction."""
 
-    graph: Any
+    graph: Graph
     pieces: tuple[dict[str, Any], ...]
 
 
@@ -67,22 +80,10 @@ def lower_tflite(
     inputs included. Block LSTMs, which TensorFlow Lite lacks, become loops as for ONNX. Raises
     UnsupportedModelError where one of those lies inside a loop, or where the constants do not fit a GraphDef.
     """
-    lowered = _lower(graph, recurrences, values, ends)
-    lowered = block_lstm.replace_cells(missing_ops.replace_gru_cells(lowered))
+    lowered = run_passes(_lower(graph, recurrences, values, ends), CELLS, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    # The converter knows lists of static shapes alone.
-    lowered = inference.drop_waits(tensor_lists.inline_loops(lowered, ends, _is_replaced))
-    lowered = tensor_lists.replace_lists(lowered, ends)
-    lowered = missing_ops.replace_sign_bits(tensor_arrays.replace_arrays(lowered, ends))
-    lowered = image_blocks.widen_blocks(missing_pools.replace_pools(lowered))
-    lowered = same_padding.replace_padding(lowered)
-    lowered = inexact_kernels.replace_inexact(lowered)
-    lowered = empty_axes.copy_outputs(empty_axes.replace_reductions(lowered), ends)
-    lowered = _keep_ends(_keep_switches(_expand_slices(_slice_squeezed(lowered))), ends)
-    lowered = permutations.separate_permutations(lowered)
-    lowered = _drop_checks(_single(copy_graph(lowered)))
-    return Lowered(lowered, tuple(_pieces([*recurrences, *blocks])))
+    return Lowered(run_passes(lowered, PASSES, ends), tuple(_pieces([*recurrences, *blocks])))
 
 
 def _is_replaced(node: NodeDef) -> bool:
@@ -112,10 +113,11 @@ def _lower(
     _refuse_doubles(graph)
     graph = _behind_switches(graph, recurrences)
     lowered = lower.lower(graph, recurrences, values, outputs=ends, form=FORM)
-    resource = tf1_ops.to_resource_variables(
-        tf1_ops.convert_assigned_variables(lowered.graph, lowered.variables), lowered.variables
+    passes: tuple[Pass, ...] = (
+        *tf1_ops.make_resources(lowered.variables),
+        partial(session.freeze_variables, variables=lowered.variables),
     )
-    return Graph.of(session.freeze_variables(resource, lowered.variables, ends))
+    return run_passes(lowered.graph, passes, ends)
 
 
 def _refuse_doubles(graph: Any) -> None:
@@ -150,7 +152,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
     return replace_nodes(graph, changes, added)
 
 
-def _slice_squeezed(graph: Graph) -> Graph:
+def _slice_squeezed(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Squeeze that leaves several open sizes by a StridedSlice.
 
     The converter of v2.21.0 fails on such a Squeeze behind a Transpose ("failed to satisfy constraint").
@@ -185,7 +187,7 @@ def _slice_squeezed(graph: Graph) -> Graph:
     return replace_nodes(graph, changes, added)
 
 
-def _expand_slices(graph: Graph) -> Graph:
+def _expand_slices(graph: Graph, _: Keep = ()) -> Graph:
     """Insert the new axes of a StridedSlice by ExpandDims where it leaves several open sizes.
 
     The converter makes a Reshape of such a slice, which knows all sizes but one, and fails elsewhere.
@@ -286,7 +288,7 @@ def _select(bounds: Any, kept: Sequence[int]) -> Any:
     return [bounds[k] for k in kept] if isinstance(bounds, list) else bounds[[*kept]]
 
 
-def _keep_switches(graph: Graph) -> Graph:
+def _keep_switches(graph: Graph, _: Keep = ()) -> Graph:
     """Add a Switch to each loop variable that only the loop's condition reads.
 
     The converter expects one of each. Source: tensorflow v2.21.0 compiler/tf2xla/functionalize_while.cc.
@@ -311,7 +313,7 @@ def _keep_switches(graph: Graph) -> Graph:
     return replace_nodes(graph, changes, added)
 
 
-def _keep_ends(graph: Graph, ends: Sequence[str]) -> Graph:
+def _keep_ends(graph: Graph, ends: Keep) -> Graph:
     """Insert an Identity, of the old name, behind each end of a loop or branch that is in the signature.
 
     The converter makes functions of loops and branches, whose nodes it does not find again.
@@ -326,31 +328,69 @@ def _keep_ends(graph: Graph, ends: Sequence[str]) -> Graph:
     return replace_nodes(graph, changes, added)
 
 
-def _drop_checks(graph: Any) -> Any:
-    """Remove, in place, EnsureShape ops that the static shapes do not imply, as for ONNX."""
-    seen = import_graph(graph)
+def _drop_checks(graph: Graph, _: Keep = ()) -> Graph:
+    """Replace EnsureShape ops that the static shapes do not imply by identities, as for ONNX."""
+    changes = {}
     for node in graph.node:
         if node.op == "EnsureShape":
-            known = seen.get_tensor_by_name(tensor(node.input[0])).shape
+            known = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
             if not known.is_subtype_of(tf.TensorShape(node.attr["shape"].shape)):
-                node.op = "Identity"
-                del node.attr["shape"]
-    return graph
+                changes[node.name] = node_defs.copy_node(node, op="Identity")
+                del changes[node.name].attr["shape"]
+    return replace_nodes(graph, changes)
 
 
-def _single(graph: Any) -> Any:
-    """Replace every float type by float32 in place, in functions too."""
+def _compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
+    """Replace every float type by float32, in functions too."""
     functions = graph.library.function
-    arguments = (
-        arg
-        for function in functions
-        for arg in (*function.signature.input_arg, *function.signature.output_arg)
-    )
-    for argument in arguments:
+    attributes = (value for node in all_nodes(graph) for value in node.attr.values())
+    arguments = chain.from_iterable(map(_arguments, functions))
+    if not any(map(_is_other_float, attributes)) and not any(each.type in _OTHERS for each in arguments):
+        return graph
+    single = copy_graph(graph)
+    for argument in chain.from_iterable(map(_arguments, single.library.function)):
         argument.type = _FLOAT if argument.type in _OTHERS else argument.type
-    bodies = (node for function in functions for node in function.node_def)
-    floats_as((value for node in (*graph.node, *bodies) for value in node.attr.values()), tf.float32)
-    return graph
+    floats_as((value for node in all_nodes(single) for value in node.attr.values()), tf.float32)
+    return Graph(single)
+
+
+def _arguments(function: FunctionDef) -> Iterator[Any]:
+    yield from function.signature.input_arg
+    yield from function.signature.output_arg
+
+
+def _is_other_float(value: AttrValue) -> bool:
+    kinds = (value.type, value.tensor.dtype, *value.list.type)
+    return not _OTHERS.keys().isdisjoint(kinds)
+
+
+#: What comes before block LSTMs become recurrences, which are lowered as those of the model are.
+CELLS: Final[tuple[Pass, ...]] = (missing_ops.replace_gru_cells, block_lstm.replace_cells)
+PASSES: Final[tuple[Pass, ...]] = (
+    # First, since no other pass looks into functions: branches and loops become nodes.
+    partial(tensor_lists.inline_loops, is_replaced=_is_replaced),
+    inference.drop_waits,
+    # The converter knows lists of static shapes alone. They become arrays, and arrays tensors.
+    tensor_lists.replace_lists,
+    tensor_arrays.replace_arrays,
+    missing_ops.replace_sign_bits,
+    missing_pools.replace_pools,
+    image_blocks.widen_blocks,
+    same_padding.replace_padding,
+    inexact_kernels.replace_inexact,
+    empty_axes.replace_reductions,
+    empty_axes.copy_outputs,
+    # After all that add slices of their own.
+    _slice_squeezed,
+    _expand_slices,
+    _keep_switches,
+    _keep_ends,
+    # After all that add a Transpose.
+    permutations.separate_permutations,
+    # Last, since what is folded until here is folded in the model's own types.
+    _compute_in_float32,
+    _drop_checks,
+)
 
 
 #: Steps of a block: each step copies this many rows, the end of each block all rows.

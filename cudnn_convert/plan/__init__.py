@@ -5,6 +5,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * source        : From a path to a model with a graph: reads, cuts at layers, traces, repairs.
 * make          : Makes a plan from a model and options.
 * alone         : Plans recurrences alone, of weights or of a graph.
+* passes        : The passes that a graph takes while it is planned, in order.
 * from_graph    : Plans a model that has a graph: the subgraph between its inputs and outputs.
 * recurrences_only: Plans the recurrences of a graph alone.
 * from_weights  : Plans weights without a graph: each recurrence becomes a signature.

@@ -13,20 +13,12 @@ from cudnn_convert.formats import Keeps
 from cudnn_convert.graph import control_flow, moving_averages, ops, recurrent_state, session
 from cudnn_convert.graph.graph import Graph, share_without_devices
 from cudnn_convert.graph.index import Index, NodeDef, split
-from cudnn_convert.graph.passes import (
-    batch_statistics,
-    channels_last,
-    half_precision,
-    inference,
-    inlining,
-    replicas,
-    state_io,
-    subgraphs,
-)
+from cudnn_convert.graph.passes import batch_statistics, inference, inlining, replicas, state_io, subgraphs
+from cudnn_convert.graph.passes.run import run_passes
 from cudnn_convert.graph.passes.subgraphs import Cut, Feature
 from cudnn_convert.model import SERVING, USUAL, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.options import Options
-from cudnn_convert.plan import Plan, axes, notes, obstacles, requests, statistics
+from cudnn_convert.plan import Plan, axes, notes, obstacles, passes, requests, statistics
 from cudnn_convert.plan.from_weights import warn_of_lost_graph
 from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
 from cudnn_convert.plan.notes import Spec
@@ -238,7 +230,7 @@ def plan_graph(
     wanted = request(
         model, original, inputs=inputs, outputs=outputs, constants=constants, signature=signature
     )
-    source = inference.drop_reserve_space(replicas.reduce_replicas(original), wanted.names)
+    source = run_passes(original, passes.BEFORE_CUT, wanted.names)
     model = replace(model, graph=source)
     cut_out = section(
         model,
@@ -252,9 +244,8 @@ def plan_graph(
     )
     model = cut_out.settled.model
     simple = cut_out.settled.graph
-    graph = half_precision.compute_in_float32(
-        channels_last.compute_channels_last(simple, cut_out.signature.tensors, carry=carries_layouts)
-    )
+    on_cpu = passes.list_cpu_passes(carries_layouts=carries_layouts)
+    graph = run_passes(simple, on_cpu, cut_out.signature.tensors)
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
     hint = notes.note_outputs(cut_out.asked) if chosen else None

@@ -158,11 +158,11 @@ def ensure_graph(model: Model, options: Options) -> Model:
     if described != Described() or replace(interface, states=False) != Interface():
         flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
-    from cudnn_convert.graph.passes import tf1_ops
-    from cudnn_convert.recurrences import drop_in
+    from cudnn_convert.graph.graph import Graph
+    from cudnn_convert.graph.passes.run import run_passes
+    from cudnn_convert.plan import passes
 
-    graph = tf1_ops.number_axes(tf1_ops.keep_integers(tf1_ops.replace_gather_tree(model.graph)))
-    return replace(model, graph=drop_in.restore_nodes(graph))
+    return replace(model, graph=run_passes(Graph.of(model.graph), passes.OF_SOURCE, ()))
 
 
 def stays_whole(model: Model, options: Options) -> bool:

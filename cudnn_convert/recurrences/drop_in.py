@@ -23,6 +23,7 @@ from cudnn_convert.graph import constant_folding, node_defs, ops
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index, NodeDef, callees, reachable_functions, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import Mode, Sizes
 from cudnn_convert.weights import parameter_blob
 
@@ -47,24 +48,23 @@ class _Region:
     outputs: Mapping[str, int]
 
 
-def restore_nodes(graph: Any) -> Any:
+def restore_nodes(graph: Graph, _: Keep = ()) -> Graph:
     """Replace the ops of each recurrence of the drop-in by its cuDNN node; the graph itself without any."""
     if not any(node.op == "SplitV" and node.name.endswith(f"/{_BLOB}") for node in graph.node):
         return graph
-    whole = Graph.of(graph)
-    regions = [region for scope in _scopes(whole.index) if (region := _read(whole, scope)) is not None]
+    regions = [region for scope in _scopes(graph.index) if (region := _read(graph, scope)) is not None]
     if not regions:
         return graph
     inside = {name for region in regions for name in region.nodes}
     moved = {name: _output(region, k) for region in regions for name, k in region.outputs.items()}
     references = {name: reference(new) for name, new in moved.items()}
-    nodes = [node if node.name in inside else node_defs.redirect(node, references) for node in whole.node]
+    nodes = [node if node.name in inside else node_defs.redirect(node, references) for node in graph.node]
     # A recurrence may read what another gave.
-    added = [node_defs.redirect(node, references) for region in regions for node in _make(whole, region)]
-    changed = Graph(whole, [*nodes, *added])
+    added = [node_defs.redirect(node, references) for region in regions for node in _make(graph, region)]
+    changed = Graph(graph, [*nodes, *added])
     # Gradients still read the ops; what nobody reads would look like an output.
     needed = changed.index.ancestors([node.name for node in changed.node if node.name not in inside])
-    return Graph(whole, [node for node in changed.node if node.name in needed or node.name not in inside])
+    return Graph(graph, [node for node in changed.node if node.name in needed or node.name not in inside])
 
 
 def _scopes(index: Index) -> Iterator[str]:

@@ -34,7 +34,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     lowered = lower_plan(plan, options)
     # An input that nothing reads any more, such as lengths that are all full, is still fed by its name.
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
-    frozen = session.freeze_variables(lowered.graph, lowered.variables, [*dict.fromkeys(ends)])
+    frozen = session.freeze_variables(lowered.graph, [*dict.fromkeys(ends)], variables=lowered.variables)
     write(path, frozen, provenance=provenance)
     return ()
 

@@ -88,7 +88,7 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
     ends += [name for part in plan.all_parts for name in part.signature.outputs.values()]
     ends = [*dict.fromkeys(ends)]
     detached = session.without_parameters(plan.graph, plan.recurrences, ends)
-    graph = session.freeze_variables(detached, plan.model.variables, ends)
+    graph = session.freeze_variables(detached, ends, variables=plan.model.variables)
     for part in plan.all_parts:
         finished = convert.lower(
             graph,

@@ -254,13 +254,13 @@ def of_one_variable(shape: tuple[int, ...]) -> Any:
 def test_weights_that_just_fit_are_read() -> None:
     shape = (2, MOST // 8)
     with pytest.raises(UnreadError):
-        session.freeze_variables(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
+        session.freeze_variables(Graph(of_one_variable(shape)), ["y:0"], variables={"w": Huge(*shape)})
 
 
 def test_more_weights_than_fit_are_refused_unread() -> None:
     shape = (2, MOST // 8 + 1)
     with pytest.raises(UnsupportedModelError) as refused:
-        session.freeze_variables(of_one_variable(shape), {"w": Huge(*shape)}, ["y:0"])
+        session.freeze_variables(Graph(of_one_variable(shape)), ["y:0"], variables={"w": Huge(*shape)})
     assert refused.value.reasons == (
         f"expected under 2 GiB of weights, found {MOST + 8} bytes; choose --format savedmodel",
     )
@@ -275,7 +275,7 @@ def test_a_variable_is_a_constant_of_its_value_in_a_graph_of_its_version(make: A
         tf.matmul(placeholder("x", [None, 2]), read, name="y")
     given = graph.as_graph_def()
     given.versions.producer, given.versions.min_consumer = 27, 12
-    made = session.freeze_variables(given, {"w": InMemory(value)}, ["y:0"])
+    made = session.freeze_variables(Graph(given), ["y:0"], variables={"w": InMemory(value)})
     assert not {"VariableV2", "VarHandleOp", "ReadVariableOp"} & {*ops(made).values()}
     assert ops(made)["w"] == "Const"
     np.testing.assert_array_equal(
@@ -288,8 +288,8 @@ def test_without_variables_a_graph_stays_what_it_is() -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(placeholder("x"), name="y")
         tf.constant(1.0, name="beside")
-    given = graph.as_graph_def()
-    assert session.freeze_variables(given, {}, ["y:0"]) == given
+    given = Graph(graph.as_graph_def())
+    assert session.freeze_variables(given, ["y:0"], variables={}) is given
 
 
 def test_an_empty_constant_in_the_frame_of_the_node_stands_for_a_blob() -> None:
@@ -318,7 +318,7 @@ def test_a_variable_that_is_itself_a_predicate_is_frozen() -> None:
     fed = np.array([[1.0, 2.0, 3.0]], np.float32)
     for value, expected in ((True, fed * scale_value + fed), (False, fed * 3.0)):
         held = {"flag": InMemory(np.array(value)), "scale": InMemory(scale_value)}
-        frozen = session.freeze_variables(Graph(graph.as_graph_def()), held, ["y:0"])
+        frozen = session.freeze_variables(Graph(graph.as_graph_def()), ["y:0"], variables=held)
         assert not any(node.op.startswith(("Ref", "Variable")) for node in frozen.node)
         with session.session(frozen, {}) as running:
             np.testing.assert_array_equal(running.run("y:0", {"x:0": fed}), expected)

@@ -79,7 +79,7 @@ def test_argmax_of_keras_in_both_formats() -> None:
     source = drawn(best).as_graph_def()
     model = convert.lower(source, Signature({"x": "x:0"}, {"y": "y:0"}), [], opset=17).model
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    lite = lower_tflite(source, [], {}, ends=["x:0", "y:0"]).graph
+    lite = lower_tflite(source, [], {}, ends=["x:0", "y:0"]).graph.definition
     x = X[:1, :3]
     assert answer(source, x).tolist() == [1]
     np.testing.assert_array_equal(session.run(["y"], {"x": x})[0], [1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ FLOATS = {tf.float32.as_datatype_enum, tf.float16.as_datatype_enum, tf.float64.a
 FLOATS.add(tf.bfloat16.as_datatype_enum)
 
 
+def lowered(*graph: Any, ends: Sequence[str]) -> Any:
+    return tflite.lower_tflite(*graph, ends=ends).graph.definition
+
+
 def kinds(graph: Any) -> set[int]:
     """The float types that anything of a graph has: nodes, functions' nodes, arguments and results."""
     functions = graph.library.function
@@ -43,7 +48,7 @@ def test_every_float_becomes_float32(dtype: str) -> None:
     case = Case(Mode.GRU, 1, 2, dtype=dtype)
     graph, signature = case.graph()
     ends = [*signature.inputs.values(), "c:0", *signature.outputs.values()]
-    made = tflite.lower_tflite(graph, [case.recurrence()], {}, ends=ends).graph
+    made = lowered(graph, [case.recurrence()], {}, ends=ends)
     assert kinds(made) == {tf.float32.as_datatype_enum}
     assert "While" in "".join(ops(made).values())
     placeholders = {node.name: node.attr["dtype"].type for node in made.node if node.op == "Placeholder"}
@@ -74,7 +79,7 @@ def test_variables_become_constants_and_a_block_a_loop() -> None:
             wci=row, wcf=row, wco=row, b=tf.zeros([4 * UNITS]), cell_clip=-1.0, name="block",
         )  # fmt: skip
         tf.identity(found.h, name="y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {"w": InMemory(kernel)}, ends=["x:0", "y:0"]).graph
+    made = lowered(graph.as_graph_def(), [], {"w": InMemory(kernel)}, ends=["x:0", "y:0"])
     found = collections.Counter(ops(made).values())
     assert not {"BlockLSTM", "CudnnRNN", "VariableV2", "VarHandleOp"} & set(found)
     assert found["While"] + found["StatelessWhile"] >= 1
@@ -86,7 +91,7 @@ def test_variables_become_constants_and_a_block_a_loop() -> None:
 def test_a_graph_without_recurrences_stays_what_it_was() -> None:
     with tf.Graph().as_default() as graph:
         tf.identity(v1.placeholder("float32", [None, 2], "a") * 2.0, name="y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"])
     assert ops(made) == {"a": "Placeholder", "mul/y": "Const", "mul": "Mul", "y": "Identity"}
 
 
@@ -108,7 +113,7 @@ def test_a_switch_and_a_recurrence_have_an_identity_between_them(dtype: str) -> 
     case = Case(Mode.LSTM, dtype=dtype)
     graph = switched(case, through=True)
     recurrences = [case.recurrence(f"cond/{name}") for name in ("one", "two")]
-    made = tflite.lower_tflite(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
+    made = lowered(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"])
     nodes = {node.name: node for node in made.node}
     for name in ("one", "two"):
         between = nodes[f"cond/{name}/input"]
@@ -123,7 +128,7 @@ def test_elsewhere_there_is_none() -> None:
     case = Case(Mode.LSTM)
     graph = switched(case, through=False)
     recurrences = [case.recurrence(f"cond/{name}") for name in ("one", "two")]
-    made = tflite.lower_tflite(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"]).graph
+    made = lowered(graph, recurrences, {}, ends=["x:0", "h:0", "c:0", "which:0", "y:0"])
     assert not [name for name in ops(made) if name.endswith("/input")]
 
 
@@ -132,7 +137,7 @@ def test_checks_of_shapes_stay_where_they_are_known_to_hold() -> None:
         a = v1.placeholder("float32", [None, 2], "a")
         tf.ensure_shape(a * 1.0, [None, 2], name="known")
         tf.ensure_shape(a * 1.0, [3, 2], name="unknown")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "known:0", "unknown:0"]).graph
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "known:0", "unknown:0"])
     nodes = {node.name: node for node in made.node}
     assert (nodes["known"].op, nodes["unknown"].op) == ("EnsureShape", "Identity")
     assert set(nodes["unknown"].attr) == {"T"}
@@ -167,7 +172,7 @@ def test_ends_of_loops_and_branches_are_outputs() -> None:
         chosen = v1.cond(tf.reduce_sum(a) > 0, lambda: grown * 2, lambda: a)
     assert [value.op.type for value in (grown, chosen)] == ["Exit", "Merge"]
     ends = ["a:0", grown.name, chosen.name]
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=ends).graph
+    made = lowered(graph.as_graph_def(), [], {}, ends=ends)
     nodes = {node.name: node for node in made.node}
     for value in (grown, chosen):
         end = nodes[value.op.name]
@@ -189,7 +194,7 @@ def test_a_variable_that_only_the_condition_reads_has_a_switch() -> None:
         loop = v1.while_loop(lambda k, _, go: tf.logical_and(k < 9, go), body, [0, a, tf.constant(True)])
         tf.identity(loop[1], "y")
     source = prune(Graph(graph.as_graph_def()), ["y:0"])
-    made = tflite.lower_tflite(source, [], {}, ends=["a:0", "y:0"]).graph
+    made = lowered(source, [], {}, ends=["a:0", "y:0"])
     index = Graph.of(made).index
     merges = [node for node in source.node if node.op == "Merge"]
     assert len(merges) == 3
@@ -221,7 +226,7 @@ def test_a_squeeze_that_leaves_several_open_sizes_is_a_slice(shape: Any, axes: A
         order = a if shape is None else tf.transpose(a, [*range(len(shape))][::-1])
         axes = axes if shape is None else [len(shape) - 1 - axis % len(shape) for axis in axes]
         tf.identity(tf.squeeze(order, axes or None, name="narrow"), "y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"])
     assert ops(made)["narrow"] == ("StridedSlice" if is_sliced else "Squeeze")
     assert all(value.WhichOneof("value") for node in made.node for value in node.attr.values())
     if is_sliced:
@@ -252,12 +257,12 @@ def test_new_axes_beside_several_open_sizes_are_inserted(cut: Any) -> None:
     with tf.Graph().as_default() as graph:
         a, n = v1.placeholder("float32", [None, None, None], "a"), v1.placeholder("int32", [], "n")
         tf.identity(cut(tf.transpose(a, [1, 0, 2]), n), "y")
-    lowered = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "n:0", "y:0"]).graph
-    assert not any(node.attr["new_axis_mask"].i for node in lowered.node)
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "n:0", "y:0"])
+    assert not any(node.attr["new_axis_mask"].i for node in made.node)
     given = {"a:0": np.arange(60, dtype=np.float32).reshape(4, 3, 5), "n:0": np.int32(3)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
-    np.testing.assert_array_equal(lite_answers(lowered, given, ["y:0"]), [expected])
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
 def test_new_axes_that_the_converter_takes_stay() -> None:
@@ -288,12 +293,12 @@ def test_a_new_axis_is_inserted_in_its_loop() -> None:
         first = tf.zeros([tf.shape(a)[1], 2])
         shapes = [tf.TensorShape([]), tf.TensorShape([None, 2])]
         tf.identity(v1.while_loop(lambda k, _: k < 3, body, [0, first], shapes)[1], "y")
-    lowered = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
-    assert "ExpandDims" in ops(lowered).values()
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"])
+    assert "ExpandDims" in ops(made).values()
     given = {"a:0": np.arange(12, dtype=np.float32).reshape(4, 3)}
     with v1.Session(graph=graph) as running:
         expected = running.run("y:0", given)
-    np.testing.assert_array_equal(lite_answers(lowered, given, ["y:0"]), [expected])
+    np.testing.assert_array_equal(lite_answers(made, given, ["y:0"]), [expected])
 
 
 def test_lists_of_functions_are_rows_of_numbers() -> None:
@@ -305,7 +310,7 @@ def test_lists_of_functions_are_rows_of_numbers() -> None:
         tf.identity(tf.map_fn(inner, a), "y")
     source = graph.as_graph_def()
     assert any(node.op.startswith("TensorList") for body in source.library.function for node in body.node_def)
-    made = tflite.lower_tflite(source, [], {}, ends=["a:0", "y:0"]).graph
+    made = lowered(source, [], {}, ends=["a:0", "y:0"])
     assert not [op for op in ops(made).values() if op.startswith("Tensor")]
     given = {"a:0": np.arange(12, dtype=np.float32).reshape(2, 3, 2) / 12}
     with v1.Session(graph=graph) as running:
@@ -321,7 +326,7 @@ def test_a_squeeze_is_sliced_in_its_loop() -> None:
     with tf.Graph().as_default() as graph:
         a = v1.placeholder("float32", [None, None, 1], "a")
         tf.identity(v1.while_loop(lambda k, _: k < 3, body, [0, tf.zeros([4])])[1], "y")
-    made = tflite.lower_tflite(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"]).graph
+    made = lowered(graph.as_graph_def(), [], {}, ends=["a:0", "y:0"])
     assert "Squeeze" not in ops(made).values()
     given = {"a:0": np.arange(12, dtype=np.float32).reshape(4, 3, 1)}
     with v1.Session(graph=graph) as running:

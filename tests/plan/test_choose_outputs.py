@@ -681,7 +681,7 @@ def has_a_choice(sample: Fixture) -> bool:
 def test_what_the_author_reads_is_chosen_or_listed(sample: Fixture) -> None:
     """What is listed is a flag that can be given as it stands."""
     model = inline_model(read(sample.prefix))
-    model = replace(model, graph=tf1_ops.replace_gather_tree(model.graph))
+    model = replace(model, graph=tf1_ops.replace_gather_tree(Graph.of(model.graph)))
     wanted = set(sample.case["outputs"])
     if model.signatures:
         assert wanted <= {name for one in model.signatures.values() for name in one.outputs.values()}

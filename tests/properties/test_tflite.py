@@ -23,7 +23,7 @@ def in_the_interpreter(run: Run) -> list[Any]:
     inputs = signature.inputs | {"c": "c:0"}  # only an LSTM reads it, but every graph has it
     signature = Signature(inputs, signature.outputs)
     ends = [*inputs.values(), *signature.outputs.values()]
-    made = lower_tflite(graph, [run.recurrence()], {}, ends=ends).graph
+    made = lower_tflite(graph, [run.recurrence()], {}, ends=ends).graph.definition
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         assert not write_tflite.write(made, signature, path, provenance="{}", built_in=True)

@@ -15,6 +15,7 @@ from support.tiers import some
 import cudnn_convert
 from cudnn_convert.compat import cudnn_rnn
 from cudnn_convert.errors import AmbiguousSourceError
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import Index
 from cudnn_convert.recurrences import drop_in
 
@@ -112,7 +113,7 @@ def test_another_scope_of_that_name_stays(tmp_path: Path) -> None:
     for node in meta.graph_def.node:
         if node.name.endswith("CudnnRNN/EnsureShape"):
             node.attr["shape"].shape.dim[2].size = -1
-    changed = drop_in.restore_nodes(meta.graph_def)
+    changed = drop_in.restore_nodes(Graph(meta.graph_def))
     assert not any(node.op.startswith("CudnnRNNV") for node in Index(changed).nodes.values())
 
 

@@ -9,6 +9,7 @@
 * cases              : One cuDNN node in a small graph, its weights, and what the reference makes of it.
 * lowered_recurrences: Recurrences computed in TensorFlow ops, beside the reference.
 * graphs             : Small TensorFlow 1 graphs, made in memory.
+* state_graphs       : Graphs with state in a variable, and a judge that runs them.
 * containers         : The recorded checkpoints as frozen graphs and SavedModels.
 * checkpoints        : Checkpoints by TensorFlow and by hand, in both formats, block by block.
 * keras_files        : HDF5 files of Keras, made by hand.

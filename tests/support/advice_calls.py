@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.batch.results import open_results
+from cudnn_convert.graph.passes.run import Pass, name_pass
+from cudnn_convert.lower import tflite
 from support import asking_files, asking_graphs
 from support.advice import Advice
 from support.asking_graphs import X
@@ -21,6 +23,11 @@ INT8: Final = ["--format", "onnx", "--quantize", "int8", "--data", "{here}/feeds
 _GOLDEN: Final = ROOT / "tests" / "data" / "recordings" / "params_lstm_bi-1.4.1.npz"
 _ARCHITECTURE: Final = ROOT / "tests" / "data" / "keras" / "keras-2.2.4" / "weights_sequential" / "model.json"
 Prepare = Callable[[Path, Path], Any]
+
+
+def without(passes: tuple[Pass, ...], name: str) -> tuple[Pass, ...]:
+    """A list of passes that lacks one."""
+    return tuple(each for each in passes if name_pass(each) != name)
 
 
 def with_feeds(**values: Any) -> Prepare:
@@ -267,7 +274,7 @@ FORMATS: Final = (
         asking_graphs.states_in_a_list,
         ["--format", "tflite"],
         r"choose (--format savedmodel)$",
-        patch=("cudnn_convert.lower.tflite.tensor_lists.replace_lists", lambda graph, _: graph),
+        patch=("cudnn_convert.lower.tflite.PASSES", without(tflite.PASSES, "replace_lists")),
     ),
     Advice(
         ["targets/tflite.py: unproven with"],
@@ -280,7 +287,7 @@ FORMATS: Final = (
         "1.15.5-block_cell_loop",
         ["--format", "tflite"],
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
-        patch=("cudnn_convert.lower.tflite.block_lstm.replace_cells", lambda graph: graph),
+        patch=("cudnn_convert.lower.tflite.CELLS", without(tflite.CELLS, "replace_cells")),
     ),
     Advice(
         ["lower/tflite.py: choose --format"],

@@ -1,5 +1,6 @@
 """Passes over a graph: each takes a graph and gives one.
 
+* run          : Runs a list of passes over a graph.
 * inlining     : Inlines functions: all calls of a graph, or one body in place of one node.
 * cases        : Replaces Switch and Merge nodes of several branches by chains of two-branch nodes.
 * subgraphs    : Extracts the subgraph between inputs and outputs, and finds where it may be cut.

@@ -13,6 +13,7 @@ import tensorflow as tf
 from cudnn_convert.graph import gpu_ops, node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
+from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.private import tf_private
 
 _HALF = tf.float16.as_datatype_enum
@@ -24,7 +25,7 @@ def is_only_single(node: NodeDef) -> bool:
     return row is not None and row.done == "lowered" and row.type.endswith("=float16")
 
 
-def compute_in_float32(graph: Graph) -> Graph:
+def compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
     """Return the graph with such nodes in float32; itself if there are none."""
     if not any(map(is_only_single, graph.node)):
         return graph

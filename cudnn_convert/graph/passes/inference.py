@@ -52,7 +52,7 @@ Source: tensorflow v1.15.0 tools/graph_transforms/quantize_weights.cc.
 `drop_waits`: removes the control inputs of nodes that have data inputs, in a graph without side effects.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -62,15 +62,24 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import constant_folding, node_defs, ops
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, open_session, prune, replace_nodes
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, reference, split, tensor, unique
-from cudnn_convert.graph.node_defs import copy_node, redirect, with_inputs
+from cudnn_convert.graph.node_defs import copy_node, redirect
+from cudnn_convert.graph.passes.run import Keep, Pass, run_passes
 from cudnn_convert.text import first_line
 
 
-def simplify_for_inference(graph: Graph, outputs: Collection[str]) -> Graph:
+def simplify_for_inference(graph: Graph, outputs: Keep) -> Graph:
     """Remove defaults, dead branches and dropout at rate 0; prune to the tensors `outputs`."""
-    for change in (_with_defaults, drop_dead_branches, _without_dropout):
-        graph = prune(change(graph), outputs)
-    return graph
+    return run_passes(graph, SIMPLIFYING, outputs)
+
+
+def _replace_defaults(graph: Graph, _: Keep = ()) -> Graph:
+    """Replace each PlaceholderWithDefault that is left by its default."""
+    changes = {
+        node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
+        for node in graph.node
+        if node.op == "PlaceholderWithDefault"
+    }
+    return replace_nodes(graph, changes)
 
 
 def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph, list[str]]:
@@ -93,17 +102,7 @@ def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph,
     return replace_nodes(graph, changes), [*used]
 
 
-def _with_defaults(graph: Graph) -> Graph:
-    """Replace each PlaceholderWithDefault that is left by its default."""
-    changes = {
-        node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
-        for node in graph.node
-        if node.op == "PlaceholderWithDefault"
-    }
-    return replace_nodes(graph, changes)
-
-
-def drop_dead_branches(graph: Graph) -> Graph:
+def drop_dead_branches(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
     predicates = {tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
@@ -158,7 +157,7 @@ def _outputs(index: Index, node: NodeDef) -> int:
     return max(used, default=0) + 1
 
 
-def _without_dropout(graph: Graph) -> Graph:
+def _drop_dropout(graph: Graph, _: Keep = ()) -> Graph:
     """Replace `x * mask` by `x` where the mask is dropout's at rate 0."""
     index, changes = graph.index, {}
     for node in graph.node:
@@ -169,6 +168,17 @@ def _without_dropout(graph: Graph) -> Graph:
                         node.name, node.input[1 - position], node.attr["T"].type
                     )
     return replace_nodes(graph, changes)
+
+
+#: A default may decide a branch, and a branch may hold dropout: each sees what the pass before it left.
+SIMPLIFYING: Final[tuple[Pass, ...]] = (
+    _replace_defaults,
+    prune,
+    drop_dead_branches,
+    prune,
+    _drop_dropout,
+    prune,
+)
 
 
 #: The op that makes a mask of random numbers; the Cast behind it would name the same mask again.
@@ -247,7 +257,7 @@ def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
 _ROUND: Final = frozenset({"Merge", "Switch", "Exit", "NextIteration"})
 
 
-def hoist_loop_invariants(graph: Graph) -> Graph:
+def hoist_loop_invariants(graph: Graph, _: Keep = ()) -> Graph:
     """Read each unchanged loop variable from one constant Enter; its own nodes stay."""
     index = graph.index
     moved: dict[str, str] = {}
@@ -296,7 +306,7 @@ def _enter(index: Index, merge: NodeDef) -> NodeDef | None:
 _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
-def separate_sums(graph: Graph) -> Graph:
+def separate_sums(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each `mean + constant` that an Rsqrt reads by `mean - (-constant)`."""
     index = graph.index
     changes: dict[str, NodeDef] = {}
@@ -360,17 +370,19 @@ def copy_strides_into_loops(graph: Graph) -> Graph:
     return replace_nodes(graph, changes, added)
 
 
-def drop_waits(graph: Graph) -> Graph:
+def drop_waits(graph: Graph, _: Keep = ()) -> Graph:
     """Remove the control inputs of nodes that have data inputs, in a graph without side effects.
 
     A node without data inputs keeps them: they put it into its branch or loop. Converters of other runtimes
     assign a node that waits for two branches to both, and keep loop variables that only a wait needs.
     """
 
-    def inputs(node: NodeDef) -> list[str]:
-        return [name for name in node.input if not name.startswith("^")] or list(node.input)
-
-    return Graph(graph, (with_inputs(node, inputs(node)) for node in graph.node))
+    changes = {}
+    for node in graph.node:
+        data = [name for name in node.input if not name.startswith("^")]
+        if 0 < len(data) < len(node.input):
+            changes[node.name] = copy_node(node, inputs=data)
+    return replace_nodes(graph, changes)
 
 
 def fold_quantized_weights(graph: Graph) -> Graph:

@@ -35,6 +35,7 @@ from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, reference, tensor, unique
 from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
+from cudnn_convert.graph.passes.run import Keep
 
 _DEPTHWISE: Final = "DepthwiseConv2dNative"
 #: Those whose dilations a CPU lacks.
@@ -72,7 +73,7 @@ def replace_convolutions(graph: Graph) -> Graph:
     return replace_nodes(graph, changes, added)
 
 
-def separate_groups(graph: Graph) -> Graph:
+def separate_groups(graph: Graph, _: Keep = ()) -> Graph:
     """Put a copy behind each convolution in groups that a bias or a normalisation reads."""
     index, changes, added = graph.index, dict[str, NodeDef](), list[NodeDef]()
     fused = (node for node in graph.node if node.op in _FUSED)

@@ -21,6 +21,7 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
+from cudnn_convert.graph.passes.run import Keep
 
 _OPS = {"prod": "Mul", "min": "Minimum", "max": "Maximum"}
 _REDUCTIONS = {"Add": "sum", "Mul": "prod", "Min": "min", "Max": "max"}
@@ -29,7 +30,7 @@ _PASSING = frozenset({"NcclBroadcast", "CollectiveBcastSend"})
 _RECEIVING = "CollectiveBcastRecv"
 
 
-def reduce_replicas(graph: Graph) -> Graph:
+def reduce_replicas(graph: Graph, _: Keep = ()) -> Graph:
     """Return the graph with ops of every CPU in the place of collective ones; itself if there are none."""
     changes = dict[str, NodeDef]()
     added, taken = list[NodeDef](), {node.name for node in graph.node}

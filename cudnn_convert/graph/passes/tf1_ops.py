@@ -37,6 +37,7 @@ without rows. Source: seen in 2.21.0 on the CPU.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -46,8 +47,9 @@ import tensorflow as tf
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import constant_folding, node_defs, ops
 from cudnn_convert.graph.graph import Graph, copy_graph, replace_nodes, share_without_devices
-from cudnn_convert.graph.index import GraphDef, Index, NodeDef, all_nodes, claim, split, tensor, unique
+from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
+from cudnn_convert.graph.passes.run import Keep, Pass
 from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, root, uses
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
@@ -56,7 +58,12 @@ from cudnn_convert.private import tf_private
 _CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
-def to_resource_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
+def make_resources(values: Mapping[str, Tensor]) -> tuple[Pass, ...]:
+    """Return the passes that make resources of reference variables; `values` gives each one's value by op."""
+    return (partial(convert_assigned_variables, values=values), partial(to_resource_variables, values=values))
+
+
+def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Tensor]) -> Graph:
     """Make resources of reference variables that no op writes by reference.
 
     `values` gives shape and dtype by op.
@@ -67,8 +74,11 @@ def to_resource_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
         if node.op in ops.REFERENCE_VARIABLES and not _is_written(index, node):
             value = values[node.name]
             handles[node.name] = handle(unique(f"{node.name}/handle", index.nodes), node.name, value)
+    graph = share_without_devices(graph)
+    if not handles:
+        return graph
     nodes = []
-    for node in share_without_devices(graph).node:
+    for node in graph.node:
         if node.name in handles:
             resource = handles[node.name]
             dtype = tf.as_dtype(values[node.name].dtype)
@@ -98,7 +108,7 @@ _RESOURCE_WRITES: Final = MappingProxyType(
 )
 
 
-def convert_assigned_variables(graph: Graph, values: Mapping[str, Tensor]) -> Graph:
+def convert_assigned_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Tensor]) -> Graph:
     """Make resources of reference variables assigned as a whole and outside loops."""
     for name in [node.name for node in graph.node if node.op in ops.REFERENCE_VARIABLES]:
         index = graph.index
@@ -181,7 +191,7 @@ MARK: Final = "_gather_tree"
 _SPECS: Final = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None] * 3, [None] * 3, [None], []))
 
 
-def replace_gather_tree(graph: GraphDef) -> GraphDef:
+def replace_gather_tree(graph: Graph, _: Keep = ()) -> Graph:
     """Compute each GatherTree by ops of TensorFlow 2. Raises InvalidModelError."""
     trees = [node for node in graph.node if node.op == _OP]
     for node in graph.node:
@@ -190,7 +200,7 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
             raise InvalidModelError(node.name, expected=expected, found=MARK)
     if not trees:
         return graph
-    body, index = inlining.trace_function(_beams, *_SPECS), Index(graph)
+    body, index = inlining.trace_function(_beams, *_SPECS), graph.index
     calls = {}
     for node in trees:
         inputs = index.data_inputs(node)
@@ -204,12 +214,11 @@ def replace_gather_tree(graph: GraphDef) -> GraphDef:
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
     nodes = [replaced for node in graph.node for replaced in calls.get(node.name, [node])]
-    known = Graph.of(graph).functions
-    added = (function for function in body.library if function.signature.name not in known)
-    return Graph(graph, nodes, [*graph.library.function, *added]).definition
+    added = (function for function in body.library if function.signature.name not in graph.functions)
+    return Graph(graph, nodes, [*graph.library.function, *added])
 
 
-def keep_integers(graph: GraphDef) -> GraphDef:
+def keep_integers(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Round of integers, in functions too."""
     if not any(_rounds_integers(node) for node in all_nodes(graph)):
         return graph
@@ -217,16 +226,15 @@ def keep_integers(graph: GraphDef) -> GraphDef:
     for node in all_nodes(copy):
         if _rounds_integers(node):
             node.op = "Identity"
-    return copy
+    return Graph(copy)
 
 
-def number_axes(graph: GraphDef) -> GraphDef:
+def number_axes(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Reverse whose flags are constants; `graph` itself if there are none."""
-    whole = Graph.of(graph)
     changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
     for node in graph.node:
         flags = (
-            constant_folding.fold_constant(whole.index, tensor(node.input[1]))
+            constant_folding.fold_constant(graph.index, tensor(node.input[1]))
             if node.op == "Reverse"
             else None
         )
@@ -238,7 +246,11 @@ def number_axes(graph: GraphDef) -> GraphDef:
             added.append(axes)
             changes[node.name] = node_defs.copy_node(node, op="ReverseV2", inputs=inputs)
             changes[node.name].attr["Tidx"].type = tf.int32.as_datatype_enum
-    return copy_graph(replace_nodes(whole, changes, added)) if changes else graph
+    return replace_nodes(graph, changes, added)
+
+
+#: What brings a graph of TensorFlow 1 to ops that TensorFlow 2 computes alike.
+PASSES: Final[tuple[Pass, ...]] = (replace_gather_tree, keep_integers, number_axes)
 
 
 def _rounds_integers(node: NodeDef) -> bool:

@@ -37,6 +37,7 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.passes import inference
+from cudnn_convert.graph.passes.run import Keep, Pass, run_passes
 from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import (
@@ -169,14 +170,10 @@ def lower(
     _refuse_unsayable(graph, signature, recurrences)
     known = {node.name for node in graph.node}
     user = user or UserGraph(known, signature.outputs)
-    graph = missing_ops.replace_gru_cells(missing_ops.replace_open_convolutions(Graph.of(graph)))
+    graph = run_passes(Graph.of(graph), CELLS, signature.tensors)
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=False)
     recurrences = (*recurrences, *blocks)
-    graph = _inline_loops_of_unknown_rank(Graph.of(graph), signature.tensors)
-    graph = tensor_lists.replace_lists(graph, signature.tensors)
-    graph = inference.hoist_loop_invariants(graph)  # shapes are lost where they go round a loop
-    graph = missing_ops.replace_spectra(missing_ops.replace_sign_bits(graph))
-    graph = missing_ops.replace_buckets(graph)
+    graph = run_passes(graph, PASSES, signature.tensors)
     keys = {tensor: key for key, tensor in signature.inputs.items()}
     prepared, outputs = _prepare(graph, signature, recurrences)
 
@@ -192,7 +189,7 @@ def lower(
     return finish.finish_model(model, recurrences, names=keys | outputs, known=tensors)
 
 
-def _inline_loops_of_unknown_rank(graph: Graph, ends: Iterable[str]) -> Graph:
+def _inline_loops_of_unknown_rank(graph: Graph, ends: Keep) -> Graph:
     """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank.
 
     Not where a loop writes one item again and again, as layers of Keras that give their last step alone: each
@@ -210,6 +207,20 @@ def _overwrites_an_item(body: Iterable[NodeDef]) -> bool:
     nodes = {node.name: node for node in body}
     indices = [node.input[1].partition(":")[0] for node in nodes.values() if node.op == "TensorListSetItem"]
     return any(name in nodes and nodes[name].op == "Const" for name in indices)
+
+
+#: What comes before block LSTMs become recurrences, which handlers replace as those of the model.
+CELLS: Final[tuple[Pass, ...]] = (missing_ops.replace_open_convolutions, missing_ops.replace_gru_cells)
+PASSES: Final[tuple[Pass, ...]] = (
+    # First, since no other pass looks into functions: lists are replaced where loops are nodes.
+    _inline_loops_of_unknown_rank,
+    tensor_lists.replace_lists,
+    # Shapes are lost where they go round a loop.
+    inference.hoist_loop_invariants,
+    missing_ops.replace_sign_bits,
+    missing_ops.replace_spectra,
+    missing_ops.replace_buckets,
+)
 
 
 def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Recurrence]) -> None:

@@ -42,6 +42,7 @@ from cudnn_convert.graph.index import (
     unique,
 )
 from cudnn_convert.graph.passes import channels_last, inference, inlining, plain_convolutions, tf1_ops
+from cudnn_convert.graph.passes.run import Pass, run_passes
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
@@ -119,13 +120,12 @@ def lower(
         functions |= {function.signature.name: function for function in added}
     lazy.report_lowered(recurrences, len(recurrences))
     whole = _assemble(graph, replacements, functions)
-    pruned = plain_convolutions.separate_groups(inference.separate_sums(prune(whole, outputs)))
-    if form:
-        return Lowered(pruned, variables)
-    return Lowered(
-        tf1_ops.to_resource_variables(tf1_ops.convert_assigned_variables(pruned, variables), variables),
-        variables,
-    )
+    passes = PASSES if form else (*PASSES, *tf1_ops.make_resources(variables))
+    return Lowered(run_passes(whole, passes, [*outputs]), variables)
+
+
+#: What TensorFlow's optimizer fuses with other ops, once it is clear which nodes stay.
+PASSES: Final[tuple[Pass, ...]] = (prune, inference.separate_sums, plain_convolutions.separate_groups)
 
 
 def _scopes(recurrences: Iterable[Recurrence]) -> dict[str, str]:

@@ -1,17 +1,22 @@
-"""Beams of TensorFlow 1's GatherTree, against the op's own answers: what artifacts compute, and the proof."""
+"""Ops of TensorFlow 1: GatherTree against the op's own answers, and variables that become resources."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from support.samples import TF1
+from support.state_graphs import CASES, FEEDS, START, Judge
+from support.state_graphs import drawn as drawn_state
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import node_defs
+from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.passes import tf1_ops
+from cudnn_convert.model import InMemory
 from cudnn_convert.verification.graph_judge import beams
 
 NAMES = ("ids", "parents", "lengths", "end")
@@ -38,7 +43,7 @@ def drawn() -> Any:
 def test_beams_are_those_of_the_op(call: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(beams(*(call[name] for name in NAMES)), call["beams"])
     with tf.Graph().as_default() as graph:
-        tf.import_graph_def(tf1_ops.replace_gather_tree(drawn()), name="")
+        tf.import_graph_def(tf1_ops.replace_gather_tree(Graph(drawn())).definition, name="")
         with tf.compat.v1.Session(graph=graph) as session:
             found = session.run("tree:0", {f"{name}:0": call[name] for name in NAMES})
     np.testing.assert_array_equal(found, call["beams"])
@@ -56,18 +61,18 @@ def test_a_file_cannot_ask_the_proof_for_beams() -> None:
     graph = drawn()
     graph.node[0].attr[tf1_ops.MARK].b = True
     with pytest.raises(InvalidModelError, match="ids: expected no attribute that this tool alone sets"):
-        tf1_ops.replace_gather_tree(graph)
+        tf1_ops.replace_gather_tree(Graph(graph))
 
 
 def test_a_node_without_its_inputs() -> None:
     graph = drawn()
     del graph.node[-1].input[2:]
     with pytest.raises(InvalidModelError, match="tree: expected ids, parents, lengths and an end token"):
-        tf1_ops.replace_gather_tree(graph)
+        tf1_ops.replace_gather_tree(Graph(graph))
 
 
 def test_a_graph_without_the_op_stays() -> None:
-    graph = tf.compat.v1.GraphDef()
+    graph = Graph(tf.compat.v1.GraphDef())
     assert tf1_ops.replace_gather_tree(graph) is graph
 
 
@@ -77,9 +82,9 @@ def test_integers_that_are_rounded_stay() -> None:
         whole = tf.compat.v1.placeholder(tf.int32, [None], "whole")
         tf.raw_ops.Round(x=whole, name="kept")
         tf.raw_ops.Round(x=tf.constant([0.5, 1.5]), name="rounded")
-    kept = tf1_ops.keep_integers(graph.as_graph_def())
+    kept = tf1_ops.keep_integers(Graph(graph.as_graph_def()))
     with tf.Graph().as_default() as again:
-        tf.import_graph_def(kept, name="")
+        tf.import_graph_def(kept.definition, name="")
     with tf.compat.v1.Session(graph=again) as session:
         found, rounded = session.run(["kept:0", "rounded:0"], {"whole:0": [-3, 0, 2**31 - 1]})
     assert found.tolist() == [-3, 0, 2**31 - 1]
@@ -91,12 +96,27 @@ def test_axes_that_are_reversed_get_numbers() -> None:
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.string, [None, 2, 3], "x")
         tf.raw_ops.Reverse(tensor=x, dims=[True, False, True], name="y")
-    numbered = tf1_ops.number_axes(graph.as_graph_def())
+    numbered = tf1_ops.number_axes(Graph(graph.as_graph_def()))
     with tf.Graph().as_default() as again:
-        tf.import_graph_def(numbered, name="")
+        tf.import_graph_def(numbered.definition, name="")
     letters = np.array([*"abcdefghijkl"], object).reshape(2, 2, 3)
     with tf.compat.v1.Session(graph=again) as session:
         found, none = (session.run("y:0", {"x:0": rows}) for rows in (letters, letters[:0]))
     np.testing.assert_array_equal(found.astype(str), letters[::-1, :, ::-1].astype(str))
     assert none.shape == (0, 2, 3)
     assert tf1_ops.number_axes(numbered) is numbered
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_a_reference_that_became_a_resource(case: Callable[[Any], Any]) -> None:
+    graph = drawn_state(case, resource=False)
+    made = tf1_ops.convert_assigned_variables(graph, values={"v": InMemory(START)})
+    assert not [
+        node.name for node in made.node if node.op.startswith("Ref") or node.op in ("VariableV2", "Assign")
+    ]
+    judge, found = Judge(graph), Judge(made, "v/handle")
+    for running in (judge, found):
+        running.set(START)
+    for x in FEEDS:
+        for one, other in zip(found.run(x), judge.run(x), strict=True):
+            np.testing.assert_array_equal(one, other)
