@@ -5,6 +5,7 @@ Only pure ops run, and only small subgraphs: for predicates, dropout rates and s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,7 +18,7 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_checked, open_session
 from cudnn_convert.graph.index import Index, NodeDef, split, walk
-from cudnn_convert.graph.node_defs import constant, identity, redirect
+from cudnn_convert.graph.node_defs import FLOATS, constant, identity, redirect
 from cudnn_convert.model import Array
 
 _LIMIT: Final = 64
@@ -25,6 +26,10 @@ _LIMIT: Final = 64
 _PASSED: Final = ops.PASSAGES | {"ReadVariableOp"}
 #: Elements of any tensor computed on the way: a file may declare shapes that fill memory.
 _LARGEST: Final = 1 << 20
+#: The types of constants that are read as they are.
+_NUMBERS: Final = frozenset(
+    kind.as_datatype_enum for kind in (*FLOATS, tf.bool, tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64)
+)
 
 
 def fold_constant(
@@ -36,6 +41,8 @@ def fold_constant(
     or a loop does not change it.
     """
     op, _ = split(tensor)
+    if op not in given and op in index.nodes and (value := _read_numbers(index.nodes[op])) is not None:
+        return value
     needed = {*walk([op], lambda name: _list_folded_inputs(index, name, given))}
     folded = {index.nodes[name].op for name in needed - set(given)}
     if not 0 < len(needed) <= _LIMIT or folded - ops.FOLDABLE - _PASSED:
@@ -57,6 +64,21 @@ def fold_constant(
             return np.asarray(session.run(tensor))
         except tf.errors.OpError:
             return None
+
+
+def _read_numbers(node: NodeDef) -> Array | None:
+    """Return the numbers of a small Const, which need not be computed, or None."""
+    if node.op != "Const" or "value" not in node.attr or "dtype" not in node.attr:
+        return None
+    value, dtype = node.attr["value"].tensor, node.attr["dtype"].type
+    if value.dtype != dtype or dtype not in _NUMBERS:
+        return None
+    if math.prod(size.size for size in value.tensor_shape.dim) > _LARGEST:
+        return None
+    try:
+        return np.asarray(tf.make_ndarray(value))
+    except ValueError:
+        return None  # fewer or more numbers than the shape has
 
 
 def _list_folded_inputs(index: Index, name: str, given: Mapping[str, float]) -> list[str]:
