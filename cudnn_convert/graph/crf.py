@@ -9,8 +9,10 @@ Source: tensorflow v1.15.0 contrib/crf/python/ops/crf.py CrfForwardRnnCell, crf_
 `maximum(lengths - 1, 0)` to `dynamic_rnn`; python/ops/rnn.py _rnn_step compares it with each step's number.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
+
+import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, ops
 from cudnn_convert.graph.graph import Graph
@@ -22,10 +24,13 @@ _SHIFTS: Final = frozenset({"Maximum", "Sub"}) | ops.SUMS
 _SUMMED: Final = _MOVED | {"Sum"}
 
 
-def find_chains(graph: Graph, heads: Collection[str]) -> list[tuple[str, str]]:
+def find_chains(
+    graph: Graph, heads: Collection[str], find_tensor: Callable[[str], tf.Tensor]
+) -> list[tuple[str, str]]:
     """Pairs of scores, one of the tensors `heads`, and the transitions `op:0` that are added to them.
 
     `heads` are tensors of one width each, `[..., tags]`; transitions are a variable `[tags, tags]`.
+    `find_tensor` gives a tensor of the imported graph by name.
     """
     chains = []
     for node in graph.node:
@@ -36,7 +41,7 @@ def find_chains(graph: Graph, heads: Collection[str]) -> list[tuple[str, str]]:
         ):
             behind = graph.index.descendants([node.name])
             for head in heads:
-                if _width(graph, head) == tags and graph.index.descendants([split(head)[0]]) & behind:
+                if _width(find_tensor(head)) == tags and graph.index.descendants([split(head)[0]]) & behind:
                     chains.append((head, f"{node.name}:0"))
     return chains
 
@@ -105,6 +110,5 @@ def _is_added(graph: Graph, variable: str) -> bool:
     return bool(readers & ops.SUMS) and not readers & {"MatMul", "BatchMatMul", "BatchMatMulV2"}
 
 
-def _width(graph: Graph, name: str) -> int | None:
-    head = graph.shapes.get_tensor_by_name(name)
+def _width(head: tf.Tensor) -> int | None:
     return head.shape[-1] if head.shape.rank and head.dtype.is_floating else None

@@ -13,7 +13,7 @@ from typing import Final
 import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, ops
-from cudnn_convert.graph.graph import extract_nodes, import_checked, unknown
+from cudnn_convert.graph.graph import Graph, extract_nodes, unknown
 from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, split
 from cudnn_convert.graph.training import Source, Walk, is_named
 
@@ -49,7 +49,12 @@ _NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "Stateles
 
 def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
     """The kind of each output tensor of the ops `names`, in graph order."""
-    seen = import_checked(extract_nodes(graph, index.ancestors(names)))
+    return describe_outputs(extract_nodes(graph, index.ancestors(names)), names)
+
+
+def describe_outputs(graph: Graph, names: Collection[str]) -> dict[str, str]:
+    """As `describe_candidates`, of a graph that the ops `names` need whole."""
+    seen = graph.shapes
     wanted, listed = frozenset(names), {}
     for node in graph.node:
         if node.name in wanted:

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import tensorflow as tf
+
 from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, UnsupportedModelError
 from cudnn_convert.graph import control_flow, crf, ops
-from cudnn_convert.graph.graph import Graph, unknown
+from cudnn_convert.graph.graph import Graph, extract_nodes, unknown
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
 from cudnn_convert.graph.training import Source, Walk
 from cudnn_convert.plan import candidates
@@ -63,12 +65,15 @@ def infer_outputs(path: Path, graph: Graph) -> Choice:
     # The output of another package's op has a value only where that package is.
     elsewhere = control_flow.inside(index) | {node.name for node in unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
-    kinds = candidates.describe_candidates(graph, index, leaves)
+    part = extract_nodes(graph, index.ancestors(leaves))
+    kinds = candidates.describe_outputs(part, leaves)
     numbers = [name for name, kind in kinds.items() if kind == candidates.NUMBERS]
     sources = walk.sources({split(name)[0] for name in numbers})
     measures = {name for source in sources if source.is_label for name in source.below}
     outputs = [name for name in numbers if split(name)[0] not in measures]
     _refuse_draws(path, graph, walk, outputs, sources)
+    if chains := _list_chains(graph, part, walk, outputs):
+        _refuse_chains(path, graph, walk, outputs, chains)
     _refuse_part(path, graph, walk, outputs, sources)
     _refuse_equal_twins(path, index, wanted, outputs)
     left = {name: kind for name, kind in kinds.items() if kind in ("bool", "string")}
@@ -120,25 +125,28 @@ def _refuse_draws(path: Path, graph: Graph, walk: Walk, names: list[str], source
     raise AmbiguousSourceError(path, [_ask(reason, [*([",".join(whole)] if whole else []), *listed])])
 
 
+def _refuse_chains(
+    path: Path, graph: Graph, walk: Walk, names: list[str], chains: list[tuple[str, str]]
+) -> None:
+    """Refuse leaves without what the likelihood of a CRF reads. Raises AmbiguousSourceError."""
+    needed = walk.index.ancestors(split(name)[0] for name in names)
+    if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
+        lengths = (name for _, transitions in chains for name in crf.find_lengths(graph, transitions))
+        read = [*dict.fromkeys([*(name for chain in chains for name in chain), *lengths])]
+        others = _without_chains(walk, names, chains)
+        if tags := _list_tags(graph, walk, chains):
+            reason = f"outputs: only metrics read {', '.join(tags)}, which a CRF decodes"
+            raise AmbiguousSourceError(path, [_ask(reason, [",".join([*tags, *others]), ",".join(read)])])
+        reason = f"outputs: only the likelihood of a CRF reads {', '.join(read)}, which tags are decoded from"
+        raise AmbiguousSourceError(path, [_ask(reason, [",".join(read), *others])])
+
+
 def _refuse_part(path: Path, graph: Graph, walk: Walk, names: list[str], sources: list[Source]) -> None:
     """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
         return candidates.order_candidates(graph, walk, names, sources)
 
-    if chains := _list_chains(graph, walk, names):
-        needed = walk.index.ancestors(split(name)[0] for name in names)
-        if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
-            lengths = (name for _, transitions in chains for name in crf.find_lengths(graph, transitions))
-            read = [*dict.fromkeys([*(name for chain in chains for name in chain), *lengths])]
-            others = _without_chains(walk, names, chains)
-            if tags := _list_tags(graph, walk, chains):
-                reason = f"outputs: only metrics read {', '.join(tags)}, which a CRF decodes"
-                raise AmbiguousSourceError(path, [_ask(reason, [",".join([*tags, *others]), ",".join(read)])])
-            reason = (
-                f"outputs: only the likelihood of a CRF reads {', '.join(read)}, which tags are decoded from"
-            )
-            raise AmbiguousSourceError(path, [_ask(reason, [",".join(read), *others])])
     if not names:
         reason = "outputs: expected tensors of numbers that nothing reads, found none behind a recurrence"
         single = list_candidates()
@@ -168,14 +176,21 @@ def _refuse_part(path: Path, graph: Graph, walk: Walk, names: list[str], sources
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _list_chains(graph: Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
+def _list_chains(graph: Graph, part: Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
     """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
     index = graph.index
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
-    chains = crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy})
+
+    def find_tensor(name: str) -> tf.Tensor:
+        try:
+            return part.shapes.get_tensor_by_name(name)
+        except KeyError:  # no leaf needs it
+            return graph.shapes.get_tensor_by_name(name)
+
+    chains = crf.find_chains(graph, {f"{_find_end(walk, name)}:0": None for name in heavy}, find_tensor)
     if not chains:  # shapes of a whole graph take their time
         return []
-    tags = [name for name in names if graph.shapes.get_tensor_by_name(name).dtype.is_integer]
+    tags = [name for name in names if find_tensor(name).dtype.is_integer]
     decoded = index.ancestors(split(name)[0] for name in tags)
     return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
 

@@ -32,7 +32,8 @@ def chains(shape: tuple[int, ...] = (TAGS, TAGS), *, multiplies: bool = False) -
         start = scores[:, 0]
         invariants = [tf.TensorShape([]), start.shape]
         v1.while_loop(lambda t, _: t < 5, step, [1, start], shape_invariants=invariants)
-    return crf.find_chains(Graph(graph.as_graph_def()), ["hidden:0", "scores:0"])
+    made = Graph(graph.as_graph_def())
+    return crf.find_chains(made, ["hidden:0", "scores:0"], made.shapes.get_tensor_by_name)
 
 
 def test_scores_and_transitions_belong_together() -> None:
