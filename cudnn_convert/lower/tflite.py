@@ -64,7 +64,7 @@ _OTHERS: Final[dict[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class LiteGraph:
     """A graph; `pieces` names the loop of each recurrence's layer and direction."""
 
     graph: Graph
@@ -73,7 +73,7 @@ class Lowered:
 
 def lower_tflite(
     graph: Any, recurrences: Sequence[Recurrence], values: Mapping[str, Tensor], *, ends: Sequence[str]
-) -> Lowered:
+) -> LiteGraph:
     """Lower to a graph of constants, with float32 for every float type.
 
     Tensor names stay. `values` are those of the source's variables, `ends` the tensors of the signature,
@@ -83,7 +83,7 @@ def lower_tflite(
     lowered = run_passes(_lower(graph, recurrences, values, ends), CELLS, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
-    return Lowered(run_passes(lowered, PASSES, ends), tuple(_pieces([*recurrences, *blocks])))
+    return LiteGraph(run_passes(lowered, PASSES, ends), tuple(_pieces([*recurrences, *blocks])))
 
 
 def _is_replaced(node: NodeDef) -> bool:
@@ -532,4 +532,4 @@ def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> Cell
     return [_times(x, kernel, bias)], step
 
 
-FORM: Final = lower.Form(_weights, _stack)
+FORM: Final = lower.WeightForm(_weights, _stack)

@@ -15,7 +15,7 @@ from cudnn_convert.graph.graph import Graph, share_without_devices
 from cudnn_convert.graph.index import Index, NodeDef, split
 from cudnn_convert.graph.passes import batch_statistics, inference, inlining, replicas, state_io, subgraphs
 from cudnn_convert.graph.passes.run import run_passes
-from cudnn_convert.graph.passes.subgraphs import Cut, Feature
+from cudnn_convert.graph.passes.subgraphs import InputCut, ParsedFeature
 from cudnn_convert.model import SERVING, USUAL, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, axes, notes, obstacles, passes, requests, statistics
@@ -44,7 +44,7 @@ class Section:
     signature: Signature
     asked: Signature
     streams: tuple[str, ...]
-    features: tuple[Feature, ...]
+    features: tuple[ParsedFeature, ...]
     unread: tuple[Spec, ...]
     statistics: statistics.Decision
 
@@ -66,13 +66,13 @@ def section(
     `for_layers`: the artifact has the layers of the file, which take all its inputs.
     """
     index, names = graph.index, request.names
-    cuts = [Cut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
+    cuts = [InputCut(spec.tensor, spec.shape) for spec in request.inputs if spec.tensor not in request.states]
     stop = [*(cut.tensor for cut in cuts), *request.constants]
     streams = [] if request.complete else subgraphs.find_input_pipelines(index, names, stop=stop)
-    cuts += [Cut(name) for name in streams]
+    cuts += [InputCut(name) for name in streams]
     stop += streams
     parsed = [] if request.complete or keeps_examples else subgraphs.features(index, names, stop=stop)
-    cuts += [Cut(cut.tensor) for cut in parsed]
+    cuts += [InputCut(cut.tensor) for cut in parsed]
 
     def cut_out(source: Graph) -> tuple[statistics.CutGraph, Graph, dict[str, str]]:
         whole, moved = subgraphs.extract_subgraph(
@@ -144,7 +144,7 @@ def _inputs(
     settled: state_io.Settled,
     moved: Mapping[str, str],
     request: Request,
-    parsed: Sequence[Feature],
+    parsed: Sequence[ParsedFeature],
 ) -> list[Spec]:
     """List the inputs of the cut graph in the request's order, by source names.
 

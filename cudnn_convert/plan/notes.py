@@ -20,7 +20,7 @@ from cudnn_convert.model import Recurrence, Signature
 from cudnn_convert.weights.lazy import Layers, is_finite
 
 if TYPE_CHECKING:
-    from cudnn_convert.graph.passes.subgraphs import Feature
+    from cudnn_convert.graph.passes.subgraphs import ParsedFeature
 
 _QUOTED: Final = r'"(?:[^"\\]|\\["\\])+"(?==)'
 _ITEM: Final = re.compile(rf"(?:{_QUOTED}|[^,\[]|\[[^\]]*\])+")
@@ -172,7 +172,7 @@ def notes(
     return (*lines, *no_numbers(recurrences))
 
 
-def note_examples(features: Sequence[Feature]) -> Iterator[str]:
+def note_examples(features: Sequence[ParsedFeature]) -> Iterator[str]:
     """A note that inputs begin after the tf.Example parser, and how to keep it."""
     if features:
         parsers = ", ".join(dict.fromkeys(feature.parser for feature in features))

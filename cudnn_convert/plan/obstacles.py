@@ -91,7 +91,7 @@ def _random(graph: Graph, index: Index, outputs: Mapping[str, str], cut: CutGrap
         off = all_off or knobs.find_knobs(cut.graph, cut.outputs, _list_masks, rates)
         yield from _dropouts(index, masks, off, cut)
     for node in others:
-        kept = subgraphs.Cuts(index, outputs=outputs).without(node.name)
+        kept = subgraphs.CutFinder(index, outputs=outputs).without(node.name)
         yield Reason(
             f"{node.name}: {_SAME}, found the random op {node.op}; "
             f"bind it with --set {node.name}:0=VALUE or cut behind it with --inputs"
@@ -162,7 +162,7 @@ def _without_kernel(graph: Graph, index: Index, outputs: Mapping[str, str]) -> I
     for (op, what), names in sorted(nodes.items()):
         shown = _list(names)
         avoid = {name for others in nodes.values() for name in others}
-        cure = subgraphs.Cuts(index, outputs=outputs).before(names[0], avoid)
+        cure = subgraphs.CutFinder(index, outputs=outputs).before(names[0], avoid)
         reason = f"{shown}: expected ops that run on a CPU, found {op}, {what}"
         yield Reason(f"{reason}; {cure or 'choose other --outputs'}", cure)
 

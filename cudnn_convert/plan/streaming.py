@@ -415,7 +415,7 @@ def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Itera
             cure = _cut_behind(plan, f"{op.node}:0", "cut behind it with")
         else:
             user, outputs = plan.find_user_graph(plan.signature), plan.signature.outputs
-            cure = subgraphs.Cuts(index, user, outputs=outputs).before(op.node, mixing)
+            cure = subgraphs.CutFinder(index, user, outputs=outputs).before(op.node, mixing)
         where = ", ".join(name for name in nodes if name in index.descendants([op.node]))
         behind = f", before {where}" if op.node in front and where else ""
         reason = f"{op.node}: {begin} ops that take each step by itself, found {op.what}{behind}"

@@ -31,7 +31,7 @@ from cudnn_convert.graph import node_defs, session
 from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, import_graph, strip_devices
 from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
-from cudnn_convert.lower.tensorflow.lower import Form, Lowered, lower, lower_functions
+from cudnn_convert.lower.tensorflow.lower import Lowered, WeightForm, lower, lower_functions
 from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
@@ -76,7 +76,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
     return ()
 
 
-def lower_plan(plan: Plan, options: Options, form: Form | None = None) -> Lowered:
+def lower_plan(plan: Plan, options: Options, form: WeightForm | None = None) -> Lowered:
     """The CPU graph of a plan, including inputs of the signature without readers."""
     signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
     signatures += [part.signature for part in plan.all_parts]

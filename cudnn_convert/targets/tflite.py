@@ -22,7 +22,7 @@ from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.formats import TFLITE_KEY, part_file
 from cudnn_convert.graph import safe_ops
 from cudnn_convert.graph.graph import Graph, prune
-from cudnn_convert.graph.passes.subgraphs import Cuts
+from cudnn_convert.graph.passes.subgraphs import CutFinder
 from cudnn_convert.lower import infinities, tflite
 from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
@@ -84,7 +84,7 @@ def write(
     """
     pruned = prune(Graph.of(graph), signature.tensors)
     index = pruned.index
-    cuts = Cuts(index, user, outputs=signature.outputs, recurrences=recurrences)
+    cuts = CutFinder(index, user, outputs=signature.outputs, recurrences=recurrences)
     if others := [*safe_ops.ops_run_by_converter(pruned)]:
         names = {node.name for node in others}
         reasons = [_unknown([op.name], op.op, cuts.before(op.name, names)) for op in others]
@@ -100,7 +100,7 @@ def write(
     return flex_ops(path)
 
 
-def _run_converter(folder: str, cuts: Cuts, *, built_in: bool) -> bytes:
+def _run_converter(folder: str, cuts: CutFinder, *, built_in: bool) -> bytes:
     try:
         return _by(folder, _BUILT_IN)
     except Exception as error:  # the converter raises its own, MLIR's and Python's
@@ -121,7 +121,7 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
     return content
 
 
-def _reasons(error: Exception, cuts: Cuts, more: str = "") -> list[Reason]:
+def _reasons(error: Exception, cuts: CutFinder, more: str = "") -> list[Reason]:
     """A line for each op that TensorFlow Lite lacks; `more` is advice besides a cut."""
     matches: list[tuple[str, str, str]] = _SAID.findall(str(error))
     avoid = {name for _, name, _ in matches}

@@ -17,7 +17,7 @@ from support.tiers import combinations
 
 from cudnn_convert.graph.session import session
 from cudnn_convert.lower.tensorflow import layer_stack
-from cudnn_convert.lower.tensorflow.lower import Form, count, lower, slice_blob
+from cudnn_convert.lower.tensorflow.lower import WeightForm, count, lower, slice_blob
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells
 from cudnn_convert.model import Convention, Mode
 from cudnn_convert.options import LOWERINGS
@@ -34,7 +34,7 @@ def modes(*first: Mode, among: Iterable[Mode] = Mode) -> pytest.MarkDecorator:
 BOUNDS = {"float32": 1e-5, "float64": 1e-14, "float16": 8e-3, "bfloat16": 6e-2}
 
 
-def in_a_graph(run: Run, lowering: str, form: Form | None = None) -> list[Any]:
+def in_a_graph(run: Run, lowering: str, form: WeightForm | None = None) -> list[Any]:
     graph, signature = run.graph()
     outputs = list(signature.outputs.values())
     made = lower(graph, [run.recurrence()], {}, outputs=outputs, lowering=lowering, form=form)

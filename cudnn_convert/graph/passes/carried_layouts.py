@@ -22,10 +22,10 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.index import NodeDef, reference
 from cudnn_convert.graph.passes.image_layouts import (
-    Laid,
-    Layouts,
     Order,
-    Result,
+    RewrittenNode,
+    TransposedTensor,
+    TransposedTensors,
     element_type,
     invert,
     order_of,
@@ -33,7 +33,7 @@ from cudnn_convert.graph.passes.image_layouts import (
 from cudnn_convert.graph.passes.subgraphs import output_types
 from cudnn_convert.model import Array
 
-Rule = Callable[[Layouts, NodeDef], Result | None]
+Rule = Callable[[TransposedTensors, NodeDef], RewrittenNode | None]
 
 _ELEMENTWISE: Final = (
     "Identity StopGradient Snapshot PreventGradient CheckNumerics Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh "
@@ -46,7 +46,7 @@ _ELEMENTWISE: Final = (
 _REDUCTIONS: Final = "Sum Mean Max Min Prod All Any".split()
 
 
-def _elementwise(layouts: Layouts, node: NodeDef) -> Result | None:
+def _elementwise(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     names = layouts.index.data_inputs(node)
     orders = layouts.orders(names)
     if len(orders) != 1:
@@ -60,27 +60,27 @@ def _elementwise(layouts: Layouts, node: NodeDef) -> Result | None:
         if laid is None:
             return None
         inputs.append(laid)
-    return Result(layouts.copy(node, inputs), (order,) * len([*output_types(node)]))
+    return RewrittenNode(layouts.copy(node, inputs), (order,) * len([*output_types(node)]))
 
 
-def _pad(layouts: Layouts, node: NodeDef) -> Result | None:
+def _pad(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     image, paddings, *value = layouts.index.data_inputs(node)
     laid = layouts.known.get(image)
     if laid is None:
         return None
     rows = layouts.vector(paddings, laid.order, "paddings")
-    return Result(layouts.copy(node, [laid.name, rows, *value]), (laid.order,))
+    return RewrittenNode(layouts.copy(node, [laid.name, rows, *value]), (laid.order,))
 
 
-def _tile(layouts: Layouts, node: NodeDef) -> Result | None:
+def _tile(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     image, counts = layouts.index.data_inputs(node)
     laid = layouts.known.get(image)
     if laid is None:
         return None
-    return Result(layouts.copy(node, [laid.name, layouts.vector(counts, laid.order)]), (laid.order,))
+    return RewrittenNode(layouts.copy(node, [laid.name, layouts.vector(counts, laid.order)]), (laid.order,))
 
 
-def _join(layouts: Layouts, node: NodeDef) -> Result | None:
+def _join(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     *names, axis = layouts.index.data_inputs(node)
     orders = layouts.orders(names)
     at = layouts.value(axis)
@@ -88,25 +88,25 @@ def _join(layouts: Layouts, node: NodeDef) -> Result | None:
         return None
     (order,) = orders
     inputs = [layouts.known[name].name for name in names]
-    return Result(layouts.copy(node, [*inputs, _move_axis(layouts, at, order)]), (order,))
+    return RewrittenNode(layouts.copy(node, [*inputs, _move_axis(layouts, at, order)]), (order,))
 
 
-def _part(layouts: Layouts, node: NodeDef) -> Result | None:
+def _part(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     names = layouts.index.data_inputs(node)
     image, axis = (1, 0) if node.op == "Split" else (0, 2)
     laid, at = layouts.known.get(names[image]), layouts.value(names[axis])
     if laid is None or at is None:
         return None
     names[image], names[axis] = laid.name, _move_axis(layouts, at, laid.order)
-    return Result(layouts.copy(node, names), (laid.order,) * len([*output_types(node)]))
+    return RewrittenNode(layouts.copy(node, names), (laid.order,) * len([*output_types(node)]))
 
 
-def _move_axis(layouts: Layouts, axis: Array, order: Order) -> str:
+def _move_axis(layouts: TransposedTensors, axis: Array, order: Order) -> str:
     position = order.index(int(axis) % len(order))
     return layouts.constant("channels_last/axis", np.array(position, axis.dtype))
 
 
-def _reduce(layouts: Layouts, node: NodeDef) -> Result | None:
+def _reduce(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     image, axes = layouts.index.data_inputs(node)
     laid, value = layouts.known.get(image), layouts.value(axes)
     if laid is None or value is None:
@@ -115,10 +115,10 @@ def _reduce(layouts: Layouts, node: NodeDef) -> Result | None:
     places = np.array([laid.order.index(axis) for axis in gone], value.dtype).reshape(value.shape)
     copied = layouts.copy(node, [laid.name, layouts.constant("channels_last/axes", places)])
     keeps = node.attr["keep_dims"].b if "keep_dims" in node.attr else False
-    return Result(copied, (laid.order if keeps else _without(laid.order, gone),))
+    return RewrittenNode(copied, (laid.order if keeps else _without(laid.order, gone),))
 
 
-def _squeeze(layouts: Layouts, node: NodeDef) -> Result | None:
+def _squeeze(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     (image,) = layouts.index.data_inputs(node)
     laid = layouts.known.get(image)
     dims = [*node.attr["squeeze_dims"].list.i] if "squeeze_dims" in node.attr else []
@@ -127,7 +127,7 @@ def _squeeze(layouts: Layouts, node: NodeDef) -> Result | None:
     gone = [dim % len(laid.order) for dim in dims]
     copied = layouts.copy(node, [laid.name])
     copied.attr["squeeze_dims"].list.i[:] = sorted(laid.order.index(axis) for axis in gone)
-    return Result(copied, (_without(laid.order, gone),))
+    return RewrittenNode(copied, (_without(laid.order, gone),))
 
 
 def _without(order: Order, gone: Sequence[int]) -> Order:
@@ -136,7 +136,7 @@ def _without(order: Order, gone: Sequence[int]) -> Order:
     return tuple(sorted(left).index(axis) for axis in left)
 
 
-def _batch(layouts: Layouts, node: NodeDef) -> Result | None:
+def _batch(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
     """Move the blocks of SpaceToBatchND and BatchToSpaceND, which are constants, to their axes.
 
     Last axes of which no blocks are made are left out, as TensorFlow Lite wants it.
@@ -152,7 +152,7 @@ def _batch(layouts: Layouts, node: NodeDef) -> Result | None:
     kept = max((k + 1 for k in range(len(sizes)) if sizes[k] != 1 or rows[k].any()), default=1)
     constants = (("block", sizes[:kept]), ("edges", rows[:kept]))
     inputs = [layouts.constant(f"channels_last/{name}", value) for name, value in constants]
-    return Result(layouts.copy(node, [laid.name, *inputs]), (laid.order,))
+    return RewrittenNode(layouts.copy(node, [laid.name, *inputs]), (laid.order,))
 
 
 #: How each op goes on in another layout.
@@ -170,18 +170,19 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 )
 
 
-def transpose(layouts: Layouts, node: NodeDef) -> NodeDef | None:
+def transpose(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
     """Read what is transposed from where it lies otherwise; note where the result lies channels last."""
     image, perm = layouts.index.data_inputs(node)
     value = layouts.value(perm)
     if value is None or value.ndim != 1:
         return None
     laid = layouts.known.get(image)
-    laid = laid if laid is not None and len(laid.order) == len(value) else Laid(image, (*range(len(value)),))
+    if laid is None or len(laid.order) != len(value):
+        laid = TransposedTensor(image, (*range(len(value)),))
     places = tuple(laid.order.index(int(axis) % len(value)) for axis in value)
     last = order_of(len(value))
     if len(places) > 2 and places == invert(last):
-        layouts.known[f"{node.name}:0"] = Laid(laid.name, last)
+        layouts.known[f"{node.name}:0"] = TransposedTensor(laid.name, last)
     if laid.name == image:
         return None
     dtype, waits = element_type(node), [name for name in node.input if name.startswith("^")]
@@ -192,7 +193,7 @@ def transpose(layouts: Layouts, node: NodeDef) -> NodeDef | None:
     return node_defs.node(node.name, "Transpose", inputs, T=dtype, Tperm=tf.int32)
 
 
-def shape(layouts: Layouts, node: NodeDef) -> NodeDef | None:
+def shape(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
     """Read the sizes of a tensor from where it lies otherwise."""
     laid = layouts.known.get(layouts.index.data_inputs(node)[0])
     if laid is None:

@@ -31,10 +31,10 @@ from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import FunctionDef, Index, NodeDef, reference, split, tensor
 from cudnn_convert.graph.passes import carried_layouts, plain_convolutions
 from cudnn_convert.graph.passes.image_layouts import (
-    Laid,
-    Layouts,
     Order,
-    Result,
+    RewrittenNode,
+    TransposedTensor,
+    TransposedTensors,
     element_type,
     invert,
     order_of,
@@ -45,7 +45,7 @@ from cudnn_convert.model import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LayoutSensitiveOp:
     """Which input of an op is its image, which attributes list a number an axis, and which inputs do."""
 
     image: int = 0
@@ -53,18 +53,18 @@ class Form:
     vectors: tuple[int, ...] = ()
 
 
-_CONVOLUTION: Final = Form(lists=("strides", "dilations", "explicit_paddings"))
-_POOL: Final = Form(lists=("ksize", "strides", "explicit_paddings"))
-_BACKWARD: Final = Form(2, ("strides", "dilations", "explicit_paddings"), (0,))
+_CONVOLUTION: Final = LayoutSensitiveOp(lists=("strides", "dilations", "explicit_paddings"))
+_POOL: Final = LayoutSensitiveOp(lists=("ksize", "strides", "explicit_paddings"))
+_BACKWARD: Final = LayoutSensitiveOp(2, ("strides", "dilations", "explicit_paddings"), (0,))
 #: The ops whose channels lie where `data_format` says.
-FORMS: Final[Mapping[str, Form]] = MappingProxyType(
+FORMS: Final[Mapping[str, LayoutSensitiveOp]] = MappingProxyType(
     {
         **dict.fromkeys(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), _CONVOLUTION),
         **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _BACKWARD),
         **dict.fromkeys(("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D"), _POOL),
-        "MaxPoolV2": Form(vectors=(1, 2)),
-        **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), Form()),
-        **dict.fromkeys(("BiasAdd", "SpaceToDepth", "DepthToSpace"), Form()),
+        "MaxPoolV2": LayoutSensitiveOp(vectors=(1, 2)),
+        **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), LayoutSensitiveOp()),
+        **dict.fromkeys(("BiasAdd", "SpaceToDepth", "DepthToSpace"), LayoutSensitiveOp()),
     }
 )
 #: Those that CPUs compute in either layout.
@@ -129,7 +129,7 @@ class _Rewriting:
 
     def __init__(self, graph: Graph, ends: Collection[str], *, carry: bool = True) -> None:
         self.graph, self.index = graph, graph.index
-        self.layouts = Layouts(graph)
+        self.layouts = TransposedTensors(graph)
         self._ends, self._carry = {*ends}, carry
         self._changed: dict[str, NodeDef] = {}
         #: What computes in the place of a node, for those that wait for it.
@@ -185,7 +185,7 @@ class _Rewriting:
         self.layouts.lay(tensor(node.input[0]), order_of(rank), element_type(node))
         return True
 
-    def _convert(self, node: NodeDef) -> Result | None:
+    def _convert(self, node: NodeDef) -> RewrittenNode | None:
         """Compute a node channels last. None where the rank of its image is not known."""
         form, inputs = FORMS[node.op], self.index.data_inputs(node)
         layout = node.attr["data_format"].s
@@ -205,7 +205,7 @@ class _Rewriting:
         for key in form.lists:
             permute_attribute(copied, key, order)
         others = len([*output_types(node)]) - 1
-        return Result(copied, (order, *[None] * others))
+        return RewrittenNode(copied, (order, *[None] * others))
 
     def _sizes(self, name: str, order: Order) -> str:
         """Sizes of all axes in an order; those of rows and columns alone stay.
@@ -216,7 +216,7 @@ class _Rewriting:
         is_whole = not shape or shape[0] is None or shape[0] == len(order)
         return self.layouts.vector(name, order) if is_whole else name
 
-    def _replace(self, node: NodeDef, result: Result) -> None:
+    def _replace(self, node: NodeDef, result: RewrittenNode) -> None:
         """Put a node in the place of another, whose name becomes that of the transposition back."""
         layouts, copied = self.layouts, result.node
         layouts.added.setdefault(node.name, []).append(copied)
@@ -226,7 +226,7 @@ class _Rewriting:
         for k, order in enumerate(result.orders):
             name = f"{copied.name}:{k}"
             if order is not None and order != tuple(sorted(order)):
-                layouts.known[f"{node.name}:{k}"] = Laid(name, order)
+                layouts.known[f"{node.name}:{k}"] = TransposedTensor(name, order)
             names.append(name)
         if len(names) == 1 or self._is_read_alone(node):
             self._changed[node.name] = self._back(node.name, names[0], result.orders[0], kinds[0])

@@ -30,7 +30,7 @@ _CONSTANTS: Final = ops.VARIABLES | {"Const", "ReadVariableOp"}
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class TransposedTensor:
     """A tensor with the values of another whose axes it has in `order`."""
 
     name: str
@@ -38,7 +38,7 @@ class Laid:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RewrittenNode:
     """A node in the place of another, and the order of each output; None for one that is as it was."""
 
     node: NodeDef
@@ -64,12 +64,12 @@ def element_type(node: NodeDef) -> tf.DType:
     return tf.as_dtype(next(known, 0) or tf.float32)
 
 
-class Layouts:
+class TransposedTensors:
     """The tensors of a graph that lie in another layout too, by name, and the nodes that are added."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.index = graph, graph.index
-        self.known: dict[str, Laid] = {}
+        self.known: dict[str, TransposedTensor] = {}
         self.taken = {node.name for node in graph.node}
         #: What is added, by the node for which it is.
         self.added: dict[str, list[NodeDef]] = {}
@@ -118,7 +118,7 @@ class Layouts:
             return name
         known = self.known.get(name)
         if known is None:
-            known = Laid(f"{self.transpose(name, order, dtype, 'channels_last/input')}:0", order)
+            known = TransposedTensor(f"{self.transpose(name, order, dtype, 'channels_last/input')}:0", order)
             self.known[name] = known
         if known.order == order:
             return known.name

@@ -47,7 +47,7 @@ _ROWS: Final = 1061
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenStepsGraph:
     """A graph with an open number of steps.
 
     `shapes` are the outputs of the ops whose numbers were read, where steps have the size `count`.
@@ -83,7 +83,7 @@ def open_steps(
     count: int,
     needed: Collection[str],
     known: Mapping[str, tuple[int | None, ...]],
-) -> tuple[list[Opened], Mixing | None]:
+) -> tuple[list[OpenStepsGraph], Mixing | None]:
     """Open the number of steps, which is `steps`, of the tensors `inputs` at their axes.
 
     `count` is a prime that divides no size of the graph; `needed` are the ops to look at, `known` the shapes
@@ -95,7 +95,7 @@ def open_steps(
     numbered = [name for name in order if not frames.get(name) and _holds_numbers(graph, name, steps)]
     opener = _Opener(graph, inputs, steps, count)
     todo: list[tuple[_Reading, int]] = [(opener.begin(graph), 0)]
-    graphs: list[Opened] = []
+    graphs: list[OpenStepsGraph] = []
     obstacle: Mixing | None = None
     for _ in range(_MOST_READINGS):
         if not todo:
@@ -109,7 +109,7 @@ def open_steps(
             refused = "" if readings else _find_refused(reading.sized, before) or name
         else:
             refused = _find_refused(reading.sized, order)
-            graphs += [] if refused else [Opened(reading.opened, reading.shapes)]
+            graphs += [] if refused else [OpenStepsGraph(reading.opened, reading.shapes)]
         if refused and obstacle is None:
             obstacle = Mixing(refused, graph.index.nodes[refused].op)
     return graphs, None if graphs else obstacle

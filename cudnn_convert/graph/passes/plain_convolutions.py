@@ -34,7 +34,7 @@ import tensorflow as tf
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import NodeDef, reference, tensor, unique
-from cudnn_convert.graph.passes.image_layouts import Layouts, element_type
+from cudnn_convert.graph.passes.image_layouts import TransposedTensors, element_type
 from cudnn_convert.graph.passes.run import Keep
 
 _DEPTHWISE: Final = "DepthwiseConv2dNative"
@@ -61,7 +61,7 @@ def replace_convolutions(graph: Graph) -> Graph:
     """Replace the convolutions that are not plain and whose windows are known; `graph` itself if all are."""
     if all(map(is_plain, graph.node)):
         return graph
-    layouts, changes = Layouts(graph), {}
+    layouts, changes = TransposedTensors(graph), {}
     for node in graph.node:
         shape = None if is_plain(node) else layouts.shape(tensor(node.input[_FILTER]))
         if shape is None or any(size is None for size in shape[:-2]):
@@ -96,14 +96,16 @@ def _may_have_groups(graph: Graph, node: NodeDef) -> bool:
     return None in (image.rank, window.rank) or window[2] != image[-1]
 
 
-def _group(layouts: Layouts, node: NodeDef, window: Sequence[int], _: Sequence[int | None]) -> NodeDef:
+def _group(
+    layouts: TransposedTensors, node: NodeDef, window: Sequence[int], _: Sequence[int | None]
+) -> NodeDef:
     inputs = [*node.input]
     inputs[_FILTER] = _reshape(layouts, inputs[_FILTER], [*window, 1, -1], element_type(node), "filter")
     return node_defs.copy_node(node, op="Conv2D", inputs=map(reference, inputs))
 
 
 def _dilate(
-    layouts: Layouts, node: NodeDef, window: Sequence[int], channels: Sequence[int | None]
+    layouts: TransposedTensors, node: NodeDef, window: Sequence[int], channels: Sequence[int | None]
 ) -> NodeDef:
     """Put zeros between the places of a window: rows of one place each, padded, joined and cut."""
     dilations, kind = [*node.attr["dilations"].list.i][1:-1], element_type(node)
@@ -125,6 +127,6 @@ def _dilate(
     return plain
 
 
-def _reshape(layouts: Layouts, name: str, sizes: Sequence[int], kind: tf.DType, suffix: str) -> str:
+def _reshape(layouts: TransposedTensors, name: str, sizes: Sequence[int], kind: tf.DType, suffix: str) -> str:
     shape = layouts.constant(f"{suffix}/shape", np.array(sizes, np.int32))
     return layouts.add(suffix, "Reshape", [name, shape], T=kind, Tshape=tf.int32)

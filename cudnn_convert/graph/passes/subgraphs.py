@@ -11,7 +11,7 @@ A value for a tensor in a loop is a constant in the frame of that loop.
 feature that becomes dense at once is cut where it is dense, any other at its indices, values and shape.
 Source: tensorflow v2.21.0 core/ops/parsing_ops.cc (the order of a parser's inputs and outputs).
 
-`Cuts` finds outputs that avoid a node which a target refuses, and keep as much of the graph as possible.
+`CutFinder` finds outputs that avoid a node which a target refuses, and keep as much of the graph as possible.
 """
 
 import difflib
@@ -43,7 +43,7 @@ _SPARSE: Final = ("indices", "values", "shape")
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class ParsedFeature:
     """A tensor behind a parser, and the feature's name where the parser tells it."""
 
     key: str | None
@@ -51,7 +51,7 @@ class Feature:
     parser: str
 
 
-def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> list[Feature]:
+def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> list[ParsedFeature]:
     """List the parsed features that `outputs` need beside `stop`, in the parser's order.
 
     `outputs` and `stop` are tensors `op:k`.
@@ -64,7 +64,7 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
     listed = [(op, k, f"{op}:{k}", False) for op, k in parsed]
     listed += [(*split(node.input[0]), f"{name}:0", True) for name, node in dense.items() if name in needed]
     return [
-        Feature(_key(index, index.nodes[op], k, whole=whole), name, op)
+        ParsedFeature(_key(index, index.nodes[op], k, whole=whole), name, op)
         for op, k, name, whole in sorted(listed)
     ]
 
@@ -123,7 +123,7 @@ _FLOATS: Final = frozenset(
 _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
 
-class Cuts:
+class CutFinder:
     """Places for a cut: float tensors outside all loops, of ops that the user knows.
 
     An input is never a place. If the graph has recurrences, one of them stays.
@@ -224,7 +224,7 @@ def _default(definition: Any, attribute: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class InputCut:
     """A tensor to become an input; `shape` refines what the graph knows."""
 
     tensor: str
@@ -278,7 +278,7 @@ def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable
 
 
 def extract_subgraph(
-    graph: Graph, *, inputs: Iterable[Cut], constants: Mapping[str, Array], outputs: Sequence[str]
+    graph: Graph, *, inputs: Iterable[InputCut], constants: Mapping[str, Array], outputs: Sequence[str]
 ) -> tuple[Graph, dict[str, str]]:
     """Extract the subgraph for `outputs`, with `inputs` as placeholders and `constants` bound.
 
@@ -360,11 +360,11 @@ def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
         return tf.TensorShape(None)
 
 
-def _ancestors(index: Index, inputs: list[Cut], constants: Mapping[str, Array]) -> set[str]:
+def _ancestors(index: Index, inputs: list[InputCut], constants: Mapping[str, Array]) -> set[str]:
     return index.ancestors(split(name)[0] for name in [*(cut.tensor for cut in inputs), *constants])
 
 
-def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool:
+def _is_free(index: Index, op: str, inputs: list[InputCut], needed: set[str]) -> bool:
     """Whether the outputs use only those outputs of an op that are cut, or it is a placeholder.
 
     Nodes that wait for a placeholder may wait for the new one.
@@ -377,7 +377,7 @@ def _is_free(index: Index, op: str, inputs: list[Cut], needed: set[str]) -> bool
     return used <= cut_here
 
 
-def _refine_shape(cut: Cut, shape: tf.TensorShape) -> tf.TensorShape:
+def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
     wanted = tf.TensorShape(cut.shape) if cut.shape is not None else shape
     if not wanted.is_compatible_with(shape) or (wanted != shape and wanted != wanted.merge_with(shape)):
         known, asked = shape_as_text(shape), shape_as_text(wanted)

@@ -38,7 +38,7 @@ from cudnn_convert.graph.index import (
 )
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.passes.run import Keep, Pass, run_passes
-from cudnn_convert.graph.passes.subgraphs import Cuts, output_types
+from cudnn_convert.graph.passes.subgraphs import CutFinder, output_types
 from cudnn_convert.lower import block_lstm, missing_ops, tensor_lists
 from cudnn_convert.lower.onnx import (
     exact_numbers,
@@ -369,7 +369,7 @@ def _reasons(
 ) -> list[Reason]:
     """A reason for each unconverted node: op, cause, and where to cut."""
     index = Index(graph)
-    cuts, reasons = Cuts(index, user, outputs={key: name for name, key in outputs.items()}), []
+    cuts, reasons = CutFinder(index, user, outputs={key: name for name, key in outputs.items()}), []
     for name, why in sorted(failures.items()):
         node = index.nodes.get(name)
         reason = f"{name}: expected an op that ONNX has, found {node.op if node else 'none'}"

@@ -343,7 +343,7 @@ def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bo
 
 
 class _Ops:
-    """Adds nodes to a list; see `fused_nodes.Ops`."""
+    """Adds nodes to a list; see `fused_nodes.NodeBuilder`."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset

@@ -1,7 +1,7 @@
 """Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 
-`Ops` adds the nodes to a tf2onnx graph or to a new one. The fused nodes first read *tickets* in place of
-weights, float constants `[owner, layer, slot, MARK]`; `attach_weights` replaces them by the arrays once the
+`NodeBuilder` adds the nodes to a tf2onnx graph or to a new one. The fused nodes first read *tickets* in place
+of weights, float constants `[owner, layer, slot, MARK]`; `attach_weights` replaces them by the arrays once the
 graph is final, since every pass over a graph copies its constants. ONNX runtimes have no recurrences of
 double, half or bfloat16, so those are computed in float. ONNX has no projection; `weights.layouts` expresses
 one without it.
@@ -42,7 +42,7 @@ _SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
 )
 
 
-class Ops(Protocol):
+class NodeBuilder(Protocol):
     """Adds nodes to one graph and returns the names of their outputs."""
 
     def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
@@ -60,7 +60,13 @@ class Ops(Protocol):
 
 
 def stack(
-    ops: Ops, recurrence: Recurrence, x: str, states: Sequence[str], lengths: str = "", *, owner: int = 0
+    ops: NodeBuilder,
+    recurrence: Recurrence,
+    x: str,
+    states: Sequence[str],
+    lengths: str = "",
+    *,
+    owner: int = 0,
 ) -> list[str]:
     """Add all layers over `x [steps, batch, inputs]`, in float32.
 
@@ -98,7 +104,7 @@ def stack(
     return [x, *finals]
 
 
-def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
+def _projections(ops: NodeBuilder, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
     """The matrices for h0, and for a fused node's y and h, by direction.
 
     Both lists are empty without a projection.
@@ -109,7 +115,7 @@ def _projections(ops: Ops, cells: Sequence[Cell]) -> tuple[list[str], list[str]]
     return into, out_of
 
 
-def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
+def _times(ops: NodeBuilder, name: str, matrices: Sequence[str], *, axis: int) -> str:
     """Multiply the part of each direction, one index on `axis`, by its matrix.
 
     Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
@@ -120,7 +126,7 @@ def _times(ops: Ops, name: str, matrices: Sequence[str], *, axis: int) -> str:
     return ops("Concat", ways, axis=axis)
 
 
-def _peepholes(ops: Ops, recurrence: Recurrence, layer: int) -> list[str]:
+def _peepholes(ops: NodeBuilder, recurrence: Recurrence, layer: int) -> list[str]:
     if isinstance(recurrence.cells, Layers):
         return []  # only a block has peepholes, and its cells are never `Layers`
     rows = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
@@ -138,7 +144,7 @@ def _attributes(recurrence: Recurrence) -> dict[str, Any]:
     return attributes
 
 
-def _lengths(ops: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
+def _lengths(ops: NodeBuilder, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
     """The `lengths [batch]` for the fused nodes, and a mask of rows without steps.
 
     Either is "" where it is not needed.
@@ -156,7 +162,7 @@ def _lengths(ops: Ops, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
     return lengths, ops.unsqueeze(alone, [0, 2])
 
 
-def _merge_directions(ops: Ops, y: str, *, directions: int, units: int) -> str:
+def _merge_directions(ops: NodeBuilder, y: str, *, directions: int, units: int) -> str:
     """Reshape `[steps, directions, batch, units]` to `[steps, batch, directions*units]`."""
     if directions == 1:
         # Not as below: tf2onnx's optimizer turns this Transpose into a Reshape and merges the two wrongly.

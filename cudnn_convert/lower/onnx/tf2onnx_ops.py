@@ -14,7 +14,7 @@ _AXES_AS_INPUTS: Final = 18
 
 
 class Ops:
-    """`fused_nodes.Ops` in a tf2onnx graph."""
+    """`fused_nodes.NodeBuilder` in a tf2onnx graph."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph

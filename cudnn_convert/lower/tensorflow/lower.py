@@ -60,7 +60,7 @@ class Lowered:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WeightForm:
     """How weights are stored, and the function that computes on them.
 
     `weights` gives the array of each variable by name, `compute` what `layer_stack.stack` gives. The source's
@@ -78,7 +78,7 @@ def lower(
     *,
     outputs: Iterable[str],
     lowering: str = "fast",
-    form: Form | None = None,
+    form: WeightForm | None = None,
 ) -> Lowered:
     """Reduce `graph` to `outputs` and lower each cuDNN node in place, variables to resources.
 

@@ -74,9 +74,9 @@ class Cells:
     lowering: str
 
     @property
-    def form(self) -> lower.Form:
-        """These cells as a `Form` of `lower.tensorflow.lower.lower`."""
-        return lower.Form(lambda recurrence: self.tensors(recurrence, recurrence.cells), self.compute)
+    def form(self) -> lower.WeightForm:
+        """These cells as a `WeightForm` of `lower.tensorflow.lower.lower`."""
+        return lower.WeightForm(lambda recurrence: self.tensors(recurrence, recurrence.cells), self.compute)
 
     def tensors(
         self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True

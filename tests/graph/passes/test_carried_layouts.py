@@ -12,7 +12,7 @@ from support.graphs import drawing, placeholder
 
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.passes import carried_layouts
-from cudnn_convert.graph.passes.image_layouts import Laid, Layouts
+from cudnn_convert.graph.passes.image_layouts import TransposedTensor, TransposedTensors
 from cudnn_convert.graph.session import session
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -39,8 +39,8 @@ def test_a_rule_gives_the_same_values_in_the_other_order(build: Callable[[Any], 
     with drawing() as graph:
         made = build(tf.transpose(placeholder("x", (None, 3, 4, 5)), FIRST, name="image"))
     source = Graph(graph.as_graph_def())
-    layouts = Layouts(source)
-    layouts.known["image:0"] = Laid("x:0", LAST)
+    layouts = TransposedTensors(source)
+    layouts.known["image:0"] = TransposedTensor("x:0", LAST)
     layouts.owner = made.op.name
     result = carried_layouts.RULES[made.op.type](layouts, source.index.nodes[made.op.name])
     assert result is not None

@@ -8,7 +8,7 @@ import tensorflow as tf
 from support.graphs import drawing, placeholder
 
 from cudnn_convert.graph.graph import Graph, replace_nodes
-from cudnn_convert.graph.passes.image_layouts import Layouts, element_type, invert, order_of
+from cudnn_convert.graph.passes.image_layouts import TransposedTensors, element_type, invert, order_of
 from cudnn_convert.graph.session import session
 
 LAST = (0, 2, 3, 1)
@@ -26,7 +26,7 @@ def test_a_tensor_is_transposed_once_for_each_order() -> None:
         tf.tanh(placeholder("x", (None, 3, 4, 5)), name="y")
         tf.cast(placeholder("whole", [None], tf.int32), tf.float32, name="cast")
     source = Graph(graph.as_graph_def())
-    layouts = Layouts(source)
+    layouts = TransposedTensors(source)
     layouts.owner = "y"
     assert layouts.lay("x:0", (0, 1, 2, 3), tf.float32) == "x:0"
     names = [layouts.lay("x:0", order, tf.float32) for order in (LAST, LAST, (0, 3, 2, 1))]

@@ -14,21 +14,21 @@ from cudnn_convert.graph import recurrent_state
 from cudnn_convert.graph.graph import Graph, import_graph
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import subgraphs
-from cudnn_convert.graph.passes.subgraphs import Cut, Cuts
+from cudnn_convert.graph.passes.subgraphs import CutFinder, InputCut
 from cudnn_convert.model import UserGraph
 
 # Cutting a graph: inputs anywhere, constants by `--set`, names that still say what they are.
 
 
 def made(
-    graph: tf.Graph, *inputs: Cut | str, out: str = "out:0", **constants: Any
+    graph: tf.Graph, *inputs: InputCut | str, out: str = "out:0", **constants: Any
 ) -> tuple[Any, dict[str, str]]:
-    cuts = [found if isinstance(found, Cut) else Cut(found) for found in inputs]
+    cuts = [found if isinstance(found, InputCut) else InputCut(found) for found in inputs]
     values = {f"{name}:0": np.array(value, np.float32) for name, value in constants.items()}
     return cut(graph.as_graph_def(), cuts, values, out)
 
 
-def cut(source: Any, cuts: list[Cut], values: dict[str, Any], out: str) -> tuple[Any, dict[str, str]]:
+def cut(source: Any, cuts: list[InputCut], values: dict[str, Any], out: str) -> tuple[Any, dict[str, str]]:
     graph = Graph(source)
     found, moved = subgraphs.extract_subgraph(graph, inputs=cuts, constants=values, outputs=[out])
     return found.definition, moved
@@ -94,7 +94,7 @@ def test_the_shape_of_a_queue_is_what_its_writer_noted() -> None:
     source = graph.as_graph_def()
     noted = next(node for node in source.node if node.name == "batch").attr["_output_shapes"].list
     noted.shape.add().CopyFrom(tf.TensorShape([None, 3]).as_proto())
-    found, _ = cut(source, [Cut("batch:0")], {}, "out:0")
+    found, _ = cut(source, [InputCut("batch:0")], {}, "out:0")
     assert shape_of(found, "batch:0").as_list() == [None, 3]
 
 
@@ -149,14 +149,14 @@ def test_an_input_that_is_also_an_output() -> None:
 def test_a_shape_refines_what_the_graph_knows(shape: Any, expected: list[int | None]) -> None:
     with drawing() as graph:
         tf.identity(placeholder("x"), "out")
-    found, _ = made(graph, Cut("x:0", shape))
+    found, _ = made(graph, InputCut("x:0", shape))
     assert shape_of(found, "x:0").as_list() == expected
 
 
 def test_an_unknown_rank_is_refined() -> None:
     with drawing() as graph:
         tf.identity(placeholder("x", None), "out")
-    found, _ = made(graph, Cut("x:0", (None, 7)))
+    found, _ = made(graph, InputCut("x:0", (None, 7)))
     assert shape_of(found, "x:0").as_list() == [None, 7]
 
 
@@ -165,7 +165,7 @@ def test_a_shape_against_the_graph_is_refused(shape: tuple[int | None, ...]) -> 
     with drawing() as graph:
         tf.identity(placeholder("x"), "out")
     with pytest.raises(UsageError) as refused:
-        made(graph, Cut("x:0", shape))
+        made(graph, InputCut("x:0", shape))
     asked = ",".join("?" if width is None else str(width) for width in shape)
     expected = f"expected [?,?,3] or narrower, to which the graph is bound, found [{asked}] in --inputs"
     assert str(refused.value) == f"tensor x:0: {expected}; give x:0[?,?,3]"
@@ -176,7 +176,7 @@ def test_a_shape_wider_than_the_graph_is_refused() -> None:
     with drawing() as graph:
         tf.identity(placeholder("x", (None, 60, 8)), "out")
     with pytest.raises(UsageError) as refused:
-        made(graph, Cut("x:0", (None, None, 8)))
+        made(graph, InputCut("x:0", (None, None, 8)))
     expected = "expected [?,60,8] or narrower, to which the graph is bound"
     assert str(refused.value) == (f"tensor x:0: {expected}, found [?,?,8] in --inputs; give x:0[?,60,8]")
 
@@ -349,7 +349,7 @@ def drawn() -> Any:
 )
 def test_most_of_the_model_is_left(name: str, avoid: tuple[str, ...], wanted: str | None) -> None:
     index = Index(drawn())
-    remedy = Cuts(index).before(name, avoid)
+    remedy = CutFinder(index).before(name, avoid)
     assert remedy == (Remedy({"outputs": (wanted,)}, "cut before it with") if wanted else None)
 
 
@@ -360,11 +360,11 @@ def test_a_recurrence_is_left() -> None:
         odd = tf.identity(lstm(tf.exp(scaled, name="odd"), variable("blob", BLOB.shape)).output, "odd_too")
         tf.tanh(odd, name="last")
     index = Index(graph.as_graph_def())
-    assert str(Cuts(index).before("last", ())) == "cut before it with --outputs odd_too:0"
-    assert Cuts(index).before("odd", ()) is None
+    assert str(CutFinder(index).before("last", ())) == "cut before it with --outputs odd_too:0"
+    assert CutFinder(index).before("odd", ()) is None
     lowered, wide = Index(drawn()), Remedy({"outputs": ("wide:0",)}, "cut before it with")
-    assert Cuts(lowered, recurrences=["odd"]).before("odder", ()) == wide
-    assert Cuts(lowered, recurrences=["odd"]).before("odd", ()) is None
+    assert CutFinder(lowered, recurrences=["odd"]).before("odder", ()) == wide
+    assert CutFinder(lowered, recurrences=["odd"]).before("odd", ()) is None
 
 
 @pytest.mark.parametrize(
@@ -381,13 +381,13 @@ def test_a_recurrence_is_left() -> None:
     ],
 )
 def test_advice_keeps_the_other_outputs_and_names_what_it_drops(outputs: Any, advice: str) -> None:
-    assert str(Cuts(Index(drawn()), outputs=outputs).before("odder", ())) == advice
+    assert str(CutFinder(Index(drawn()), outputs=outputs).before("odder", ())) == advice
 
 
 def test_outputs_have_the_names_that_the_user_knows() -> None:
     user = UserGraph({"x", "first", "wide"}, {"last": "scores/out:0", "third": "third_of_the_source:0"})
     moved = {"last": "last:0", "third": "third:0", "made_here": "second:0"}
-    cuts = Cuts(Index(drawn()), user, outputs=moved)
+    cuts = CutFinder(Index(drawn()), user, outputs=moved)
     told = "cut before it, which drops last, with --outputs third=third_of_the_source:0,wide:0"
     assert str(cuts.before("odder", ())) == told
     assert str(cuts.without("odder")) == (
@@ -400,12 +400,12 @@ def test_outputs_have_the_names_that_the_user_knows() -> None:
 def test_no_tensor_of_a_loop_is_offered() -> None:
     index = Index(drawn())
     (inside,) = (name for name in index.nodes if name.endswith("inside"))
-    assert Cuts(index).before(inside, ()) == Remedy({"outputs": ("first:0",)}, "cut before it with")
+    assert CutFinder(index).before(inside, ()) == Remedy({"outputs": ("first:0",)}, "cut before it with")
 
 
 def test_only_what_its_user_knows_is_offered() -> None:
     index = Index(drawn())
-    assert Cuts(index, UserGraph({"x", "odd"}, {})).before("odder", ()) == Remedy(
+    assert CutFinder(index, UserGraph({"x", "odd"}, {})).before("odder", ()) == Remedy(
         {"outputs": ("odd:0",)}, "cut before it with"
     )
 

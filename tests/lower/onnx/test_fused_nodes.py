@@ -23,7 +23,7 @@ OLD_RUNTIME = tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 24)
 
 
 class Made:
-    """`fused_nodes.Ops` in lists, x having the number of steps that it is told."""
+    """`fused_nodes.NodeBuilder` in lists, x having the number of steps that it is told."""
 
     def __init__(self, known: int = -1) -> None:
         self.known, self.nodes, self.constants = known, list[Any](), list[Any]()

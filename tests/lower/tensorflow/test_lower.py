@@ -23,7 +23,7 @@ from cudnn_convert.graph.session import session
 from cudnn_convert.keras.config.classes import NOTHING
 from cudnn_convert.lower.tensorflow import lower as lower_module
 from cudnn_convert.lower.tensorflow.layer_stack import COMPILED, layer_weights, stack, uses_block
-from cudnn_convert.lower.tensorflow.lower import Form, lower
+from cudnn_convert.lower.tensorflow.lower import WeightForm, lower
 from cudnn_convert.model import SERVING, Array, Cell, Convention, InMemory, Mode, Part, Signature, Sizes
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.recurrences.parameter_source import find_parameters
@@ -434,7 +434,7 @@ def test_a_form_s_weights_stay_references_where_the_source_s_are() -> None:
         y = case.op_call(*case.placeholders()).output
         tf.identity(y * tf.raw_ops.VariableV2(shape=[UNITS], dtype=tf.float32, name="w"), name="y")
     recurrence, scale = case.recurrence(), np.arange(1, UNITS + 1, dtype=np.float32)
-    form = Form(
+    form = WeightForm(
         lambda found: {
             f"mine/{key}": value for key, value in layer_weights(found.cells[0][0], block=False).items()
         },
@@ -462,7 +462,7 @@ def test_a_form_sees_steps_rows_and_inputs() -> None:
         seen.extend(one.shape.as_list() for one in (x, h, c))
         return x, h, c
 
-    form = Form(lambda _: {}, lambda _: compute)
+    form = WeightForm(lambda _: {}, lambda _: compute)
     lower(graph, [case.recurrence()], {}, outputs=[*signature.outputs.values()], form=form)
     assert seen == [[None, None, case.inputs], [2, None, UNITS], [2, None, UNITS]]
 
