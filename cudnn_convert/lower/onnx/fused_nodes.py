@@ -1,8 +1,8 @@
 """Builds fused ONNX nodes: one LSTM, GRU or RNN for each layer.
 
 `NodeBuilder` adds the nodes to a tf2onnx graph or to a new one. The fused nodes first read *tickets* in place
-of weights, float constants `[owner, layer, slot, MARK]`; `attach_weights` replaces them by the arrays once the
-graph is final, since every pass over a graph copies its constants. ONNX runtimes have no recurrences of
+of weights, float constants `[owner, layer, slot, MARK]`; `attach_weights` replaces them by the arrays once
+the graph is final, since every pass over a graph copies its constants. ONNX runtimes have no recurrences of
 double, half or bfloat16, so those are computed in float. ONNX has no projection; `weights.layouts` expresses
 one without it.
 

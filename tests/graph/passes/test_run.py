@@ -20,18 +20,26 @@ from cudnn_convert.graph.session import session
 from cudnn_convert.lower import tflite
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.lower.tensorflow import lower
+from cudnn_convert.plan import passes
 
 raw, v1 = tf.raw_ops, tf.compat.v1
 X: Final = np.random.default_rng(3).uniform(-1, 1, (2, 4, 3)).astype(np.float32)
 LISTS: Final[dict[str, tuple[Pass, ...]]] = {
-    "inference": inference.SIMPLIFYING,
+    "source": passes.OF_SOURCE,
+    "plan": (*passes.BEFORE_CUT, *inference.SIMPLIFYING, *passes.list_cpu_passes(carries_layouts=True)),
     "tensorflow": (*lower.PASSES, *tf1_ops.make_resources({})),
     "onnx": (*convert.CELLS, *convert.PASSES),
     "tflite": (*tflite.CELLS, *tflite.PASSES),
 }
-PASSES: Final = {f"{key}-{name_pass(each)}": each for key, passes in LISTS.items() for each in passes}
-#: What changes variables alone, which `test_tf1_ops.py` has.
-UNUSED: Final = {"tensorflow-convert_assigned_variables"}
+PASSES: Final = {f"{key}-{name_pass(each)}": each for key, listed in LISTS.items() for each in listed}
+#: What changes variables, cuDNN's ops and the drop-in alone, or ops that no CPU runs as they are.
+UNUSED: Final = {
+    "tensorflow-convert_assigned_variables",
+    "plan-drop_reserve_space",
+    "plan-reduce_replicas",
+    "plan-compute_in_float32",
+    *("source-restore_nodes", "source-replace_gather_tree", "source-keep_integers"),
+}
 Build = Callable[[Any], Iterator[Any]]
 
 
@@ -56,6 +64,7 @@ def images(x: Any) -> Iterator[Any]:
     yield tf.nn.conv2d(image, window, 3, "SAME")
     yield raw.MaxPool3D(input=image[None], ksize=[1, 1, 2, 2, 1], strides=[1] * 5, padding="VALID")
     yield raw.SpaceToBatchND(input=image, block_shape=[2], paddings=[[0, 0]])
+    yield raw.BiasAdd(value=image, bias=[1.0] * 4, data_format="NCHW")
     grouped = tf.nn.conv2d(tf.tile(image, [1, 1, 1, 2]), window, 1, "SAME")
     yield tf.nn.bias_add(grouped, [1.0, 2.0])
     kernel = tf.reshape(tf.tile(x[0, :, 0], [3]), [2, 2, -1, 1])
@@ -73,6 +82,7 @@ def numbers(x: Any) -> Iterator[Any]:
     yield raw.Rsqrt(x=tf.reduce_mean(x * x, -1, keepdims=True) + tf.constant(0.5))
     yield tf.cast(tf.cast(x, tf.float64) * 0.5, tf.float32)
     yield x[: tf.shape(x)[0] - 1]
+    yield raw.Reverse(tensor=x, dims=[False, True, False])
 
 
 def shapes(x: Any) -> Iterator[Any]:
@@ -195,8 +205,8 @@ def test_passes_run_in_order_and_are_logged(caplog: pytest.LogCaptureFixture) ->
         return graph
 
     caplog.set_level(logging.DEBUG, "cudnn_convert")
-    passes = (partial(add_node, name="one"), rest, partial(add_node, name="two"))
-    graph = run_passes(Graph(v1.GraphDef()), passes, ["y:0"])
+    listed = (partial(add_node, name="one"), rest, partial(add_node, name="two"))
+    graph = run_passes(Graph(v1.GraphDef()), listed, ["y:0"])
     assert [node.name for node in graph.node] == ["one", "two"]
     assert kept == [["y:0"], ["one", "y:0"]]
     assert caplog.messages == ["add_node: 1 nodes", "rest: no change", "add_node: 2 nodes"]
