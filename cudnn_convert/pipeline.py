@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cudnn_convert import context, read, report, storage, targets
+from cudnn_convert import context, read, storage, targets
 from cudnn_convert.artifacts import runners
 from cudnn_convert.artifacts.runners import Answers
 from cudnn_convert.context import mute_output, silence
@@ -41,7 +41,9 @@ from cudnn_convert.plan.source import (
     user_code,
 )
 from cudnn_convert.read import paths
-from cudnn_convert.report import Origin, Report, Subject, Verification, WeightsReport
+from cudnn_convert.report import Report, Verification, model_reports
+from cudnn_convert.report.provenance import make_provenance
+from cudnn_convert.report.values import DecoderReport, Origin, Subject, WeightsReport
 from cudnn_convert.storage import staging
 from cudnn_convert.targets import accuracy_gate, flags
 from cudnn_convert.text import command
@@ -93,7 +95,7 @@ def convert(
     plan = _with_axes(plan, options)
     folder, target = _target(plan, out, options)
     summary = replace(_report(plan, source, target, options), origin=_origin(plan, source, out, options))
-    text = report.provenance(
+    text = make_provenance(
         summary,
         tensors={"inputs": dict(plan.signature.inputs), "outputs": dict(plan.signature.outputs)},
         options={"version": __version__, **_options_record(options)},
@@ -325,11 +327,11 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
         out=str(target),
         inputs=dict(plan.source.inputs),
         outputs=dict(plan.source.outputs),
-        recurrences=tuple(report.of_recurrence(recurrence) for recurrence in plan.recurrences),
+        recurrences=tuple(model_reports.of_recurrence(recurrence) for recurrence in plan.recurrences),
         notes=plan.notes,
         flags=plan.flags,
         verification=None,
-        states=report.of_states(plan.streaming, plan.variable_states),
+        states=model_reports.of_states(plan.streaming, plan.variable_states),
         axes=dict(plan.axes),
         network=network.draw_network(plan),
         decoder=_search(plan),
@@ -339,12 +341,12 @@ def _report(plan: Plan, source: Path, target: Path, options: Options) -> Report:
     )
 
 
-def _search(plan: Plan) -> report.DecoderReport | None:
+def _search(plan: Plan) -> DecoderReport | None:
     decoder = plan.decoder
     if decoder is None:
         return None
     token, logits = plan.source.inputs[decoder.token], plan.source.outputs[decoder.logits]
-    return report.of_decoder(decoder, token, logits)
+    return model_reports.of_decoder(decoder, token, logits)
 
 
 def _options_record(options: Options) -> dict[str, Any]:

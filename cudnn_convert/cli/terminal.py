@@ -22,18 +22,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cudnn_convert import report as reports
 from cudnn_convert.artifacts.runners import WHOLE, Answers, measure
 from cudnn_convert.inspection import End, InspectedRecurrence, Inspection, WeightTensor
 from cudnn_convert.model import Array
-from cudnn_convert.report import (
+from cudnn_convert.report import Report, Verification, verdict
+from cudnn_convert.report.values import (
     DecodingReport,
+    GateReport,
     OpsReport,
-    Report,
     StreamReport,
     Subject,
-    Verification,
-    verdict,
+    TensorRegion,
+    VariableReport,
+    WeightsReport,
 )
 from cudnn_convert.storage import remote
 from cudnn_convert.text import command, visible
@@ -77,12 +78,12 @@ def show_map(subject: Subject) -> None:
         console.print(f"note: {note}")
 
 
-def _orders(weights: reports.WeightsReport, node: str) -> str:
+def _orders(weights: WeightsReport, node: str) -> str:
     sides = (("source", weights.source_layouts[node]), ("target", weights.target_layouts[node]))
     return "; ".join(f"gates in the {side}: {', '.join(layout.gates) or _UNTOLD}" for side, layout in sides)
 
 
-def _gates(rows: Iterable[reports.GateReport]) -> Table:
+def _gates(rows: Iterable[GateReport]) -> Table:
     table = _make_table("layer", "direction", "gate", "weights", "source", "target")
     for row in rows:
         target = f"{_region(row.target)}{f' ({row.doubt})' if row.doubt else ''}"
@@ -90,11 +91,11 @@ def _gates(rows: Iterable[reports.GateReport]) -> Table:
     return table
 
 
-def _region(region: reports.TensorRegion | None) -> str:
+def _region(region: TensorRegion | None) -> str:
     return _UNTOLD if region is None else f"{region.tensor}{region.part} {region.axes}"
 
 
-def _variables(rows: Iterable[reports.VariableReport]) -> Table:
+def _variables(rows: Iterable[VariableReport]) -> Table:
     table = _make_table("other tensor", "shape", "role", "target")
     for row in rows:
         table.add_row(row.source, str(list(row.shape)), row.role, row.target or "-")

@@ -13,7 +13,8 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.report import OutputReport, PieceReport, RecurrenceReport, Report, Verification
+from cudnn_convert.report import Report, Verification
+from cudnn_convert.report.values import OutputReport, PieceReport, RecurrenceReport
 from cudnn_convert.text import command, visible
 from cudnn_convert.version import __version__
 

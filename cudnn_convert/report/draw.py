@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cudnn_convert.model import Network
-from cudnn_convert.report import OutputReport, PieceReport, RecurrenceReport, Subject, Verification
 from cudnn_convert.report.html import Markup, tag
+from cudnn_convert.report.values import OutputReport, PieceReport, Proof, RecurrenceReport, Subject
 from cudnn_convert.text import visible
 
 WIDTH: Final = 340
@@ -75,7 +75,7 @@ class _Layout:
         return any(source == name and target not in self.row_of for source, target in self.links)
 
 
-def network(subject: Subject, proof: Verification | None) -> Markup:
+def network(subject: Subject, proof: Proof | None) -> Markup:
     """The picture of a report's network, and a line on what was cut away."""
     assert subject.network is not None
     cut = _describe_cut(subject.network)
@@ -129,9 +129,7 @@ def _describe_cut(drawn: Network) -> str:
     return f"{drawn.kept:,} ops are kept{left}."
 
 
-def _describe(
-    subject: Subject, proof: Verification | None, groups: _Groups, links: _Links
-) -> dict[str, _Words]:
+def _describe(subject: Subject, proof: Proof | None, groups: _Groups, links: _Links) -> dict[str, _Words]:
     """The words of each box, by the first of its names in links."""
     states: dict[str, list[str]] = {}
     for state in subject.states:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from cudnn_convert.report import Distribution, OverTime
+from cudnn_convert.report.values import Distribution, OverTime
 from cudnn_convert.text import visible
 
 _LIGHT: Final = (

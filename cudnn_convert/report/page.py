@@ -8,29 +8,30 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cudnn_convert import report
-from cudnn_convert.report import Report, Subject, Verification, draw, html, verdict
-from cudnn_convert.report.files import MARK
+from cudnn_convert.report import draw, html, values, verdict
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
+from cudnn_convert.report.values import Conversion, Proof, Subject
 
+#: The line by which a page is known as one of this tool's.
+MARK: Final = '<meta name="generator" content="cudnn-convert">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def of(result: Report | Verification) -> str:
+def of(result: Conversion | Proof) -> str:
     """The page of a conversion or of a verification, as text of HTML."""
     proof, subject, copied = _take_apart(result)
     title = f"{_headline(proof, copied=copied)}: {subject.source if subject else 'verification'}"
     return document(title, *_list_sections(proof, subject, copied))
 
 
-def _take_apart(result: Report | Verification) -> tuple[Verification | None, Subject | None, bool]:
+def _take_apart(result: Conversion | Proof) -> tuple[Proof | None, Subject | None, bool]:
     """The proof, the two sides, and whether anything was written."""
-    if isinstance(result, Report):
+    if isinstance(result, Conversion):
         return result.verification, result.as_subject(result.out or "none"), result.out is not None
     return result, result.subject, True
 
 
-def fragment(result: Report | Verification) -> str:
+def fragment(result: Conversion | Proof) -> str:
     """The result for a notebook: verdict, recurrences and outputs, with a style that stays inside it."""
     parts = list(_list_sections(*_take_apart(result)))
     style = Markup(f"<style>{html.SCOPED}</style>")
@@ -55,13 +56,13 @@ def document(title: str, *sections: Markup) -> str:
     return f'<!doctype html>\n<html lang="en">\n{body}\n</html>'
 
 
-def _headline(proof: Verification | None, *, copied: bool) -> str:
+def _headline(proof: Proof | None, *, copied: bool) -> str:
     if not copied:
         return "Portable already"
     return "Not verified" if proof is None else verdict.headline(proof)
 
 
-def _list_sections(proof: Verification | None, subject: Subject | None, copied: bool) -> Iterator[Markup]:
+def _list_sections(proof: Proof | None, subject: Subject | None, copied: bool) -> Iterator[Markup]:
     yield _header(proof, copied=copied)
     if subject is not None:
         yield _comparison_card(proof, subject)
@@ -85,7 +86,7 @@ def _list_sections(proof: Verification | None, subject: Subject | None, copied: 
         yield _reading(proof)
 
 
-def _header(proof: Verification | None, *, copied: bool) -> Markup:
+def _header(proof: Proof | None, *, copied: bool) -> Markup:
     tone = "warn" if proof is None else "good" if proof.passed else "bad"
     tone = "warn" if proof is not None and proof.passed and proof.end_to_end != "equal" else tone
     lines: list[object] = []
@@ -111,7 +112,7 @@ def _header(proof: Verification | None, *, copied: bool) -> Markup:
     return tag("header", eyebrow, title, *(tag("p", line) for line in lines), class_=f"card verdict {tone}")
 
 
-def _describe_ops(asked: report.OpsReport) -> str:
+def _describe_ops(asked: values.OpsReport) -> str:
     """A sentence on the ops around recurrences."""
     regions = f", in {asked.regions:,} regions" if asked.regions else ""
     counts = f"{asked.ops:,} ops, {asked.constants:,} constants, {asked.gates:,} gates{regions}"
@@ -123,7 +124,7 @@ def _describe_ops(asked: report.OpsReport) -> str:
     return f"Around the recurrences {asked.verdict} ({counts}){odd}."
 
 
-def _describe_chunks(streamed: report.StreamReport) -> str:
+def _describe_chunks(streamed: values.StreamReport) -> str:
     """A sentence on the answers to feeds that came in chunks."""
     kinds = ", ".join(streamed.chunks)
     if not streamed.passed:
@@ -133,7 +134,7 @@ def _describe_chunks(streamed: report.StreamReport) -> str:
     return f"Sequences in chunks {kinds} are equal to {streamed.beside} ({share}){hidden}."
 
 
-def _describe_search(searched: report.DecodingReport) -> str:
+def _describe_search(searched: values.DecodingReport) -> str:
     """A sentence on a search that was compared with one in NumPy."""
     if not searched.passed:
         return f"The search ({searched.kind}) is not equal: {searched.message}."
@@ -144,7 +145,7 @@ def _describe_search(searched: report.DecodingReport) -> str:
     )
 
 
-def _comparison_card(proof: Verification | None, subject: Subject) -> Markup:
+def _comparison_card(proof: Proof | None, subject: Subject) -> Markup:
     rows: list[tuple[str, object]] = [
         ("source", name(subject.source)),
         ("recognised as", subject.kind),
@@ -170,7 +171,7 @@ def _names(subject: Subject) -> Markup:
     return section("Signature", table(("", "key", "tensor of the source"), rows))
 
 
-def _reading(proof: Verification) -> Markup:
+def _reading(proof: Proof) -> Markup:
     floors = sorted({f"{output.rel_floor:g}" for output in proof.outputs if output.rel_floor is not None})
     above = " or ".join(floors) or "0"
     words = [
@@ -198,13 +199,13 @@ _TIMES: Final = 10
 _HUGE: Final = 1e6
 
 
-def outputs(proof: Verification) -> Markup:
+def outputs(proof: Proof) -> Markup:
     """The table of figures and the plots of each output."""
     rows = table(_OUTPUT_HEADS, map(_output_row, proof.outputs), numbers=range(2, 8))
     return section("Outputs", rows, *(_output_card(output) for output in proof.outputs))
 
 
-def _output_row(output: report.OutputReport) -> Iterator[object]:
+def _output_row(output: values.OutputReport) -> Iterator[object]:
     yield name(output.output)
     yield _verdict(output)
     yield f"{output.compared:,}"
@@ -223,7 +224,7 @@ def chip(*, passed: bool) -> Markup:
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
 
 
-def _verdict(output: report.OutputReport) -> Markup:
+def _verdict(output: values.OutputReport) -> Markup:
     return chip(passed=output.passed) if output.judged else tag("span", "not judged", class_="chip warn")
 
 
@@ -234,11 +235,11 @@ def _share(needed: float) -> Markup:
     return number(needed, ".1%")
 
 
-def _element(element: report.Element) -> Markup:
+def _element(element: values.Element) -> Markup:
     return join([f"feed {element.feed + 1} ", html.brackets(element.index)])
 
 
-def _output_card(output: report.OutputReport) -> Markup:
+def _output_card(output: values.OutputReport) -> Markup:
     lines = [tag("p", output.message)] if output.message else []
     worst = output.worst_element
     if worst is not None and output.passed:  # else the message has it
@@ -272,7 +273,7 @@ _RECURRENCE_HEADS = (
 )
 
 
-def recurrence_table(proof: Verification) -> Iterator[Markup]:
+def recurrence_table(proof: Proof) -> Iterator[Markup]:
     """Render the table of recurrences, and below it the changes a test would miss."""
     if not proof.recurrences:
         return
@@ -300,7 +301,7 @@ def recurrence_table(proof: Verification) -> Iterator[Markup]:
     yield section("Recurrences by themselves", rows, *cards)
 
 
-def verdict_lines(proof: Verification) -> Iterator[str]:
+def verdict_lines(proof: Proof) -> Iterator[str]:
     """The verdict in a line."""
     asked = [recurrence for recurrence in proof.recurrences if recurrence.asked]
     nodes = {recurrence.node for recurrence in proof.recurrences}
@@ -311,7 +312,7 @@ def verdict_lines(proof: Verification) -> Iterator[str]:
         yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
 
 
-def _recurrence_row(piece_report: report.PieceReport) -> Iterator[object]:
+def _recurrence_row(piece_report: values.PieceReport) -> Iterator[object]:
     yield name(piece_report.node)
     yield ", ".join(map(str, piece_report.layers))
     kind = ("good", "equal") if piece_report.passed else ("bad", "different")
@@ -342,7 +343,7 @@ def recurrence_cards(subject: Subject) -> Markup:
     )
 
 
-def _weight_card(recurrence: report.RecurrenceReport, weights: report.WeightsReport | None) -> Markup:
+def _weight_card(recurrence: values.RecurrenceReport, weights: values.WeightsReport | None) -> Markup:
     sizes = [
         ("layers", recurrence.layers),
         ("directions", recurrence.directions),
@@ -364,7 +365,7 @@ def _weight_card(recurrence: report.RecurrenceReport, weights: report.WeightsRep
     return tag("article", title, html.pairs(sizes, "facts sizes"), *mapped, class_="card")
 
 
-def _layout(layout_report: report.LayoutReport) -> Markup:
+def _layout(layout_report: values.LayoutReport) -> Markup:
     if not layout_report.gates:
         return Markup("not told: the tensors hold other values")
     chips = (tag("span", gate, class_="chip") for gate in layout_report.gates)
@@ -376,7 +377,7 @@ def _layout(layout_report: report.LayoutReport) -> Markup:
     return tag("span", *chips, known, class_="chips")
 
 
-def _map(rows: Sequence[report.GateReport]) -> Markup:
+def _map(rows: Sequence[values.GateReport]) -> Markup:
     lost, odd = sum(row.target is None for row in rows), sum(bool(row.doubt) for row in rows)
     headline = f"{len(rows)} matrices and biases" + (f", {lost} {_UNKNOWN} in the artifact" if lost else "")
     headline += f", {odd} odd" if odd else ""
@@ -388,7 +389,7 @@ def _map(rows: Sequence[report.GateReport]) -> Markup:
     return tag("details", summary, tag("div", mapped, class_="box tall", tabindex="0"), **is_open)
 
 
-def _weight_row(row: report.GateReport) -> Iterator[object]:
+def _weight_row(row: values.GateReport) -> Iterator[object]:
     yield _region(row.source)
     yield row.layer + 1
     yield row.direction
@@ -398,14 +399,14 @@ def _weight_row(row: report.GateReport) -> Iterator[object]:
     yield join([_region(row.target), *doubt])
 
 
-def _region(region: report.TensorRegion | None) -> Markup:
+def _region(region: values.TensorRegion | None) -> Markup:
     if region is None:
         return tag("span", _UNKNOWN, class_="chip warn")
     how = [] if region.axes == "as it is" else [Markup("<br>"), tag("span", region.axes, class_="soft")]
     return join([name(f"{region.tensor}{region.part}"), *how])
 
 
-def others(variable_reports: Sequence[report.VariableReport]) -> Markup:
+def others(variable_reports: Sequence[values.VariableReport]) -> Markup:
     """The tensors of the source that no recurrence was decoded from."""
     if not variable_reports:
         return Markup("")
@@ -422,7 +423,7 @@ def others(variable_reports: Sequence[report.VariableReport]) -> Markup:
     return section("Other tensors of the source", shown)
 
 
-def _target(variable_report: report.VariableReport) -> Markup:
+def _target(variable_report: values.VariableReport) -> Markup:
     if variable_report.target is not None:
         return name(variable_report.target)
     return tag("span", _UNKNOWN, class_="chip warn") if variable_report.role == "needed" else Markup(NOTHING)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cudnn_convert.report import PieceReport, Report, Subject, Verification
+from cudnn_convert.report.values import Conversion, PieceReport, Proof, Subject
 
 #: The relative bound of float32: a wider one is the rounding of half.
 _FLOAT32: Final = 1e-5
 
 
-def of_conversion(report: Report) -> str:
+def of_conversion(report: Conversion) -> str:
     """Say what a conversion proved of what it wrote at `report.out`."""
     assert report.out is not None
     subject = report.as_subject(report.out)
@@ -19,13 +19,13 @@ def of_conversion(report: Report) -> str:
     return _describe(report.verification, subject)
 
 
-def of_verification(result: Verification) -> str:
+def of_verification(result: Proof) -> str:
     """Say what a verification proved of `result.subject.artifact`."""
     assert result.subject is not None
     return _describe(result, result.subject)
 
 
-def headline(result: Verification) -> str:
+def headline(result: Proof) -> str:
     """The verdict in a few words with its number: `Equal: largest error 5 % of the tolerance`."""
     if not result.passed:
         return f"Different{_place(result)}"
@@ -35,7 +35,7 @@ def headline(result: Verification) -> str:
     return f"{relation}: {next(_closeness(result))}"
 
 
-def _place(result: Verification) -> str:
+def _place(result: Proof) -> str:
     """Where the sides differ: in how many outputs, else in how many recurrences, else around these."""
     wrong = sum(not output.passed for output in result.outputs)
     if wrong:
@@ -47,13 +47,13 @@ def _place(result: Verification) -> str:
     return " around the recurrences" if any(each is not None and not each.passed for each in around) else ""
 
 
-def _describe(result: Verification, subject: Subject) -> str:
+def _describe(result: Proof, subject: Subject) -> str:
     facts = [*_counts(result, subject), *_closeness(result), *_omissions(result, subject)]
     alone = "recurrences alone, " if subject.alone else ""
     return f"{subject.artifact}: {alone}{_relation(result, subject)} ({'; '.join(facts)})"
 
 
-def _relation(result: Verification, subject: Subject) -> str:
+def _relation(result: Proof, subject: Subject) -> str:
     """How the artifact stands to its source."""
     those = "those of " if subject.alone else ""
     source = f"{those}{subject.source}"
@@ -67,12 +67,12 @@ def _relation(result: Verification, subject: Subject) -> str:
     return f"proven equal to {source} piece by piece" if is_whole else f"recurrences proven equal to {source}"
 
 
-def _find_bound(result: Verification) -> float | None:
+def _find_bound(result: Proof) -> float | None:
     """The user's own bound on errors, where outputs are judged by it."""
     return max((output.atol for output in result.outputs if output.origin == "max_error"), default=None)
 
 
-def _counts(result: Verification, subject: Subject) -> Iterator[str]:
+def _counts(result: Proof, subject: Subject) -> Iterator[str]:
     """What was compared: `3 outputs, 2 recurrences`."""
     judged = sum(output.judged for output in result.outputs)
     total = len(result.outputs)
@@ -86,7 +86,7 @@ def _counts(result: Verification, subject: Subject) -> Iterator[str]:
         yield f"a search over {_count(result.decoding.compared, 'token')} too"
 
 
-def _closeness(result: Verification) -> Iterator[str]:
+def _closeness(result: Proof) -> Iterator[str]:
     """The largest error, and a bound that is not the usual one."""
     judged = [output for output in result.outputs if output.judged]
     absolute = [output.max_abs for output in judged if output.max_abs is not None]
@@ -107,7 +107,7 @@ def _closeness(result: Verification) -> Iterator[str]:
         yield f"{_count(close, 'choice')} too close to call"
 
 
-def _omissions(result: Verification, subject: Subject) -> Iterator[str]:
+def _omissions(result: Proof, subject: Subject) -> Iterator[str]:
     """What was not judged or not reached, with counts."""
     if unjudged := sum(not output.judged for output in result.outputs):
         yield f"{_count(unjudged, 'output')} not judged end to end"

@@ -9,7 +9,8 @@ from typing import Any
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.report import OutputReport, Verification
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import OutputReport
 
 
 def check_options(options: Options) -> None:

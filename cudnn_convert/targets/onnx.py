@@ -15,13 +15,14 @@ from typing import Any, BinaryIO, Final
 
 import onnx
 
-from cudnn_convert import context, report
+from cudnn_convert import context
 from cudnn_convert.errors import UsageError
 from cudnn_convert.formats import part_file
 from cudnn_convert.lower.onnx import finish, reduced_precision
 from cudnn_convert.model import Parts
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.report.provenance import with_pieces
 
 #: The encoded length of a constant, and its bytes in pieces.
 _Encoded = tuple[int, Iterable[Any]]
@@ -59,7 +60,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             quantized = reduced_precision.to_int8(finished)
             finished, count = quantized.model, count + quantized.nodes  # noqa: PLW2901
             notes += [f"{file.name}: {line}" for line in reduced_precision.notes(quantized)]
-        text = report.with_pieces(provenance, finished.pieces)
+        text = with_pieces(provenance, finished.pieces)
         write(finished.model, finished.weights, file, provenance=text)
         parts |= {part.name: finished} if plan.decoder else {}
     if plan.decoder:

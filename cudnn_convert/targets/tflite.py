@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from cudnn_convert import report
 from cudnn_convert.artifacts.tflite import flex_ops, pack_model, schema, unpack_model
 from cudnn_convert.errors import Reason, Remedy, UnsupportedModelError
 from cudnn_convert.formats import TFLITE_KEY, part_file
@@ -27,6 +26,7 @@ from cudnn_convert.lower import infinities, tflite
 from cudnn_convert.model import SERVING, Part, Signature, UserGraph
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
+from cudnn_convert.report.provenance import with_pieces
 from cudnn_convert.targets import saved_model as write_saved_model
 from cudnn_convert.text import first_line
 
@@ -56,7 +56,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
             lowered.graph,
             part.signature,
             file,
-            provenance=report.with_pieces(provenance, lowered.pieces),
+            provenance=with_pieces(provenance, lowered.pieces),
             built_in=options.verify,
             user=plan.find_user_graph(part.signature),
             recurrences={recurrence.node for recurrence in plan.recurrences},

@@ -24,7 +24,8 @@ import numpy as np
 
 from cudnn_convert.context import hold_process_lock
 from cudnn_convert.errors import UsageError, VerificationError
-from cudnn_convert.report import OutputReport, OverTime, Verification
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import OutputReport, OverTime
 from cudnn_convert.testing import compare, sides
 from cudnn_convert.testing.sides import Side
 

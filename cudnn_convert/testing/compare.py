@@ -10,7 +10,8 @@ import numpy as np
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.model import Array, is_float
-from cudnn_convert.report import Subject, Verification
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import Subject
 from cudnn_convert.testing.sides import UNNAMED, Side, array, by_name, is_array, is_recording
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.compare import OutputDifference, Tolerance

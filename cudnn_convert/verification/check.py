@@ -14,14 +14,8 @@ from cudnn_convert.model import Array
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.plan.source import user_code
-from cudnn_convert.report import (
-    DecodingReport,
-    GlueReport,
-    OpsReport,
-    OutputReport,
-    PieceReport,
-    Verification,
-)
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import DecodingReport, GlueReport, OpsReport, OutputReport, PieceReport
 from cudnn_convert.verification import (
     compare,
     effort,

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.model import Array, is_float
-from cudnn_convert.report import (
+from cudnn_convert.report.values import (
     Distribution,
     Element,
     GlueReport,

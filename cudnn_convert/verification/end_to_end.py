@@ -11,7 +11,7 @@ from cudnn_convert.artifacts import runners
 from cudnn_convert.formats import FORMATS, Computes
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import OutputReport
+from cudnn_convert.report.values import OutputReport
 from cudnn_convert.verification import compare, effort
 from cudnn_convert.verification.rounding import spread
 from cudnn_convert.verification.settings import COARSE, COARSENESS, Settings

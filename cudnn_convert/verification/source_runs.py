@@ -8,7 +8,7 @@ import numpy as np
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan, RecurrencesPlan
-from cudnn_convert.report import OpDifference
+from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification import compare, effort, judges, neighbours, recordings, trials
 from cudnn_convert.verification.judges import RunningSource, Sizes
 from cudnn_convert.verification.settings import Settings

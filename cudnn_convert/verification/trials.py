@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.model import Array
-from cudnn_convert.report import OpDifference
+from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification.judges import RunningSource
 from cudnn_convert.verification.settings import Settings
 

@@ -27,7 +27,7 @@ import numpy as np
 from cudnn_convert.artifacts import checkpoint, runners
 from cudnn_convert.model import WAYS, Array, CanonicalEvidence, Cell, Gate, Model, Recurrence, is_float
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import GateReport, LayoutReport, TensorRegion, VariableReport, WeightsReport
+from cudnn_convert.report.values import GateReport, LayoutReport, TensorRegion, VariableReport, WeightsReport
 from cudnn_convert.weights import layouts, lazy, parameter_blob
 
 

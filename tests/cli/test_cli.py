@@ -21,7 +21,8 @@ from support.tiers import tier
 import cudnn_convert
 from cudnn_convert import targets
 from cudnn_convert.cli import terminal
-from cudnn_convert.report import RecurrenceReport, Report
+from cudnn_convert.report import Report
+from cudnn_convert.report.values import RecurrenceReport
 
 HEAVY = ("numpy", "tensorflow", "onnx", "onnxruntime", "tf2onnx", "tf_keras", "keras", "h5py", "rich")
 #: What no conversion of weights without a graph to ONNX needs, of others' and of our own.

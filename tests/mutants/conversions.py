@@ -15,7 +15,8 @@ from support.samples import fixture
 from cudnn_convert.cli import main
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
-from cudnn_convert.report import OutputReport, Verification
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import OutputReport
 from cudnn_convert.verification import check
 from cudnn_convert.verification.end_to_end import Comparison
 

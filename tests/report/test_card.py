@@ -9,13 +9,13 @@ from pathlib import Path
 
 import onnx
 import pytest
-from report.test_report import PROOF, made
 from support.command_line import command
+from support.reports import PROOF, made
 from support.samples import fixture
 
 from cudnn_convert.errors import UsageError
-from cudnn_convert.report import Origin, PieceReport, card
-from cudnn_convert.report.files import is_ours as is_report
+from cudnn_convert.report import card
+from cudnn_convert.report.values import Origin, PieceReport
 from cudnn_convert.version import list_versions
 
 SOURCE = fixture("1.15.5-v3_batch_major").prefix
@@ -106,18 +106,10 @@ def test_a_card_replaces_cards_of_this_tool_alone(tmp_path: Path) -> None:
     other.write_text("# Of somebody else\n")
     assert card.is_ours(own)
     assert not card.is_ours(other)
-    assert not is_report(own)
     ended = command(SOURCE, tmp_path / "out", "--card", other, "--force")
     assert ended.code == 2
     assert "found a file that this tool did not write" in ended.stderr
     assert other.read_text() == "# Of somebody else\n"
-
-
-def test_card_and_report_are_files_of_their_own(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    ended = command(SOURCE, tmp_path / "out", "--report", page, "--card", page.with_suffix(".json"))
-    assert ended.code == 2
-    assert "expected a file of its own, found one of the report; choose another path" in ended.stderr
 
 
 def test_a_bad_epoch_is_an_error_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browser import measure_in_frame
-from support.command_line import command, copied
+from support.page_reader import Reader
 
-from cudnn_convert.report import (
+from cudnn_convert.report import Report, Verification, page
+from cudnn_convert.report.values import (
     DecodingReport,
     Distribution,
     Element,
@@ -23,15 +22,11 @@ from cudnn_convert.report import (
     OverTime,
     PieceReport,
     RecurrenceReport,
-    Report,
     StreamReport,
     Subject,
     TensorRegion,
     VariableReport,
-    Verification,
     WeightsReport,
-    html,
-    page,
 )
 
 EVIL = '<script>alert("x")</script>'
@@ -65,36 +60,6 @@ def proof(*outputs: OutputReport, name: str = "model.ckpt", node: str = "rnn") -
     told = Subject(name, "checkpoint", "onnx", name, {name: name}, {name: name}, (found,), (name,), weights)
     passed = all(one.passed for one in outputs)
     return Verification(passed, 7, ({"x": (17, 3, 4)}, {"x": (9, 2, 4)}), outputs, (name,), told)
-
-
-class Reader(HTMLParser):
-    """The elements of a page and its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text.replace("<wbr>", ""))  # where a name may be broken
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self.open += [] if tag in ("meta", "br") else [tag]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def said(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def count(self, *tags: str) -> int:
-        return sum(tag in tags for tag, _ in self.tags)
 
 
 def test_every_recurrence_comes_before_the_outputs_with_what_it_would_have_shown() -> None:
@@ -148,53 +113,6 @@ def test_the_verdict_comes_first_and_every_figure_is_there() -> None:
     assert "transposed here" in read.said
 
 
-def test_a_cell_has_the_head_of_its_column_for_where_a_row_is_a_card() -> None:
-    made = html.table(("", "name", "count"), [("good", html.name("a/b"), 12)], numbers=[2])
-    cells = [attrs for tag, attrs in Reader(made.text).tags if tag == "td"]
-    assert [cell["data-head"] for cell in cells] == ["", "name", "count"]
-    assert [cell["class"] for cell in cells] == ["text", "text", "number"]
-    with pytest.raises(ValueError, match="zip"):
-        html.table(("a", "b"), [("one",)])
-    columns = {count: html.table("x" * count, []).text.split('"')[1] for count in (4, 5, 7, 8)}
-    assert columns == {4: "box few", 5: "box some", 7: "box some", 8: "box many"}
-    for kind in ("few", "some", "many"):
-        rule = re.search(rf"@container \(max-width:\d+rem\)\{{\.{kind}\{{[^@]*", html.SHEET)
-        assert rule is not None
-        assert "content:attr(data-head)" in rule[0]
-
-
-def test_a_flag_in_a_sentence_is_not_broken() -> None:
-    said = html.prose("a--b <x>; give --limit expanded=5 or --no-verify.").text
-    flag = '<span class="flag">{}</span>'.format
-    assert said == f"a--b &lt;x&gt;; give {flag('--limit')} expanded=5 or {flag('--no-verify')}."
-
-
-def test_the_plots_have_their_marks() -> None:
-    (over, spread) = re.findall(r"<svg.*?</svg>", page.of(proof(output())), re.S)
-    assert len(re.findall(r" L", over)) == len(RISING.errors) - 1
-    assert 'class="limit"' in over
-    assert "the worst of each 4" in over
-    assert "absolute error" in over
-    bars = [float(found) for found in re.findall(r'<rect[^>]*height="([\d.]+)"', spread)]
-    assert len(bars) == 4
-    assert bars[2] == max(bars)
-    assert bars[1] / bars[2] == pytest.approx(40 / 900, abs=1e-2)
-    assert "error / tolerance" in spread
-
-
-def test_a_short_run_has_a_dot_for_every_step() -> None:
-    text = page.of(proof(output(over_time=OverTime(1, 1, (0.0, 1e-7, 2e-6)))))
-    heights = [float(found) for found in re.findall(r'<circle[^>]*cy="([\d.]+)"', text)]
-    assert len(heights) == 3
-    assert heights == sorted(heights, reverse=True)
-
-
-def test_errors_beyond_the_tolerance_are_marked() -> None:
-    text = page.of(proof(output(distribution=Distribution(0, -8.0, 0.5, (0,) * 15 + (2, 3) + (0,) * 11))))
-    assert text.count('class="bar"') == 1
-    assert text.count('class="bar over"') == 1
-
-
 def test_what_has_no_meaning_is_left_out() -> None:
     bare = OutputReport("tags", False, 12, 3.0, 3.0, 0.0, 0.0, "equal", 0, "3 of 12 values differ")
     nothing = OutputReport("lost", False, 0, float("inf"), float("inf"), 0.0, 0.0, "none", 0, "missing")
@@ -223,41 +141,6 @@ def test_a_conversion_that_was_not_verified_says_so() -> None:
     bare = Report("s", "k", "onnx", "o", {"x": "x:0"}, {"y": "y:0"}, (), (), (), None)
     assert "Not verified Nothing was compared (--no-verify)." in Reader(page.of(bare)).said
     assert "Portable already" in Reader(page.of(replace(bare, out=None))).said
-
-
-# On the command line.
-
-
-def test_the_page_and_its_json_lie_side_by_side(tmp_path: Path) -> None:
-    source, out = copied(tmp_path), tmp_path / "out.onnx"
-    words = ("--format", "onnx", "--report", tmp_path / "one.html", "--quiet")
-    assert command(source, out, *words).code == 0
-    assert command("verify", source, out, "--report", tmp_path / "two.html", "--quiet").code == 0
-    made, proven = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("one", "two"))
-    subject = proven.pop("subject")
-    assert made["verification"] == {**proven, "subject": None}
-    assert made["weights"] == subject["weights"]
-    assert made["recurrences"] == subject["recurrences"]
-    for name in ("one", "two"):
-        read = Reader((tmp_path / f"{name}.html").read_text(encoding="utf-8"))
-        assert not read.open
-        assert re.search(
-            r"Equal: largest error (\d+|under 1) % of the tolerance 2 of 2 outputs agree", read.said
-        )
-        assert "cudnn_rnn_tanh/CudnnRNNV3" in read.said
-        assert read.count("svg") >= 3
-
-
-def test_a_proof_that_failed_has_its_page(tmp_path: Path) -> None:
-    source, file = copied(tmp_path), tmp_path / "report.html"
-    flags = ("--format=onnx", "--atol=1e-30", "--rtol=0", "--report", file, "--quiet")
-    ended = command(source, tmp_path / "out.onnx", *flags)
-    assert ended.code == 3
-    said = Reader(file.read_text(encoding="utf-8")).said
-    assert (
-        "Different in 2 of 2 outputs 0 of 2 outputs agree with the float64 reference. rnn_out : at [" in said
-    )
-    assert json.loads((tmp_path / "report.json").read_text())["weights"]["gates"]
 
 
 # In a browser.

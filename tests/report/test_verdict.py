@@ -6,16 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from cudnn_convert.report import (
+from cudnn_convert.report import Report, Verification, verdict
+from cudnn_convert.report.values import (
     GlueReport,
     OpsReport,
     OutputReport,
     PieceReport,
     RecurrenceReport,
-    Report,
     StreamReport,
-    Verification,
-    verdict,
 )
 
 SCORES = OutputReport("scores", True, 12, 1e-7, 0.032, 1e-5, 1e-5, "float32", 0, "")

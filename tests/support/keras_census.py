@@ -23,7 +23,7 @@ from cudnn_convert.lower.tensorflow import lower
 from cudnn_convert.model import SERVING, Array, Model
 from cudnn_convert.read import keras_hdf5
 from cudnn_convert.recurrences import resolve
-from cudnn_convert.report import OpDifference
+from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification import traced_layers
 from cudnn_convert.verification.judges import Draw, RunningSource
 

@@ -12,7 +12,8 @@ import pytest
 from cudnn_convert import pipeline
 from cudnn_convert.errors import UsageError
 from cudnn_convert.options import Options
-from cudnn_convert.report import OutputReport, StreamReport, Verification
+from cudnn_convert.report import Verification
+from cudnn_convert.report.values import OutputReport, StreamReport
 from cudnn_convert.targets import accuracy_gate
 
 GIVEN: dict[str, Any] = {"format": "onnx", "quantize": "int8", "max_error": 0.25, "data": Path("feeds.npz")}

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cudnn_convert.report import OutputReport, PieceReport
+from cudnn_convert.report.values import OutputReport, PieceReport
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.compare import OutputDifference, Tolerance, combine, proven_alone
 

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cudnn_convert.report import Element
+from cudnn_convert.report.values import Element
 from cudnn_convert.verification import compare
 from cudnn_convert.verification.compare import Figures, Merged, Tolerance, axis_of_time, ulps
 

@@ -19,7 +19,7 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
 from cudnn_convert.plan import Plan, RecurrencesPlan
-from cudnn_convert.report import OpDifference, OpsReport
+from cudnn_convert.report.values import OpDifference, OpsReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops import values

@@ -19,7 +19,7 @@ import numpy as np
 
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
-from cudnn_convert.report import OpDifference
+from cudnn_convert.report.values import OpDifference
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.ops import differences, values

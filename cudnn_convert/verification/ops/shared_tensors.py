@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array
-from cudnn_convert.report import OpDifference
+from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification.ops import differences, values
 from cudnn_convert.verification.ops.models import TensorFile
 from cudnn_convert.verification.ops.source import FedSource

@@ -21,7 +21,7 @@ from cudnn_convert.model import WAYS, Array, Mode, Recurrence
 from cudnn_convert.plan import Plan, RecurrencesPlan
 from cudnn_convert.recurrences import named_weights
 from cudnn_convert.reference import Gates, mutants
-from cudnn_convert.report import GlueReport, PieceReport
+from cudnn_convert.report.values import GlueReport, PieceReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import compare, effort, judges, rounding
 from cudnn_convert.verification.compare import Tolerance

@@ -12,7 +12,7 @@ import numpy as np
 
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
-from cudnn_convert.report import GlueReport
+from cudnn_convert.report.values import GlueReport
 from cudnn_convert.verification import compare, effort, rounding
 from cudnn_convert.verification.judges import RecurrenceCall, RunningSource
 from cudnn_convert.verification.pieces.glue_runs import GlueRun, RunGlue

@@ -20,7 +20,7 @@ from cudnn_convert.formats import CUTS_KEY
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
-from cudnn_convert.report import OpsReport
+from cudnn_convert.report.values import OpsReport
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.settings import make_settings

@@ -16,7 +16,7 @@ from cudnn_convert.errors import VerificationError
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
-from cudnn_convert.report import OpsReport
+from cudnn_convert.report.values import OpsReport
 from cudnn_convert.verification.ops import ask
 from cudnn_convert.verification.ops.graphs import TensorGraph
 from cudnn_convert.verification.ops.structure import Comparer, describe_constants

@@ -24,7 +24,7 @@ from cudnn_convert.model import Mode
 from cudnn_convert.options import Options
 from cudnn_convert.plan.make import make_plan
 from cudnn_convert.plan.source import read_source
-from cudnn_convert.report import GlueReport
+from cudnn_convert.report.values import GlueReport
 from cudnn_convert.verification.pieces import ask
 from cudnn_convert.verification.pieces.piece_inputs import Artifact
 from cudnn_convert.verification.settings import make_settings

@@ -18,7 +18,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
-from cudnn_convert.report import GlueReport
+from cudnn_convert.report.values import GlueReport
 
 
 def states_in_tflite(file: Path) -> None:

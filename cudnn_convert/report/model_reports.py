@@ -1,0 +1,57 @@
+"""Reports of a model's recurrences, states and decoders."""
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from cudnn_convert.model import CanonicalEvidence, Decoder, Recurrence, SearchRules, VariableState
+from cudnn_convert.report.values import DecoderReport, RecurrenceReport, StateReport
+
+
+def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
+    """The report's line for one recurrence."""
+    sizes = recurrence.sizes
+    return RecurrenceReport(
+        node=recurrence.node,
+        op=recurrence.op,
+        mode=sizes.mode.value,
+        layers=sizes.layers,
+        directions=sizes.directions,
+        units=sizes.units,
+        input_size=sizes.input_size,
+        dtype=recurrence.dtype.name,
+        weights="canonical" if isinstance(recurrence.evidence, CanonicalEvidence) else "raw",
+    )
+
+
+def of_states(streaming: Any, variables: Iterable[VariableState]) -> tuple[StateReport, ...]:
+    """The report's lines for the states of a `plan.Streaming` or None, and for those held in variables."""
+    if streaming is None:
+        return tuple(
+            StateReport(
+                *(state.variable, state.kind, state.key, state.next_key),
+                begin_key=state.begin_key or None,
+                begin_value=state.value.tolist() if state.begin_key else None,
+            )
+            for state in variables
+        )
+    outputs, values = streaming.begin_outputs, streaming.values
+    return tuple(
+        StateReport(
+            *(state.node, state.kind, state.key, state.next_key),
+            begin_key=outputs.get(state.key),
+            begin_value=values[state.key].tolist() if state.key in values else None,
+        )
+        for state in streaming.states
+    )
+
+
+def of_decoder(decoder: Decoder, token: str, logits: str) -> DecoderReport:
+    """The report of a search; `token` and `logits` are the source's tensors."""
+    return DecoderReport(
+        **{rule.name: getattr(decoder, rule.name) for rule in fields(SearchRules)},
+        token=token,
+        logits=logits,
+        inputs=tuple(decoder.signature.inputs),
+        outputs=tuple(decoder.signature.outputs),
+    )
