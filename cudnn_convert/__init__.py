@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from cudnn_convert.artifacts.runners import Answers
     from cudnn_convert.benchmark.profile import Profile
-    from cudnn_convert.context import Listener
+    from cudnn_convert.context import ProgressCallback
     from cudnn_convert.inspection import Inspection
     from cudnn_convert.options import Options
     from cudnn_convert.recurrences.named_weights import Loaded
@@ -155,7 +155,7 @@ def convert(
     force_convert: bool = False,
     report: str | PathLike[str] | None = None,
     card: str | PathLike[str] | None = None,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Report:
     """Converts the model at `source` to `out` and verifies it.
 
@@ -203,7 +203,7 @@ def inspect(
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
     trust: bool = False,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Inspection:
     """Describe the source, its recurrences, and the command that converts it.
 
@@ -236,7 +236,7 @@ def load(
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
     trust: bool = False,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Loaded:
     """Load the recurrences at `source` with decoded weights as NumPy arrays.
 
@@ -294,7 +294,7 @@ def record(
     limit: str | Sequence[str] = (),
     trust: bool = False,
     force: bool = False,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
     """Run the original at `source` on `data` and write its answers to `out`.
 
@@ -323,7 +323,7 @@ def run(
     custom_objects: str | Sequence[str] = (),
     limit: str | Sequence[str] = (),
     trust: bool = False,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Answers:
     """Run an artifact, a file or an OUT folder, and return its inputs and outputs as NumPy arrays.
 
@@ -372,7 +372,7 @@ def verify(
     trust: bool = False,
     force: bool = False,
     report: str | PathLike[str] | None = None,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Verification:
     """Compare an artifact, a file or an OUT folder, with its source.
 
@@ -392,7 +392,7 @@ def verify(
             return _log_warnings(result)
 
 
-def _call(progress: Listener | None) -> AbstractContextManager[None]:
+def _call(progress: ProgressCallback | None) -> AbstractContextManager[None]:
     from cudnn_convert.calls import library_call
 
     return library_call(progress)

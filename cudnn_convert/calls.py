@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, Final
 
-from cudnn_convert.context import Listener, current_listener, listen, mute_output
+from cudnn_convert.context import ProgressCallback, current_listener, listen, mute_output
 from cudnn_convert.errors import CudnnConvertError, Reason
 from cudnn_convert.options import KINDS, Options
 from cudnn_convert.process import silence_native
@@ -29,11 +29,11 @@ LOGGER.addHandler(logging.NullHandler())
 
 
 @contextmanager
-def library_call(progress: Listener | None = None) -> Iterator[None]:
+def library_call(progress: ProgressCallback | None = None) -> Iterator[None]:
     """Hear the steps of a call, and name arguments in what it raises."""
     silence_native()
     try:
-        with mute_import("tensorflow"), listen(_Steps(progress or current_listener())):
+        with mute_import("tensorflow"), listen(_StepLogger(progress or current_listener())):
             yield
     except CudnnConvertError as error:
         error.spell(spell_arguments)
@@ -89,10 +89,10 @@ def log_warnings(warnings: Iterable[str]) -> None:
         LOGGER.warning("%s", warning)
 
 
-class _Steps:
+class _StepLogger:
     """Logs the name of each step, and passes all on to the caller's own function."""
 
-    def __init__(self, progress: Listener) -> None:
+    def __init__(self, progress: ProgressCallback) -> None:
         self._progress, self._step = progress, ""
 
     def __call__(self, step: str, done: int = 0, total: int = 0) -> None:
@@ -127,7 +127,7 @@ def spell_arguments(text: str) -> str:
         if flags:
             text = text.replace(flags, own)
     pieces: list[str] = []
-    end, row = 0, _Row()
+    end, row = 0, _Argument()
     while match := _FLAG.search(text, end):
         between, name = text[end : match.start()], match[1].replace("-", "_")
         given, until = _take(match, name)
@@ -136,14 +136,14 @@ def spell_arguments(text: str) -> str:
         if row.joins(name, given, between):
             pieces[-1] = row.text
         else:
-            row = _Row(name, given)
+            row = _Argument(name, given)
             is_place = match[2] is not None or between.endswith(("without ", "leave out "))
             pieces += [between, row.text or _plain(match[1], is_place=is_place)]
         end = until
     return "".join([*pieces, text[end:]])
 
 
-class _Row:
+class _Argument:
     """An argument with the values it has so far: those of a flag that is repeated become a list."""
 
     def __init__(self, name: str = "", value: str | None = None) -> None:

@@ -330,7 +330,7 @@ def using_threads(count: int) -> Iterator[None]:
         _THREADS.reset(token)
 
 
-class Listener(Protocol):
+class ProgressCallback(Protocol):
     """A callback for progress: the name of a step, and how much is done.
 
     Amounts are 0 of 0 if unknown, calls of a model for `verifying`, bytes for `lowering` (of weights),
@@ -344,11 +344,11 @@ def unheard(step: str, done: int = 0, total: int = 0) -> None:
     """The listener that ignores progress."""
 
 
-_LISTENER: Final[ContextVar[Listener]] = ContextVar("progress", default=unheard)
+_LISTENER: Final[ContextVar[ProgressCallback]] = ContextVar("progress", default=unheard)
 
 
 @contextmanager
-def listen(listener: Listener) -> Iterator[None]:
+def listen(listener: ProgressCallback) -> Iterator[None]:
     """Send the progress of this thread to `listener` within the context."""
     token = _LISTENER.set(listener)
     try:
@@ -357,7 +357,7 @@ def listen(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
-def current_listener() -> Listener:
+def current_listener() -> ProgressCallback:
     """The listener of this thread."""
     return _LISTENER.get()
 

@@ -33,7 +33,7 @@ def main() -> int:
     known = {(row.op, row.type): row for row in gpu_ops.read_table()} if file.exists() else {}
     lines = []
     for op, kind in list_missing():
-        row = known.get((op, kind), gpu_ops.Row(op, kind, "refused", ""))
+        row = known.get((op, kind), gpu_ops.GpuOp(op, kind, "refused", ""))
         lines.append("\t".join((op, kind, row.done, row.how)))
     file.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
     print(f"{len(lines)} rows; new: {[row for row in list_missing() if row not in known]}")

@@ -162,7 +162,7 @@ def opener(form: str) -> Opener:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenArtifact:
     """An artifact that answers by the keys of all its parts.
 
     Raises ReadError where a runtime refuses a call.
@@ -197,7 +197,7 @@ def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False
         opener(form).check(path, parts, trust)
 
 
-def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> Opened:
+def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> OpenArtifact:
     """The runner of an artifact. Raises ReadError where it does not load.
 
     Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
@@ -205,7 +205,7 @@ def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched
     examine(form, path, parts, trust=vouched.trust)
     with _loading(form, path), context.on(path):
         runners = [*zip(parts, opener(form).open_parts(path, parts, vouched), strict=True)]
-    return Opened(form, path, runners)
+    return OpenArtifact(form, path, runners)
 
 
 def require_loadable(form: str, path: Path, parts: Sequence[Part]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from tensorflow.core.framework import graph_pb2, variable_pb2
 
 from cudnn_convert.graph import control_flow, node_defs, ops, safe_ops
-from cudnn_convert.graph.control_flow import Call
+from cudnn_convert.graph.control_flow import FunctionCall
 from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, split, tensor
 
@@ -47,7 +47,7 @@ def refuse_graph(path: Path, graph: AnyGraph, ends: Iterable[str]) -> None:
 
 
 def refuse(
-    path: Path, meta: Any, ends: Iterable[str], tables: Filling = NONE, beside: Sequence[Call] = ()
+    path: Path, meta: Any, ends: Iterable[str], tables: Filling = NONE, beside: Sequence[FunctionCall] = ()
 ) -> None:
     """Raises UnsupportedModelError where loading a graph with variables runs more than arithmetic.
 
@@ -78,7 +78,7 @@ def refuse(
     _refuse_restoring(path, graph, index.ancestors([split(saver.restore_op_name)[0]]) - ran, saver)
 
 
-def _calling(graph: AnyGraph, calls: Iterable[Call]) -> Graph:
+def _calling(graph: AnyGraph, calls: Iterable[FunctionCall]) -> Graph:
     return Graph(graph, (node_defs.node(call.function, call.function) for call in calls))
 
 
@@ -107,7 +107,7 @@ def local_initializers(meta: Any) -> Iterator[str]:
         yield variable_pb2.VariableDef.FromString(packed).initializer_name
 
 
-def _calls(objects: Any) -> Iterator[Call]:
+def _calls(objects: Any) -> Iterator[FunctionCall]:
     """The functions that the loader calls for an object by itself."""
     numbers = {
         number
@@ -123,18 +123,18 @@ def _calls(objects: Any) -> Iterator[Call]:
     yield from _functions(objects, numbers)
 
 
-def _signatures(objects: Any) -> Iterator[Call]:
+def _signatures(objects: Any) -> Iterator[FunctionCall]:
     """Yield the functions that the loader offers as signatures."""
     maps = (node for node in objects.nodes if node.user_object.identifier == _SIGNATURES)
     yield from _functions(objects, {child.node_id for node in maps for child in node.children})
 
 
-def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[Call]:
+def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[FunctionCall]:
     for number in sorted(numbers):
         if 0 <= number < len(objects.nodes):
             node = objects.nodes[number]
             names = [*node.function.concrete_functions, node.bare_concrete_function.concrete_function_name]
-            yield from (Call(name, _find_captured_assets(objects, name)) for name in names if name)
+            yield from (FunctionCall(name, _find_captured_assets(objects, name)) for name in names if name)
 
 
 def _find_captured_assets(objects: Any, function: str) -> tuple[bool, ...]:

@@ -13,7 +13,7 @@ from cudnn_convert.artifacts import checkpoint, runners, safety
 from cudnn_convert.errors import ReadError
 from cudnn_convert.formats import PROVENANCE
 from cudnn_convert.graph import session
-from cudnn_convert.graph.control_flow import Call
+from cudnn_convert.graph.control_flow import FunctionCall
 from cudnn_convert.graph.graph import import_graph, open_session
 from cudnn_convert.model import Array, Part, Signature
 from cudnn_convert.read import graph_def
@@ -38,7 +38,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
         if len(metas) == 1 and meta.HasField("object_graph_def"):
             tables = safety.NONE  # a loader of objects runs nothing of the graph beside them
         library = {function.signature.name for function in meta.graph_def.library.function}
-        beside = [Call(name) for name in library & {part.name for part in parts} - declared.keys()]
+        beside = [FunctionCall(name) for name in library & {part.name for part in parts} - declared.keys()]
         safety.refuse(path, meta, [*ends, *safety.local_initializers(meta)], tables, beside)
 
 

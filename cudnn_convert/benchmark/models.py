@@ -13,7 +13,7 @@ import numpy as np
 
 from cudnn_convert import casts, context, pipeline
 from cudnn_convert.artifacts import checkpoint, runners
-from cudnn_convert.artifacts.runners import Interface, Opened, TensorSpec
+from cudnn_convert.artifacts.runners import Interface, OpenArtifact, TensorSpec
 from cudnn_convert.benchmark.answers import bare
 from cudnn_convert.errors import ReadError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import FORMATS, Keeps
@@ -33,7 +33,7 @@ class Opening:
     form: str
     path: Path
     interface: Interface
-    run: Opened
+    run: OpenArtifact
 
 
 def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:

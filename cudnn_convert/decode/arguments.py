@@ -128,7 +128,7 @@ def describe(tensor: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SearchArguments:
     """The arguments that all searches share, checked, with a row for each of n examples.
 
     `dtype` is that of scores. `bias`, `[vocabulary]` or `[n, vocabulary]`, is what a `pad_mask` adds to log
@@ -143,7 +143,9 @@ class Rows:
     bias: Any
 
     @classmethod
-    def of(cls, tokens: Any, states: Any, *, end: Any, pad: Any, pad_mask: Any, scores: Any = None) -> Rows:
+    def of(
+        cls, tokens: Any, states: Any, *, end: Any, pad: Any, pad_mask: Any, scores: Any = None
+    ) -> SearchArguments:
         """Check arguments; scores are float64 where a state or the initial `scores` are, else float32."""
         tokens = check_integers("tokens", tokens, "n")
         states = tf.nest.map_structure(tf.convert_to_tensor, states)

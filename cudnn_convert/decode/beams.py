@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.decode import arguments
-from cudnn_convert.decode.arguments import Rows, Step
+from cudnn_convert.decode.arguments import SearchArguments, Step
 
 
 class History(NamedTuple):
@@ -86,11 +86,11 @@ def beam_search(
     """
     if initial_scores is not None:
         initial_scores = arguments.check_floats("initial_scores", initial_scores, "n width")
-    rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores)
+    rows = SearchArguments.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask, scores=initial_scores)
     width, steps = arguments.check_count("width", width), arguments.check_count("steps", steps)
     penalty = arguments.check_number("length_penalty", length_penalty)
     n = tf.size(rows.tokens) if rows.tokens.shape[0] is None else rows.tokens.shape[0]
-    search = _Search(rows, step, width, steps, penalty, initial_scores, n, _count(n)[:, None] * width)
+    search = _BeamLoop(rows, step, width, steps, penalty, initial_scores, n, _count(n)[:, None] * width)
     taken, beams, kept = tf.while_loop(
         search.goes_on, search.advance, (tf.constant(0), search.start(), search.arrays(keep_history))
     )
@@ -117,13 +117,13 @@ class _Beams(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Search:
+class _BeamLoop:
     """What the loop begins with, what it does at a step, and what its end gives.
 
     `n` is the number of examples, `offsets [n, 1]` where the beams of each begin among all.
     """
 
-    rows: Rows
+    rows: SearchArguments
     step: Step
     width: int
     steps: int

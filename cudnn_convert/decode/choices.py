@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from cudnn_convert.decode import arguments
-from cudnn_convert.decode.arguments import Rows, Step
+from cudnn_convert.decode.arguments import SearchArguments, Step
 
 
 class Decoded(NamedTuple):
@@ -39,7 +39,7 @@ def greedy(
     Arguments and errors are those of `beam_search`, and so is the answer, of its width 1; `scores [n]` are
     sums of log probabilities. The loop stops early once every example has ended.
     """
-    rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask)
+    rows = SearchArguments.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask)
     steps = arguments.check_count("steps", steps)
     return _decode(rows, step, steps, lambda log_probs, number: tf.math.top_k(log_probs, 1).indices)
 
@@ -64,7 +64,7 @@ def sample(
     noise is drawn. Other arguments and errors are those of `beam_search`. `scores [n]` are sums of the step's
     log probabilities as they are, without temperature and `top_k`.
     """
-    rows = Rows.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask)
+    rows = SearchArguments.of(tokens, states, end=end, pad=pad, pad_mask=pad_mask)
     noise = tf.cast(arguments.check_floats("noise", noise, "n steps"), rows.dtype)
     if not noise.shape[:1].is_compatible_with(rows.tokens.shape):
         raise arguments.refuse("noise", f"a row for each of {rows.tokens.shape[0]} tokens", noise.shape[0])
@@ -109,7 +109,7 @@ class _Loop(NamedTuple):
     ended: Any
 
 
-def _decode(rows: Rows, step: Step, steps: Any, choose: Callable[[Any, Any], Any]) -> Decoded:
+def _decode(rows: SearchArguments, step: Step, steps: Any, choose: Callable[[Any, Any], Any]) -> Decoded:
     """Follow what `choose(log_probs [n, vocabulary], number)` gives as `[n, 1]`, step by step."""
     shape = rows.tokens.shape
 

@@ -153,7 +153,7 @@ _FUNCTION: Final = "f"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A call of a function from outside of any graph.
 
     `captured`: for each of its last arguments, whether it holds a known tensor.
@@ -164,7 +164,7 @@ class Call:
 
 
 def holding(
-    graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[Call] = ()
+    graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[FunctionCall] = ()
 ) -> Mapping[str, frozenset[str]]:
     """Return, per library function, the arguments that hold a known tensor at every call.
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from cudnn_convert.graph import ops, stepwise, time_axis
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split
-from cudnn_convert.graph.stepwise import Steps
+from cudnn_convert.graph.stepwise import StepAxes
 from cudnn_convert.graph.time_axis import BATCH, Mixing
 
 
@@ -39,11 +39,11 @@ def find_later_steps(
     seen = time_axis.with_sizes(graph, known, shapes)
     if seen is None:
         return [Mixing(ends[0], "sizes that do not fit")]
-    return _walk(seen, Steps(prime), {*inputs}, list(time_axis.in_order(seen, needed)))
+    return _walk(seen, StepAxes(prime), {*inputs}, list(time_axis.in_order(seen, needed)))
 
 
 def _walk(
-    seen: tf.Graph, steps: Steps, with_steps: set[str], in_order: Sequence[tf.Operation]
+    seen: tf.Graph, steps: StepAxes, with_steps: set[str], in_order: Sequence[tf.Operation]
 ) -> list[Mixing]:
     """Follow the tensors `with_steps` through the ops, up to those that take the first step alone."""
     later: list[Mixing] = []

@@ -27,7 +27,7 @@ _ON_CPU: Final = frozenset({"CPU", "DEFAULT"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GpuOp:
     """An op, or one of its types as `ATTRIBUTE=TYPE`; what is done with it, and how."""
 
     op: str
@@ -36,21 +36,21 @@ class Row:
     how: str
 
 
-def read_table() -> list[Row]:
+def read_table() -> list[GpuOp]:
     """The rows of the table."""
     lines = FILE.read_text(encoding="utf-8").splitlines()[1:]
-    return [Row(*line.split("\t")) for line in lines]
+    return [GpuOp(*line.split("\t")) for line in lines]
 
 
 @cache
-def _by_op() -> dict[str, list[Row]]:
-    rows: dict[str, list[Row]] = {}
+def _by_op() -> dict[str, list[GpuOp]]:
+    rows: dict[str, list[GpuOp]] = {}
     for row in read_table():
         rows.setdefault(row.op, []).append(row)
     return rows
 
 
-def find_row(node: NodeDef) -> Row | None:
+def find_row(node: NodeDef) -> GpuOp | None:
     """The row of a node for which a CPU has no kernel."""
     for row in _by_op().get(node.op, ()):
         attribute, _, name = row.type.partition("=")

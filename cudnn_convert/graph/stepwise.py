@@ -52,7 +52,7 @@ _BY_POSITION: Final = "steps chosen by their position"
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepAxes:
     """Where the steps are: in axes whose size is a multiple of the prime `count`."""
 
     count: int
@@ -78,10 +78,10 @@ class Steps:
         return len(axes) > 1 or any(value.shape[axis] % self.count**2 == 0 for axis in axes)
 
 
-Rule = Callable[[Steps, Any], str]
+Rule = Callable[[StepAxes, Any], str]
 
 
-def judge_op(steps: Steps, op: Any) -> str:
+def judge_op(steps: StepAxes, op: Any) -> str:
     """What an op, of which an operand has steps, does to them; empty where it takes each by itself."""
     rule = _RULES.get(op.type)
     if rule is not None:
@@ -91,7 +91,7 @@ def judge_op(steps: Steps, op: Any) -> str:
     return f"{op.type}, which is not known to take each step by itself"
 
 
-def takes_first_step(steps: Steps, op: Any) -> bool:
+def takes_first_step(steps: StepAxes, op: Any) -> bool:
     """Return True if an op takes the first step of its operand alone: a slice or a lookup at 0."""
     x = op.inputs[0] if op.inputs else None
     if x is None or x.shape.rank is None or len(axes := steps.axes(x)) != 1:
@@ -108,11 +108,11 @@ def takes_first_step(steps: Steps, op: Any) -> bool:
     return False
 
 
-def _judge_elementwise(steps: Steps, op: Any) -> str:
+def _judge_elementwise(steps: StepAxes, op: Any) -> str:
     return ""
 
 
-def _judge_reduction(steps: Steps, op: Any) -> str:
+def _judge_reduction(steps: StepAxes, op: Any) -> str:
     axes, x = tf.get_static_value(op.inputs[1]), op.inputs[0]
     if axes is None or x.shape.rank is None:
         return f"{_REDUCTIONS[op.type]} over axes that are not known"
@@ -120,13 +120,13 @@ def _judge_reduction(steps: Steps, op: Any) -> str:
     return f"{_REDUCTIONS[op.type]} over time" if reduced & {*steps.axes(x)} else ""
 
 
-def _judge_last_axis(steps: Steps, op: Any) -> str:
+def _judge_last_axis(steps: StepAxes, op: Any) -> str:
     x = op.inputs[0]
     is_mixed = x.shape.rank is None or x.shape.rank - 1 in steps.axes(x)
     return f"{_LAST_AXIS[op.type]} over time" if is_mixed else ""
 
 
-def _judge_window(steps: Steps, op: Any) -> str:
+def _judge_window(steps: StepAxes, op: Any) -> str:
     """A convolution or pooling mixes steps where its window has several along time."""
     layout, attributes = op.get_attr("data_format").decode(), op.node_def.attr
     axes = [layout.index(letter) for letter in "DHW" if letter in layout]
@@ -145,36 +145,36 @@ def _judge_window(steps: Steps, op: Any) -> str:
     return ""
 
 
-def _judge_product(steps: Steps, op: Any) -> str:
+def _judge_product(steps: StepAxes, op: Any) -> str:
     """A product mixes steps where an axis of steps is summed over."""
     before = sum(len(steps.axes(value)) for value in op.inputs)
     after = sum(len(steps.axes(value)) for value in op.outputs)
     return "" if before == after == 1 else "a product over time (attention)"
 
 
-def _judge_normalisation(steps: Steps, op: Any) -> str:
+def _judge_normalisation(steps: StepAxes, op: Any) -> str:
     is_channel = op.get_attr("data_format").decode().index("C") in steps.axes(op.inputs[0])
     return "a normalisation over time" if is_channel or op.get_attr("is_training") else ""
 
 
-def _judge_reshape(steps: Steps, op: Any) -> str:
+def _judge_reshape(steps: StepAxes, op: Any) -> str:
     """The same elements in another form: the steps stay in one axis."""
     return "" if all(len(steps.axes(value)) == 1 for value in op.outputs) else "steps folded together"
 
 
-def _judge_join(steps: Steps, op: Any) -> str:
+def _judge_join(steps: StepAxes, op: Any) -> str:
     """Time stays as long as it was."""
     wanted = {size for value in op.inputs if (size := steps.size(value))}
     return "" if {*map(steps.size, op.outputs)} <= wanted else "what is joined or cut along time"
 
 
-def _judge_tile(steps: Steps, op: Any) -> str:
+def _judge_tile(steps: StepAxes, op: Any) -> str:
     times = tf.get_static_value(op.inputs[1])
     is_same = times is not None and all(times[axis] == 1 for axis in steps.axes(op.inputs[0]))
     return "" if is_same or (times is None and steps.axes(op.outputs[0])) else "repeated steps"
 
 
-def _judge_gather(steps: Steps, op: Any) -> str:
+def _judge_gather(steps: StepAxes, op: Any) -> str:
     """A lookup takes each step's own row; a choice of steps does not."""
     table = op.inputs[0]
     axis = tf.get_static_value(op.inputs[2]) if op.type == "GatherV2" else 0
@@ -184,7 +184,7 @@ def _judge_gather(steps: Steps, op: Any) -> str:
     return "" if is_other else _BY_POSITION
 
 
-def _judge_reverse(steps: Steps, op: Any) -> str:
+def _judge_reverse(steps: StepAxes, op: Any) -> str:
     is_sequence = op.type == "ReverseSequence"
     given = [op.get_attr("seq_dim")] if is_sequence else tf.get_static_value(op.inputs[1])
     rank = op.inputs[0].shape.rank
@@ -193,7 +193,7 @@ def _judge_reverse(steps: Steps, op: Any) -> str:
     return REVERSED if {int(axis) % rank for axis in given} & {*steps.axes(op.inputs[0])} else ""
 
 
-def _judge_slice(steps: Steps, op: Any) -> str:
+def _judge_slice(steps: StepAxes, op: Any) -> str:
     """A slice of all steps, or the last one alone."""
     x, axes = op.inputs[0], steps.axes(op.inputs[0])
     if not axes or x.shape.rank is None:
@@ -258,7 +258,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Any, int], _Range]]] = {
 }
 
 
-def _judge_split(steps: Steps, op: Any) -> str:
+def _judge_split(steps: StepAxes, op: Any) -> str:
     """Pieces along another axis than time."""
     return "" if {len(steps.axes(value)) for value in op.outputs} == {1} else "steps taken apart"
 

@@ -23,7 +23,7 @@ from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, stepwise
 from cudnn_convert.graph.graph import Graph, import_checked, replace_nodes
 from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, walk
-from cudnn_convert.graph.stepwise import Steps
+from cudnn_convert.graph.stepwise import StepAxes
 
 #: Sizes for time: one of them divides no other size of a graph.
 _PRIMES: Final = (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049)
@@ -87,16 +87,16 @@ def find_time_axis(
         return with_sizes(graph, known, shapes)
 
     shapes = {name: value.shape for name, value in known.items()}
-    called = Called(frozenset([sizes[TIME]]), sizes[BATCH])
+    called = AxisSizes(frozenset([sizes[TIME]]), sizes[BATCH])
     fitted = fit_roles(shapes, inputs, recurrences, infer, called, still=still, steps=steps)
     if fitted is None:
         return None
-    walk = _Walk(graph, fitted.seen, Steps(sizes[TIME]), fitted.roles, recurrences, still=still)
+    walk = _TimeTracer(graph, fitted.seen, StepAxes(sizes[TIME]), fitted.roles, recurrences, still=still)
     return walk.judge(outputs)
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class AxisSizes:
     """The sizes that axes called time, of which there may be several, and batch are given."""
 
     times: frozenset[int]
@@ -120,7 +120,7 @@ def fit_roles(
     batches: Mapping[str, Sequence[int]],
     recurrences: Mapping[str, bool],
     infer: Callable[[Roles], tf.Graph | None],
-    called: Called,
+    called: AxisSizes,
     *,
     tries: int = _TRIES,
     still: Collection[str] = (),
@@ -150,7 +150,7 @@ def fit_roles(
     return Fitted(seen, roles, _find_sure(seen, recurrences, called))
 
 
-def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: Called) -> frozenset[int]:
+def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: AxisSizes) -> frozenset[int]:
     """Which of time and batch each recurrence has where it expects it."""
     sure = {TIME, BATCH}
     for node, is_time_major in recurrences.items():
@@ -237,7 +237,7 @@ def with_sizes(
         return None
 
 
-def _fit(seen: tf.Graph, node: str, called: Called, *, time_major: bool) -> int:
+def _fit(seen: tf.Graph, node: str, called: AxisSizes, *, time_major: bool) -> int:
     """2 where a recurrence's steps are an input's, 1 where they may be, 0 where they are not."""
     shape = seen.get_operation_by_name(node).inputs[INPUT].shape
     if shape.rank != 3:
@@ -248,7 +248,7 @@ def _fit(seen: tf.Graph, node: str, called: Called, *, time_major: bool) -> int:
     return int(time is None or batch == called.batch)
 
 
-class _Kind(Enum):
+class _TimeRole(Enum):
     """What a tensor has to do with time."""
 
     STEPS = auto()  # has an axis of steps
@@ -258,7 +258,7 @@ class _Kind(Enum):
 
 
 #: The kinds of an op's inputs, in order; None for a tensor that time has no part in.
-_Kinds = Sequence[_Kind | None]
+_Kinds = Sequence[_TimeRole | None]
 
 #: The position of the first operand that is a shape, and not data.
 _SHAPES: Final = {
@@ -279,14 +279,14 @@ _NUMBER: Final = "the number of steps, read as a number"
 LOOP: Final = "a loop over the steps"
 
 
-class _Walk:
+class _TimeTracer:
     """Goes through a graph with known sizes, and notes what each tensor has to do with time."""
 
     def __init__(
         self,
         graph: Graph,
         seen: tf.Graph,
-        steps: Steps,
+        steps: StepAxes,
         roles: Roles,
         recurrences: Mapping[str, bool],
         *,
@@ -300,7 +300,9 @@ class _Walk:
         self._lengths = frozenset(
             name for name in self._rows if name not in still and _holds_lengths(self._index, seen, name)
         )
-        self._kinds = dict.fromkeys(self._time, _Kind.STEPS) | dict.fromkeys(self._lengths, _Kind.LENGTHS)
+        self._kinds = dict.fromkeys(self._time, _TimeRole.STEPS) | dict.fromkeys(
+            self._lengths, _TimeRole.LENGTHS
+        )
         self._frames = control_flow.frames(self._index)
         self._mixing: list[Mixing] = []
         self._strange: list[str] = []
@@ -322,7 +324,7 @@ class _Walk:
                 places[name] = axes[0]
             elif axes:
                 self._mixing.append(Mixing(split(name)[0], "steps and rows in one axis of an output"))
-            elif self._kinds.get(name) is _Kind.STEPS and not self._mixing:
+            elif self._kinds.get(name) is _TimeRole.STEPS and not self._mixing:
                 self._mixing.append(Mixing(split(name)[0], "an output of unknown sizes"))
         return TimeAxis(
             self._time, places, self._rows, self._lengths, tuple(self._mixing), tuple(self._strange)
@@ -332,7 +334,7 @@ class _Walk:
         what = self._judge(op, kinds)
         for output in op.outputs:
             kind = self._kind_of(op, kinds, output)
-            kind = _Kind.STEPS if what and self._steps.axes(output) else kind
+            kind = _TimeRole.STEPS if what and self._steps.axes(output) else kind
             self._kinds |= {} if kind is None else {output.name: kind}
             what = what or ("pairs of steps (attention)" if self._steps.are_paired(output) else "")
         if what:
@@ -346,59 +348,59 @@ class _Walk:
             return LOOP
         if op.type in stepwise.SHAPES:
             return ""
-        if _Kind.COUNT in kinds or _Kind.LENGTHS in kinds:
+        if _TimeRole.COUNT in kinds or _TimeRole.LENGTHS in kinds:
             return _judge_numbers(op, kinds)
-        what = stepwise.judge_op(self._steps, op) if _Kind.STEPS in kinds else _judge_sizes(op, kinds)
-        return what or (_NUMBER if _Kind.STEPS in kinds and _reads_size(op, kinds) else "")
+        what = stepwise.judge_op(self._steps, op) if _TimeRole.STEPS in kinds else _judge_sizes(op, kinds)
+        return what or (_NUMBER if _TimeRole.STEPS in kinds and _reads_size(op, kinds) else "")
 
     def _judge_recurrence(self, op: Any, kinds: _Kinds) -> str:
         axis, x = 0 if self._recurrences[op.name] else 1, op.inputs[INPUT]
         if x.shape.rank is not None:
             is_part = bool(self._rows) and x.shape[1 - axis] not in (None, SIZES[BATCH])
             self._strange += [op.name] if self._steps.axes(x) != [axis] or is_part else []
-        is_known = len(kinds) <= LENGTHS or kinds[LENGTHS] is _Kind.LENGTHS
+        is_known = len(kinds) <= LENGTHS or kinds[LENGTHS] is _TimeRole.LENGTHS
         return "" if is_known else "lengths that are none of the inputs"
 
-    def _kind_of(self, op: Any, kinds: _Kinds, output: Any) -> _Kind | None:
+    def _kind_of(self, op: Any, kinds: _Kinds, output: Any) -> _TimeRole | None:
         """What an output of an op has to do with time."""
         has_steps = bool(self._steps.axes(output))
-        kind: _Kind | None = None
+        kind: _TimeRole | None = None
         if op.name in self._recurrences:
-            kind = _Kind.STEPS if output.name.endswith(":0") else None
+            kind = _TimeRole.STEPS if output.name.endswith(":0") else None
         elif op.type in stepwise.SHAPES:
             kind = self._kind_of_size(output)
-        elif op.type == "Fill" and kinds[1] is _Kind.SIZE:
-            kind = _Kind.LENGTHS
+        elif op.type == "Fill" and kinds[1] is _TimeRole.SIZE:
+            kind = _TimeRole.LENGTHS
         elif op.type == "Range":
-            kind = _Kind.COUNT if has_steps else None
-        elif _Kind.STEPS in kinds:
-            kind = _Kind.STEPS if has_steps or not output.shape.is_fully_defined() else None
+            kind = _TimeRole.COUNT if has_steps else None
+        elif _TimeRole.STEPS in kinds:
+            kind = _TimeRole.STEPS if has_steps or not output.shape.is_fully_defined() else None
         elif has_steps:
-            is_count = _Kind.COUNT in kinds and _Kind.LENGTHS not in kinds
-            kind = _Kind.COUNT if is_count else _Kind.STEPS
-        elif _Kind.LENGTHS in kinds:
-            kind = _Kind.LENGTHS if op.type in _MOVED else None
+            is_count = _TimeRole.COUNT in kinds and _TimeRole.LENGTHS not in kinds
+            kind = _TimeRole.COUNT if is_count else _TimeRole.STEPS
+        elif _TimeRole.LENGTHS in kinds:
+            kind = _TimeRole.LENGTHS if op.type in _MOVED else None
         elif _reads_size(op, kinds):
             kind = self._kind_of_size(output)
         return kind
 
-    def _kind_of_size(self, output: Any) -> _Kind | None:
+    def _kind_of_size(self, output: Any) -> _TimeRole | None:
         """SIZE, unless the value is known to be without the number of steps."""
         value = tf.get_static_value(output)
         is_free = (
             value is not None and value.dtype.kind in "iub" and (value.ravel() % self._steps.count).all()
         )
-        return None if is_free else _Kind.SIZE
+        return None if is_free else _TimeRole.SIZE
 
 
 def _judge_numbers(op: Any, kinds: _Kinds) -> str:
     """Judge an op that reads lengths or the numbers of the steps."""
-    is_mask = op.type in _COMPARISONS and {*kinds} == {_Kind.COUNT, _Kind.LENGTHS}
-    is_moved = op.type in _MOVED and _Kind.STEPS not in kinds
-    is_lookup = op.type in stepwise.LOOKUPS and _Kind.LENGTHS not in kinds
+    is_mask = op.type in _COMPARISONS and {*kinds} == {_TimeRole.COUNT, _TimeRole.LENGTHS}
+    is_moved = op.type in _MOVED and _TimeRole.STEPS not in kinds
+    is_lookup = op.type in stepwise.LOOKUPS and _TimeRole.LENGTHS not in kinds
     if is_mask or is_moved or is_lookup:
         return ""
-    return "the numbers of the steps" if _Kind.COUNT in kinds else "lengths, read as numbers"
+    return "the numbers of the steps" if _TimeRole.COUNT in kinds else "lengths, read as numbers"
 
 
 def _judge_sizes(op: Any, kinds: _Kinds) -> str:
@@ -410,7 +412,7 @@ def _judge_sizes(op: Any, kinds: _Kinds) -> str:
 def _reads_size(op: Any, kinds: _Kinds) -> bool:
     """Whether an op reads a size as data, not as a shape."""
     first = _SHAPES.get(op.type, len(kinds))
-    return any(kind is _Kind.SIZE and position < first for position, kind in enumerate(kinds))
+    return any(kind is _TimeRole.SIZE and position < first for position, kind in enumerate(kinds))
 
 
 def in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:

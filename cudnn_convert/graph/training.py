@@ -69,7 +69,7 @@ def is_named(node: NodeDef) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FedTensor:
     """A tensor `op:k` that a program feeds, and whether it is a label.
 
     `is_label`: it serves only training and its metrics. `may_be`: it has a label's name, or a loss takes it
@@ -82,7 +82,7 @@ class Source:
     may_be: bool
 
 
-class Walk:
+class InferenceNodes:
     """The nodes behind recurrences, without those of training, metrics and records."""
 
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
@@ -187,7 +187,7 @@ class Walk:
         readers = [*self.index.consumers(reader.name)] if reader.op in _FORMS else []
         return bool(readers) and all(map(self._is_record, readers))
 
-    def sources(self, leaves: Set[str]) -> list[Source]:
+    def sources(self, leaves: Set[str]) -> list[FedTensor]:
         """Classify the tensors fed beside the recurrences' needs, by the unread nodes `leaves`."""
         taken = {split(origin)[0] for origin in self.predictions().values()}
         labels = {
@@ -200,7 +200,7 @@ class Walk:
             may_be = is_target or bool(_NAMED.fullmatch(split(name)[0]))
             # What such a target reaches without weights is a measure of training.
             is_label = not is_model and (is_target or leaves.isdisjoint(below))
-            sources.append(Source(name, below.keys(), is_label, may_be))
+            sources.append(FedTensor(name, below.keys(), is_label, may_be))
         return sources
 
     def predictions(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import PARAMS, AnyGraph, Index, NodeDef, split
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.inspection import End, InspectedRecurrence, WeightTensor, weights_only
-from cudnn_convert.inspection.weights_only import Seen
+from cudnn_convert.inspection.weights_only import GraphRecurrence
 from cudnn_convert.model import Array, CanonicalParameters, Convention, Mode, Model, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, resolve, saved_functions, weight_copies
 
@@ -76,7 +76,7 @@ def hollow(model: Model) -> Model:
     )
 
 
-def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen:
+def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> GraphRecurrence:
     """Describe a cuDNN or block node; `tensors` are its imported inputs, None if unknown."""
     if not tensors:
         with tf.Graph().as_default():
@@ -88,7 +88,7 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Se
         return _block(node, tensors, leaves)
     facts = resolve.describe_node(node, tensors)
     blob = leaves[0] if leaves and not origin.computed else None
-    known = Seen(
+    known = GraphRecurrence(
         mode=facts.mode,
         layers=facts.layers,
         directions=facts.directions,
@@ -107,7 +107,7 @@ def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> Se
     return _with_sizes(known, facts, elements)
 
 
-def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -> Seen:
+def _with_sizes(known: GraphRecurrence, facts: weight_copies.Facts, elements: int | None) -> GraphRecurrence:
     """Fill in sizes from canonical keys, or from the length of the parameters."""
     if known.keys is not None:
         keys = known.keys
@@ -125,7 +125,10 @@ def _with_sizes(known: Seen, facts: weight_copies.Facts, elements: int | None) -
 
 
 def _keys(
-    model: Model, facts: weight_copies.Facts, origin: parameter_source.Origin, blob: WeightTensor | None
+    model: Model,
+    facts: weight_copies.Facts,
+    origin: parameter_source.ParameterRoot,
+    blob: WeightTensor | None,
 ) -> CanonicalParameters | None:
     """The canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
@@ -159,7 +162,7 @@ def _are_full(index: Index, node: NodeDef) -> bool:
         return False
 
 
-def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> Seen:
+def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> GraphRecurrence:
     """Describe a BlockLSTM or LSTMBlockCell by its kernel `[inputs + units, 4*units]`.
 
     Source: tensorflow v2.21.0 core/ops/rnn_ops.cc. The cell computes one step, `[batch, inputs]`.
@@ -170,7 +173,7 @@ def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> See
     units = None if columns is None else columns // 4
     inputs = None if rows is None or units is None else rows - units
     dtype = np.dtype(tf.as_dtype(node.attr["T"].type).as_numpy_dtype)
-    return Seen(Mode.LSTM, 1, 1, units, inputs, 0, dtype, True, False, 0.0, matrices=leaves)
+    return GraphRecurrence(Mode.LSTM, 1, 1, units, inputs, 0, dtype, True, False, 0.0, matrices=leaves)
 
 
 class InspectedGraph:
@@ -243,14 +246,14 @@ class InspectedGraph:
                 )
         yield from _find_uncalled(self.model, groups)
 
-    def _compare(self, node: Seen, convention: Convention) -> str | None:
+    def _compare(self, node: GraphRecurrence, convention: Convention) -> str | None:
         blob = self.model.variables.get(node.blob.name) if node.blob else None
         if node.keys is None or blob is None or node.sizes is None:
             return None
         return weights_only.describe_difference(node.keys, blob, node.sizes, node.dtype, convention)
 
 
-def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> Seen | None:
+def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> GraphRecurrence | None:
     """Describe a node, None where its attributes are invalid, which a refusal reports."""
     try:
         return describe_node(model, index, node, tensors)

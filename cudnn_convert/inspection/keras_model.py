@@ -29,7 +29,7 @@ from cudnn_convert.model import SERVING, Architecture, KerasFile, Model, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan.source import cut_at_layers, is_portable
 from cudnn_convert.read import keras_hdf5
-from cudnn_convert.read.dialects.keras import Layer
+from cudnn_convert.read.dialects.keras import CudnnLayer
 
 Listed = Sequence[tuple[str, Tensor]]
 #: The settings in a layer's config that affect its outputs.
@@ -68,7 +68,7 @@ def _is_recurrent(entry: Entry) -> bool:
     return known and isinstance(entry["config"], Mapping)
 
 
-def _triples(listed: Listed) -> list[tuple[str, Layer, tuple[WeightTensor, ...]]]:
+def _triples(listed: Listed) -> list[tuple[str, CudnnLayer, tuple[WeightTensor, ...]]]:
     """The CuDNN layers in a list of weights: kernel name, layer, described tensors."""
     names = {id(tensor): name for name, tensor in listed}
     return [
@@ -87,7 +87,7 @@ def _describe_tensor(name: str, tensor: Tensor) -> WeightTensor:
 
 
 def _take_weights(
-    left: list[tuple[str, Layer, tuple[WeightTensor, ...]]], entry: Entry, around: Entry | None
+    left: list[tuple[str, CudnnLayer, tuple[WeightTensor, ...]]], entry: Entry, around: Entry | None
 ) -> tuple[WeightTensor, ...]:
     """Remove a layer's weights from `left`, matched by sizes, preferably by name.
 

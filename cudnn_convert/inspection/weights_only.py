@@ -1,8 +1,8 @@
 """Recurrences of weights without a graph, and which tensors hold them.
 
 Recurrences come from the plan, or where that needs flags from keys and shapes. `canonical_tensors` finds the
-tensors of each canonical set, and `describe_difference` whether two copies agree. `Seen` describes a
-recurrence of a graph.
+tensors of each canonical set, and `describe_difference` whether two copies agree. `GraphRecurrence` describes
+a recurrence of a graph.
 """
 
 import math
@@ -23,7 +23,7 @@ from cudnn_convert.weights import parameter_blob
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GraphRecurrence:
     """A recurrence of a graph, before its tensors are compared.
 
     A size is None where no static shape and no tensor gives it. `blob` is the variable or constant of its

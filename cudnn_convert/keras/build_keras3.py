@@ -96,14 +96,14 @@ def build_unconnected(source: Path, modern: translate.Modern, brought: Mapping[s
     """
     model = modern.model
     newer = versions.newer_names(model.keras_version)
-    pieces = _Pieces(source, brought, newer, first(model.config), modern.fallback)
+    pieces = _ModelBuilder(source, brought, newer, first(model.config), modern.fallback)
     unconnected = pieces.model(model.config, model.weights)
     settle_seeds(unconnected)
     return unconnected
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
+class _ModelBuilder:
     """`given`: the shape of the model's first input; `fallback`: the format to advise."""
 
     source: Path

@@ -160,7 +160,7 @@ def _activation(key: str, value: Any, context: Context) -> Any:
 _STATEFUL_CALLS: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "ConvLSTM2D"})
 
 
-class Calls:
+class CallTensors:
     """The tensors of one functional model by layer, call and place."""
 
     def __init__(self, model: Entry) -> None:
@@ -369,7 +369,7 @@ def _sequential(entry: Entry, path: str, log: Log) -> dict[str, Any]:
 
 def _functional(entry: Entry, path: str, log: Log) -> dict[str, Any]:
     config = entry["config"]
-    calls = Calls(entry)
+    calls = CallTensors(entry)
     entries = []
     for layer in layer_tree.layer_entries(entry):
         name = str(layer.get("name") or layer_tree.layer_name(layer))

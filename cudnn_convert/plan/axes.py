@@ -32,7 +32,7 @@ Shape = tuple[int | None, ...]
 _BATCHES: Final = (2 * 7 * 11 * 13, 2 * 7 * 11 * 17)
 _OTHERS: Final = (2 * 3 * 5 * 7 * 13, 2 * 3 * 5 * 7 * 17)
 _TIMES: Final = ((1051, 1061, 1063, 1069), (1080, 1140, 1200, 1260))
-_CALLED: Final = time_axis.Called(frozenset(_TIMES[0]), _BATCHES[0])
+_CALLED: Final = time_axis.AxisSizes(frozenset(_TIMES[0]), _BATCHES[0])
 #: The second size of each first one.
 _SECOND: Final = {**dict(zip(*_TIMES, strict=True)), **dict([_BATCHES, _OTHERS])}
 #: Ways to call the axes that are tried; a graph of which none fits gets no names.

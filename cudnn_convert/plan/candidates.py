@@ -15,7 +15,7 @@ import tensorflow as tf
 from cudnn_convert.graph import control_flow, ops
 from cudnn_convert.graph.graph import Graph, extract_nodes, unknown
 from cudnn_convert.graph.index import OUTPUTS, AnyGraph, Index, split
-from cudnn_convert.graph.training import Source, Walk, is_named
+from cudnn_convert.graph.training import FedTensor, InferenceNodes, is_named
 
 #: The kind of a tensor of numbers that is no scalar; others are called by their type.
 NUMBERS: Final = "numbers"
@@ -95,7 +95,7 @@ def _is_total(tensor: tf.Tensor) -> bool:
 
 
 def order_candidates(
-    graph: AnyGraph, walk: Walk, leaves: Collection[str], sources: Collection[Source]
+    graph: AnyGraph, walk: InferenceNodes, leaves: Collection[str], sources: Collection[FedTensor]
 ) -> list[str]:
     """The tensors of a walk that may be outputs, the likeliest first."""
     index = walk.index
@@ -120,7 +120,7 @@ def order_candidates(
     return [tensor for name in order for tensor in known[name]][:MOST]
 
 
-def _list_unlabelled(walk: Walk, sources: Collection[Source]) -> list[str]:
+def _list_unlabelled(walk: InferenceNodes, sources: Collection[FedTensor]) -> list[str]:
     """The nodes of a walk that need no label."""
     labelled = {name for source in sources if source.is_label for name in source.below}
     return [name for name in walk.reached if name not in labelled]
@@ -132,7 +132,7 @@ def everywhere(graph: AnyGraph, index: Index) -> list[str]:
     All unread tensors together come first, then each candidate.
     """
     starts = [node.name for node in index.nodes.values() if node.op in ops.PLACEHOLDERS]
-    walk = Walk(index, starts, ())
+    walk = InferenceNodes(index, starts, ())
     reached = [name for name in walk.reached if name not in starts]
     ends = [name for name in reached if walk.is_unread(name)]
     listed = order_candidates(graph, walk, ends, ()) if ends else []
@@ -140,7 +140,7 @@ def everywhere(graph: AnyGraph, index: Index) -> list[str]:
     return [",".join(unread), *listed] if unread else listed
 
 
-def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
+def _rank(walk: InferenceNodes, names: list[str], leaves: Collection[str]) -> Iterable[tuple[str, int]]:
     index, known = walk.index, frozenset(names)
     lossy = _list_lossy(walk, names)
     predictions = {split(name)[0] for name in walk.predictions()}
@@ -176,7 +176,7 @@ def _rank(walk: Walk, names: list[str], leaves: Collection[str]) -> Iterable[tup
                 yield name, _LAST if is_last else _LAST + 1
 
 
-def _list_lossy(walk: Walk, names: list[str]) -> set[str]:
+def _list_lossy(walk: InferenceNodes, names: list[str]) -> set[str]:
     """The arithmetic of one tensor that only training reads: the first steps of losses without a scope."""
     index, known = walk.index, frozenset(names)
     readers: dict[str, set[str]] = {}
@@ -194,7 +194,7 @@ def _list_lossy(walk: Walk, names: list[str]) -> set[str]:
 
 
 def list_named(
-    graph: AnyGraph, walk: Walk, outputs: Collection[str], sources: Collection[Source]
+    graph: AnyGraph, walk: InferenceNodes, outputs: Collection[str], sources: Collection[FedTensor]
 ) -> list[str]:
     """The tensors that the author named, that only training reads, and that no output needs."""
     index = walk.index
@@ -215,14 +215,14 @@ def list_named(
     return [name for name, kind in kinds.items() if kind == NUMBERS]
 
 
-def list_before_draws(graph: AnyGraph, walk: Walk) -> list[str]:
+def list_before_draws(graph: AnyGraph, walk: InferenceNodes) -> list[str]:
     """The tensors of which a latent vector is drawn, a mean and a deviation; none where one alone is."""
     names = _list_latents(walk)[0]
     kinds = describe_candidates(graph, walk.index, names) if names else {}
     return [name for name, kind in kinds.items() if kind == NUMBERS]
 
 
-def _list_latents(walk: Walk) -> tuple[list[str], Collection[str]]:
+def _list_latents(walk: InferenceNodes) -> tuple[list[str], Collection[str]]:
     """The nodes that a draw of normal numbers is scaled by and added to, and the nodes behind the draw."""
     index = walk.index
     drawn = walk.below((node.name, None) for node in index.nodes.values() if node.op in _NORMAL)
@@ -236,7 +236,7 @@ def _list_latents(walk: Walk) -> tuple[list[str], Collection[str]]:
     return (names, drawn) if len(names) > 1 else ([], ())
 
 
-def list_drawn(walk: Walk) -> set[str]:
+def list_drawn(walk: InferenceNodes) -> set[str]:
     """The nodes behind a draw of choices that follows the recurrences, and the draw.
 
     A decoder that draws its steps in a loop is not one.

@@ -21,7 +21,7 @@ from cudnn_convert.errors import AmbiguousSourceError, Reason, Remedy, Unsupport
 from cudnn_convert.graph import control_flow, crf, ops
 from cudnn_convert.graph.graph import Graph, extract_nodes, unknown
 from cudnn_convert.graph.index import OUTPUTS, Index, NodeDef, split
-from cudnn_convert.graph.training import Source, Walk
+from cudnn_convert.graph.training import FedTensor, InferenceNodes
 from cudnn_convert.plan import candidates
 from cudnn_convert.recurrences import parameter_source
 
@@ -61,7 +61,7 @@ def infer_outputs(path: Path, graph: Graph) -> Choice:
     wanted = _inference(index, nodes)
     others = [node.name for node in nodes if node not in wanted]
     dropped = control_flow.below(index, others, [node.name for node in wanted])
-    walk = Walk(index, [node.name for node in wanted if node.name not in dropped], dropped)
+    walk = InferenceNodes(index, [node.name for node in wanted if node.name not in dropped], dropped)
     # The output of another package's op has a value only where that package is.
     elsewhere = control_flow.inside(index) | {node.name for node in unknown(graph)}
     leaves = [name for name in walk.reached if _is_leaf(walk, name) and name not in elsewhere]
@@ -104,12 +104,14 @@ def _is_training(node: NodeDef) -> bool:
     return "is_training" not in node.attr or bool(node.attr["is_training"].b)
 
 
-def _is_leaf(walk: Walk, name: str) -> bool:
+def _is_leaf(walk: InferenceNodes, name: str) -> bool:
     # A loop variable without a reader after the loop is not meant as an output.
     return walk.is_unread(name) and walk.index.nodes[name].op != "Exit"
 
 
-def _refuse_draws(path: Path, graph: Graph, walk: Walk, names: list[str], sources: list[Source]) -> None:
+def _refuse_draws(
+    path: Path, graph: Graph, walk: InferenceNodes, names: list[str], sources: list[FedTensor]
+) -> None:
     """Refuse leaves that are drawn, such as an action that explores. Raises AmbiguousSourceError."""
     drawn = candidates.list_drawn(walk)
     if not (taken := [name for name in names if split(name)[0] in drawn]):
@@ -126,7 +128,7 @@ def _refuse_draws(path: Path, graph: Graph, walk: Walk, names: list[str], source
 
 
 def _refuse_chains(
-    path: Path, graph: Graph, walk: Walk, names: list[str], chains: list[tuple[str, str]]
+    path: Path, graph: Graph, walk: InferenceNodes, names: list[str], chains: list[tuple[str, str]]
 ) -> None:
     """Refuse leaves without what the likelihood of a CRF reads. Raises AmbiguousSourceError."""
     needed = walk.index.ancestors(split(name)[0] for name in names)
@@ -141,7 +143,9 @@ def _refuse_chains(
         raise AmbiguousSourceError(path, [_ask(reason, [",".join(read), *others])])
 
 
-def _refuse_part(path: Path, graph: Graph, walk: Walk, names: list[str], sources: list[Source]) -> None:
+def _refuse_part(
+    path: Path, graph: Graph, walk: InferenceNodes, names: list[str], sources: list[FedTensor]
+) -> None:
     """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
@@ -176,7 +180,9 @@ def _refuse_part(path: Path, graph: Graph, walk: Walk, names: list[str], sources
         raise AmbiguousSourceError(path, [_ask(reason, [*more, ",".join(names), *single])])
 
 
-def _list_chains(graph: Graph, part: Graph, walk: Walk, names: Iterable[str]) -> list[tuple[str, str]]:
+def _list_chains(
+    graph: Graph, part: Graph, walk: InferenceNodes, names: Iterable[str]
+) -> list[tuple[str, str]]:
     """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
     index = graph.index
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
@@ -195,7 +201,7 @@ def _list_chains(graph: Graph, part: Graph, walk: Walk, names: Iterable[str]) ->
     return [chain for chain in chains if not {split(name)[0] for name in chain} <= decoded]
 
 
-def _list_tags(graph: Graph, walk: Walk, chains: list[tuple[str, str]]) -> list[str]:
+def _list_tags(graph: Graph, walk: InferenceNodes, chains: list[tuple[str, str]]) -> list[str]:
     """The tags `[batch, time]` that the graph decodes from scores and transitions, and gives to metrics."""
     read = {split(name)[0] for chain in chains for name in chain}
     inside = control_flow.inside(walk.index)
@@ -210,7 +216,7 @@ def _list_tags(graph: Graph, walk: Walk, chains: list[tuple[str, str]]) -> list[
     return listed
 
 
-def _find_end(walk: Walk, name: str) -> str:
+def _find_end(walk: InferenceNodes, name: str) -> str:
     """The op in which a layer ends that begins with a product: its bias or the form of its input."""
     index = walk.index
     readers = [reader for reader in index.consumers(name) if reader.name in walk.reached]
@@ -220,14 +226,14 @@ def _find_end(walk: Walk, name: str) -> str:
     return name
 
 
-def _without_chains(walk: Walk, names: list[str], chains: list[tuple[str, str]]) -> list[str]:
+def _without_chains(walk: InferenceNodes, names: list[str], chains: list[tuple[str, str]]) -> list[str]:
     """The leaves that no CRF reads on: last states of recurrences come last."""
     heads = [split(head)[0] for head, _ in chains]
     below = walk.index.descendants(heads)
     return [",".join(left)] if (left := [name for name in names if split(name)[0] not in below]) else []
 
 
-def _together(walk: Walk, listed: list[str]) -> list[str]:
+def _together(walk: InferenceNodes, listed: list[str]) -> list[str]:
     """The predictions of losses and what is chosen by them, as one set where there are several."""
     names = [name for name in walk.predictions() if name in listed]
     behind = walk.index.descendants(split(name)[0] for name in names)
@@ -236,12 +242,12 @@ def _together(walk: Walk, listed: list[str]) -> list[str]:
     return [",".join(names)] if len(names) > 1 else []
 
 
-def _heads(walk: Walk, names: list[str]) -> list[str]:
+def _heads(walk: InferenceNodes, names: list[str]) -> list[str]:
     """Return the tensors that losses read, or without any the first tensor."""
     return [name for name in names if name in walk.predictions()] or names[:1]
 
 
-def _aside(walk: Walk, names: list[str], sources: list[Source]) -> tuple[list[str], set[str]]:
+def _aside(walk: InferenceNodes, names: list[str], sources: list[FedTensor]) -> tuple[list[str], set[str]]:
     """The weights and outputs that the tensors `names` do not need, and the unneeded nodes."""
     index = walk.index
     needed = index.ancestors(split(name)[0] for name in names)
@@ -262,7 +268,7 @@ def _aside(walk: Walk, names: list[str], sources: list[Source]) -> tuple[list[st
     return list(dict.fromkeys([*sorted(weights), *lost, *taken])), set(rest)
 
 
-def _is_picked(walk: Walk, name: str, needed: Collection[str], sources: list[Source]) -> bool:
+def _is_picked(walk: InferenceNodes, name: str, needed: Collection[str], sources: list[FedTensor]) -> bool:
     """Whether a program's choice picks a tensor from what is needed, as the value of an action taken."""
     own = split(name)[0]
     picks = any(own in source.below and split(source.name)[0] not in needed for source in sources)
@@ -270,7 +276,7 @@ def _is_picked(walk: Walk, name: str, needed: Collection[str], sources: list[Sou
     return picks and not any(walk.weights(walk.index.nodes[op]) for op in between)
 
 
-def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
+def _recurrent(walk: InferenceNodes, closed: Collection[str]) -> list[str]:
     """The outputs of recurrences that have readers in the walk."""
     index = walk.index
     return [
@@ -284,7 +290,7 @@ def _recurrent(walk: Walk, closed: Collection[str]) -> list[str]:
     ]
 
 
-def _is_read(walk: Walk, name: str, needed: Collection[str]) -> bool:
+def _is_read(walk: InferenceNodes, name: str, needed: Collection[str]) -> bool:
     return any(reader.name in needed for reader in walk.index.consumers(*split(name)))
 
 

@@ -16,7 +16,7 @@ from cudnn_convert.plan.moving_averages import describe_unused_averages, use_mov
 from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.plan.source import convention_of, describe_weights, interface_of
 from cudnn_convert.recurrences import graphless, weight_copies
-from cudnn_convert.recurrences.graphless import Alone, Interface, Single
+from cudnn_convert.recurrences.graphless import Alone, SignatureOptions, Single
 
 
 def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def _choose(model: Model, alone: Sequence[Alone], signature: str | None) -> list
 
 
 def _singles(
-    model: Model, alone: Sequence[Alone], interface: Interface, *, copy: str, convention: Convention
+    model: Model, alone: Sequence[Alone], interface: SignatureOptions, *, copy: str, convention: Convention
 ) -> tuple[Single, ...]:
     reasons: list[str] = []
     singles: list[Single] = []
@@ -117,7 +117,7 @@ def _singles(
 
 
 def _recurrence(
-    model: Model, recurrence: Alone, interface: Interface, *, copy: str, convention: Convention
+    model: Model, recurrence: Alone, interface: SignatureOptions, *, copy: str, convention: Convention
 ) -> Recurrence:
     """The recurrence, as it would be decoded from a graph."""
     sizes = recurrence.sizes
@@ -151,7 +151,7 @@ def _recurrence(
     )
 
 
-def describe_choices(interface: Interface, signature: str | None, weights: str) -> tuple[str, ...]:
+def describe_choices(interface: SignatureOptions, signature: str | None, weights: str) -> tuple[str, ...]:
     """The flags that repeat the choices; sizes come from the file or from flags already."""
     choices = {"signature": signature, "layout": interface.layout}
     choices |= {"weights": None if weights == "auto" else weights}

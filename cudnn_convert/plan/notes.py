@@ -17,7 +17,7 @@ from cudnn_convert.errors import UsageError
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import LENGTHS, Index, NodeDef, split, tensor, unique
 from cudnn_convert.model import Recurrence, Signature
-from cudnn_convert.weights.lazy import Layers, is_finite
+from cudnn_convert.weights.lazy import LazyLayers, is_finite
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.subgraphs import ParsedFeature
@@ -233,12 +233,12 @@ def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
 def late(recurrences: Sequence[Recurrence], known: Sequence[str]) -> tuple[str, ...]:
     """Notes that needed large weights to be read, without those already `known`."""
-    large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, Layers)]
+    large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, LazyLayers)]
     return tuple(note for note in no_numbers(large) if note not in known)
 
 
 def _is_finite(recurrence: Recurrence) -> bool:
-    if isinstance(recurrence.cells, Layers):
+    if isinstance(recurrence.cells, LazyLayers):
         return recurrence.cells.finite
     return all(is_finite(cell) for layer in recurrence.cells for cell in layer)
 

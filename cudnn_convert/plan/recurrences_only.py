@@ -41,7 +41,7 @@ def plan_recurrences(model: Model, options: Options) -> RecurrencesPlan:
     same = (f"{', '.join(others)}: of the same weights as {name}" for name, others in twins.items())
     taken = [recurrence.shared for recurrence in recurrences]
     notes = (*model.notes, *same, *moving_averages.describe_unused_averages(model, weights, taken))
-    flags = from_weights.describe_choices(graphless.Interface(), signature, weights)
+    flags = from_weights.describe_choices(graphless.SignatureOptions(), signature, weights)
     return from_weights.join_plans(model, singles, notes=notes, flags=flags, graph=graph)
 
 

@@ -14,7 +14,7 @@ from cudnn_convert.model import Architecture, Convention, KerasFile, Mode, Model
 from cudnn_convert.options import Options
 from cudnn_convert.plan import applicable
 from cudnn_convert.read import architecture_file, checkpoint, keras_checkpoint, keras_hdf5, read, takes_tag
-from cudnn_convert.recurrences.graphless import Described, Interface
+from cudnn_convert.recurrences.graphless import Described, SignatureOptions
 from cudnn_convert.text import first_line
 
 
@@ -138,8 +138,8 @@ def describe_weights(options: Options) -> Described:
     return Described(mode, options.layers, options.units, options.directions)
 
 
-def interface_of(options: Options) -> Interface:
-    return Interface(options.layout, options.states, options.lengths)
+def interface_of(options: Options) -> SignatureOptions:
+    return SignatureOptions(options.layout, options.states, options.lengths)
 
 
 def ensure_graph(model: Model, options: Options) -> Model:
@@ -155,7 +155,7 @@ def ensure_graph(model: Model, options: Options) -> Model:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
-    if described != Described() or replace(interface, states=False) != Interface():
+    if described != Described() or replace(interface, states=False) != SignatureOptions():
         flags = "--mode, --layers, --units, --directions, --layout, --lengths"
         raise UsageError(f"{flags}: expected a source without a graph, found {model.kind} {model.path}")
     from cudnn_convert.graph.graph import Graph

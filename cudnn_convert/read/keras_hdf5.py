@@ -22,7 +22,7 @@ from cudnn_convert.keras.config import layer_tree, validate
 from cudnn_convert.model import Architecture, CanonicalParameters, KerasFile, Model, Tensor
 from cudnn_convert.read import architecture_file, hdf5, keras_archive
 from cudnn_convert.read.dialects import keras
-from cudnn_convert.read.dialects.keras import Layer
+from cudnn_convert.read.dialects.keras import CudnnLayer
 from cudnn_convert.read.hdf5 import Store
 
 KIND: Final = "Keras HDF5 file"
@@ -195,7 +195,7 @@ def _is_pair(names: Sequence[str]) -> bool:
     return [direction and direction[1] for direction in ways] == ["forward", "backward"]
 
 
-def triples(listed: Listed) -> Iterator[tuple[str, Layer]]:
+def triples(listed: Listed) -> Iterator[tuple[str, CudnnLayer]]:
     """The CuDNN layers in a list of weights, each with the name of its kernel."""
     for three in zip(listed, listed[1:], listed[2:], strict=False):
         layer = keras.recognise_layer(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))

@@ -30,13 +30,13 @@ def parse_yaml(path: Path, content: bytes) -> Mapping[str, Any]:
         expected = "expected PyYAML, which reads YAML, found none"
         raise MissingDependencyError(f"{path}: {expected}; pip install 'cudnn-convert[yaml]'") from cause
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
         """The safe loader with Python's plain types."""
 
     for name, construct in _TAGS.items():
-        Loader.add_constructor(f"tag:yaml.org,2002:python/{name}", getattr(Loader, construct))
+        PlainLoader.add_constructor(f"tag:yaml.org,2002:python/{name}", getattr(PlainLoader, construct))
     try:
-        config = yaml.load(content, Loader)
+        config = yaml.load(content, PlainLoader)
         record = _plain(config)
     except (yaml.YAMLError, ValueError, RecursionError) as cause:
         raise ReadError(path, "model.yaml", expected="YAML of a model", found=first_line(cause)) from cause

@@ -36,7 +36,7 @@ _DIRECTIONS: Final = ("unidirectional", "bidirectional")
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class _RecurrenceOps:
     """The ops of one recurrence: their scope, their inputs, and by tensor the number of each output."""
 
     scope: str
@@ -77,7 +77,7 @@ def _scopes(index: Index) -> Iterator[str]:
                 yield scope
 
 
-def _read(graph: Graph, scope: str) -> _Region | None:
+def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
     """The recurrence in a scope; None where something in it is not as the drop-in makes it."""
     index, prefix = graph.index, f"{scope}/"
     nodes = frozenset(name for name in index.nodes if name.startswith(prefix))
@@ -135,7 +135,7 @@ def _read(graph: Graph, scope: str) -> _Region | None:
         )
     # Without cell states a node takes a number in their place, as in TensorFlow 1: no state is read twice.
     given = (*inputs, *([] if has_c else [f"{scope}/{_NO_C}:0"]), blob)
-    return _Region(scope, nodes, sizes, time_major, given, lengths[0] if lengths else None, outputs)
+    return _RecurrenceOps(scope, nodes, sizes, time_major, given, lengths[0] if lengths else None, outputs)
 
 
 def _find_sizes(
@@ -202,7 +202,7 @@ def _uses_relu(graph: Graph, nodes: frozenset[str]) -> bool:
     return any(node.op == "Relu" for node in (*(index.nodes[name] for name in nodes), *inner))
 
 
-def _make(graph: Graph, region: _Region) -> list[NodeDef]:
+def _make(graph: Graph, region: _RecurrenceOps) -> list[NodeDef]:
     """The cuDNN node of a region, which is time-major, with what turns axes around it."""
     dtype = tf.as_dtype(graph.index.nodes[f"{region.scope}/{_X}"].attr["T"].type)
     inputs, nodes = [*map(reference, region.inputs)], list[NodeDef]()
@@ -231,7 +231,7 @@ def _make(graph: Graph, region: _Region) -> list[NodeDef]:
     return [*nodes, node_defs.node(region.scope, "CudnnRNNV3", inputs, T=dtype, **settings)]
 
 
-def _output(region: _Region, k: int) -> str:
+def _output(region: _RecurrenceOps, k: int) -> str:
     """The tensor, or the op of it, that takes the place of output `k` of a region."""
     return f"{region.scope}:{k}" if region.time_major else f"{region.scope}/batch_major_{_ENDS[k]}"
 

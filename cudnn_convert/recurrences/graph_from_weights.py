@@ -12,14 +12,14 @@ from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph.index import is_op_name
 from cudnn_convert.model import Mode, Model, Signature
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.recurrences.graphless import Alone, Described, Interface
+from cudnn_convert.recurrences.graphless import Alone, Described, SignatureOptions
 from cudnn_convert.weights import parameter_blob
 
 _CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
 
 
 def assemble_graph(
-    model: Model, description: Described, interface: Interface, *, wanted: str | None = None
+    model: Model, description: Described, interface: SignatureOptions, *, wanted: str | None = None
 ) -> Model:
     """The model with a graph and a signature for each recurrence.
 
@@ -55,7 +55,7 @@ def _variable(recurrence: Alone) -> Any:
     )
 
 
-def _signature(recurrence: Alone, interface: Interface, blob: Any) -> Signature:
+def _signature(recurrence: Alone, interface: SignatureOptions, blob: Any) -> Signature:
     """Add one recurrence to the current graph, in a scope named as its signature."""
     sizes, batch_major = recurrence.sizes, interface.batch_major(recurrence)
     with tf.name_scope(f"{recurrence.name}/"):

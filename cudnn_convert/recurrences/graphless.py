@@ -352,7 +352,7 @@ Spec = tuple[np.dtype[Any], tuple[int | str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Interface:
+class SignatureOptions:
     """The requested form of the signatures.
 
     `layout` is `time`, `batch`, or None for the layer's own. `states` adds the inputs `initial_h` (and

@@ -35,7 +35,7 @@ _COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ParameterRoot:
     """The root of a parameter tensor, and the Switch and Enter nodes after it.
 
     `tensor` is the root, `op:k`; `passage` has those nodes, outermost first. `leaves` are the variables from
@@ -53,7 +53,7 @@ class Origin:
         return split(self.tensor)[0]
 
 
-def find_parameters(index: Index, node: NodeDef) -> Origin:
+def find_parameters(index: Index, node: NodeDef) -> ParameterRoot:
     """Follow the parameters of a recurrence back to the op that computes or stores them."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
     while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | ops.PASSAGES:
@@ -62,7 +62,9 @@ def find_parameters(index: Index, node: NodeDef) -> Origin:
         tensor = index.data_inputs(source)[0]
     op = split(tensor)[0]
     computed = index.nodes[op].op not in ops.VARIABLES | {"Const"}
-    return Origin(tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed)
+    return ParameterRoot(
+        tensor, tuple(reversed(passage)), _leaves(index, op) if computed else (op,), computed
+    )
 
 
 def computation(index: Index, op: str) -> dict[str, Any]:
@@ -132,7 +134,7 @@ _FIRST: Final = 3
 _CURE: Final = "freeze the graph where it was trained, and convert that"
 
 
-def value(model: Model, index: Index, origin: Origin) -> Array:
+def value(model: Model, index: Index, origin: ParameterRoot) -> Array:
     """The 1-D value of computed parameters.
 
     Raises UnsupportedModelError where they need more than arithmetic on variables and constants, or where a
@@ -204,7 +206,7 @@ def scope(leaves: Sequence[str]) -> str:
     return "/".join(common)
 
 
-def parameter_name(names: Names, origin: Origin, evidence: BlobEvidence | CanonicalEvidence) -> str:
+def parameter_name(names: Names, origin: ParameterRoot, evidence: BlobEvidence | CanonicalEvidence) -> str:
     """The name of parameters: of their variable, or one for equal computed values.
 
     `names` has the names of computed parameters so far, and is added to.

@@ -96,7 +96,7 @@ class _Around:
     model: Model
     graph: Graph
     names: parameter_source.Names
-    take: Callable[[Facts, parameter_source.Origin], weight_copies.Weights]
+    take: Callable[[Facts, parameter_source.ParameterRoot], weight_copies.DecodedWeights]
 
 
 def _recurrence(around: _Around, node: Any) -> Recurrence:
@@ -131,11 +131,11 @@ def _weights(
     model: Model,
     index: Index,
     facts: Facts,
-    origin: parameter_source.Origin,
+    origin: parameter_source.ParameterRoot,
     *,
     copy: str,
     convention: Convention,
-) -> weight_copies.Weights:
+) -> weight_copies.DecodedWeights:
     """The weights from `origin`; parameters that the graph computes exist in one copy."""
     if origin.computed:
         blob = parameter_source.value(model, index, origin)

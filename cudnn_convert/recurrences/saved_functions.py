@@ -219,7 +219,7 @@ _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class FunctionRecurrence:
     """A cuDNN node of a function, and where its weights are.
 
     `matrices` has the names, in the function, of the tensors of Keras' kernel `[inputs, gates*units]`,
@@ -236,14 +236,14 @@ class Stored:
     matrices: tuple[str, str, str] | None
 
 
-def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tuple[Stored, ...]:
+def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tuple[FunctionRecurrence, ...]:
     """The cuDNN nodes of all functions inlined in a flat graph, without duplicates.
 
     Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
     graph = Graph.of(graph)
     _ = graph.shapes  # refuses a graph that TensorFlow cannot import, once for all nodes
-    stored: dict[tuple[str, str], Stored] = {}
+    stored: dict[tuple[str, str], FunctionRecurrence] = {}
     reasons: list[str] = []
     for node in graph.node:
         origin = inlining.origin(node) if node.op in ops.CUDNN else None
@@ -267,7 +267,7 @@ def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tup
 
 def _describe_packed(
     graph: Graph, node: Any, origin: tuple[str, str], convention: Convention, *, path: Path
-) -> Stored:
+) -> FunctionRecurrence:
     tensors = resolve.read_inputs(graph, node)
     facts = resolve.describe_node(node, tensors)
     elements = tensors[PARAMS].shape.num_elements()
@@ -283,7 +283,7 @@ def _describe_packed(
         reason = f"{node.name}: params: expected {weight_copies.describe_lengths(known)}, found {actual}"
         raise UnsupportedModelError(path, [reason])
     lengths = node.op == "CudnnRNNV3" and not resolve.lengths_are_trivial(graph.index, node)
-    return Stored(
+    return FunctionRecurrence(
         *origin,
         sizes,
         facts.dtype,

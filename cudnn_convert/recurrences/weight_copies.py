@@ -206,7 +206,7 @@ def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class DecodedWeights:
     """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from.
 
     Large weights are decoded on access, others at once.
@@ -225,7 +225,7 @@ def take(
     *,
     copy: str,
     convention: Convention,
-) -> Weights:
+) -> DecodedWeights:
     """The weights of the blob `variable`, from the blob or from its canonical keys.
 
     `read` gives the blob, or None. `copy` is `auto` (canonical where they exist, checked against the raw
@@ -256,12 +256,14 @@ def take(
     raise _refusal(model, facts, f"weights: expected {expected}, found {lost}")
 
 
-def of_blob(model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention) -> Weights:
+def of_blob(
+    model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention
+) -> DecodedWeights:
     """Decode the weights of a blob, without a comparison. Raises UnsupportedModelError."""
     return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 
-def _conventional(weights: Weights, facts: Facts, convention: Convention) -> Weights:
+def _conventional(weights: DecodedWeights, facts: Facts, convention: Convention) -> DecodedWeights:
     canonical = isinstance(weights.evidence, CanonicalEvidence)
     change = partial(layouts.conventional, convention=convention, canonical=canonical)
     cells = lazy.map_cells(weights.cells, change)
@@ -274,16 +276,16 @@ def _refusal(model: Model, facts: Facts, reason: str) -> UnsupportedModelError:
     return UnsupportedModelError(model.path, [f"{facts.node}: {reason}"])
 
 
-def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> Weights:
+def _from_canonical(canonical: CanonicalParameters, facts: Facts) -> DecodedWeights:
     sizes = Sizes(facts.mode, canonical.layers, facts.directions, canonical.units, canonical.input_size)
     cells = canonical.decode(facts.mode)  # which sees that all of them are there
     tensors = canonical.tensors()
     read = lazy.Read(tensors, lambda key: tensors[key].astype(facts.dtype, copy=False))
     stored = read if lazy.exceeds_memory_budget(sizes, facts.dtype) else {**read}
-    return Weights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
+    return DecodedWeights(sizes, _cast(cells, facts), CanonicalEvidence(stored, canonical.dialect))
 
 
-def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weights:
+def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> DecodedWeights:
     """Decode a blob, with sizes from static shapes, input mode and length.
 
     Raises UnsupportedModelError.
@@ -299,7 +301,7 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Weight
         actual = f"{blob.size} where the op says {facts.input_mode}; are graph and weights of one model?"
         raise _refusal(model, facts, f"{variable}: expected {describe_lengths(known)}, found {actual}")
     cells = parameter_blob.split(blob, sizes, where=variable)
-    return Weights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
+    return DecodedWeights(sizes, _cast(cells, facts), BlobEvidence(blob.astype(facts.dtype, copy=False)))
 
 
 def _cast(cells: Cells, facts: Facts) -> Cells:
@@ -320,7 +322,7 @@ def _cast(cells: Cells, facts: Facts) -> Cells:
 
 
 def _refuse_disagreement(
-    model: Model, facts: Facts, weights: Weights, blob: Array, convention: Convention
+    model: Model, facts: Facts, weights: DecodedWeights, blob: Array, convention: Convention
 ) -> None:
     raw = parameter_blob.split(blob, weights.sizes, where=f"{facts.node}: params")
     difference = compare_copies(weights.cells, raw, convention)

@@ -57,7 +57,7 @@ class _Box:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class _Placement:
     """Where everything lies; `links` are those that lead down.
 
     `boxes` and `row_of` are by name, `rows` has the top and the bottom of each row, `lanes` the x of the lane
@@ -213,10 +213,10 @@ def _judge(pieces: Sequence[PieceReport]) -> str:
     return "good" if all(piece.passed for piece in asked) else "bad"
 
 
-def _place(links: _Links, described: Mapping[str, _Words]) -> _Layout | None:
+def _place(links: _Links, described: Mapping[str, _Words]) -> _Placement | None:
     """The boxes in rows, each below all that lead to it; None where lanes leave them no room."""
     ranks = _rank(links, described)
-    layout = _Layout(
+    layout = _Placement(
         [edge for edge in links if {*edge} <= ranks.keys() and ranks[edge[0]] < ranks[edge[1]]]  # no loops
     )
     exits: dict[str, float] = {}  # the x of each box's edge below the rows so far
@@ -236,7 +236,7 @@ def _place(links: _Links, described: Mapping[str, _Words]) -> _Layout | None:
 
 
 def _place_row(
-    layout: _Layout, row: Mapping[str, _Words], order: Sequence[str], share: float
+    layout: _Placement, row: Mapping[str, _Words], order: Sequence[str], share: float
 ) -> dict[str, float]:
     """Put a row below the others, boxes and lanes in `order`; returns the x of each edge below it."""
     top = layout.rows[-1][1] + _BETWEEN if layout.rows else float(_SIDE)
@@ -259,7 +259,7 @@ def _place_row(
     return exits
 
 
-def _mean(layout: _Layout, exits: Mapping[str, float], name: str) -> float:
+def _mean(layout: _Placement, exits: Mapping[str, float], name: str) -> float:
     """Where the edges to a box come from on average, so that arrows cross little."""
     above = [exits[source] for source, target in layout.links if target == name and source in exits]
     return sum(above) / len(above) if above else 0.0
@@ -317,7 +317,7 @@ def _shape(box: _Box) -> Iterator[Markup]:
     yield tag("g", tag("title", box.title), frame, *words, class_=f"node {box.tone}".rstrip())
 
 
-def _arrow(layout: _Layout, source: str, target: str) -> Iterator[Markup]:
+def _arrow(layout: _Placement, source: str, target: str) -> Iterator[Markup]:
     """A line from below one box to above another, past the rows between in the lane of the first."""
     end = layout.boxes[target]
     x, y = layout.boxes[source].middle, layout.rows[layout.row_of[source]][1]

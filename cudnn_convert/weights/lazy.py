@@ -29,7 +29,7 @@ def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
     return length(sizes) * dtype.itemsize > LARGE
 
 
-class Layers(Sequence[tuple[Cell, ...]]):
+class LazyLayers(Sequence[tuple[Cell, ...]]):
     """The cells of a recurrence, decoded on access; the last layer stays in memory.
 
     `decode` returns the cells of a layer. Raises what `decode` raises, and IndexError.
@@ -62,16 +62,16 @@ class Layers(Sequence[tuple[Cell, ...]]):
         """Whether all layers read so far have only finite weights."""
         return all(self._seen.values())
 
-    def change_cells(self, change: Callable[[Cell], Cell]) -> Layers:
+    def change_cells(self, change: Callable[[Cell], Cell]) -> LazyLayers:
         """These layers with `change` applied to each cell as it is decoded."""
-        return Layers(self._count, lambda number: tuple(map(change, self._decode(number))))
+        return LazyLayers(self._count, lambda number: tuple(map(change, self._decode(number))))
 
 
-def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> Layers:
+def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> LazyLayers:
     """Cells with `change` applied on access."""
-    if isinstance(cells, Layers):
+    if isinstance(cells, LazyLayers):
         return cells.change_cells(change)
-    return Layers(len(cells), lambda number: tuple(map(change, cells[number])))
+    return LazyLayers(len(cells), lambda number: tuple(map(change, cells[number])))
 
 
 def is_finite(cell: Cell) -> bool:

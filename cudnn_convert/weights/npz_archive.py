@@ -88,7 +88,7 @@ def _require_plain(shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> N
         raise ValueError(f"{size} bytes for {dtype}{list(shape)}")
 
 
-class _Array:
+class _PickledArray:
     """The unpickler's placeholder for an array; keeps the pickled state."""
 
     __slots__ = ("state",)
@@ -98,7 +98,7 @@ class _Array:
 
 
 class _Named:
-    """The unpickler's placeholder for a name; calling it gives an `_Array`, or bytes.
+    """The unpickler's placeholder for a name; calling it gives an `_PickledArray`, or bytes.
 
     Old pickle protocols encode bytes as a call.
     """
@@ -112,7 +112,7 @@ class _Named:
         if self.name == "bytes" and not given:
             return b""
         if self.name != "encode":
-            return _Array()
+            return _PickledArray()
         text, encoding = given
         if not isinstance(text, str) or encoding != "latin1":
             raise ValueError(f"text in {encoding}")
@@ -137,7 +137,7 @@ def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
         strings = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
         raise ValueError(f"objects that cannot be read: {cause}") from cause
-    state = getattr(strings, "state", None) if isinstance(strings, _Array) else None
+    state = getattr(strings, "state", None) if isinstance(strings, _PickledArray) else None
     items = state[-1] if isinstance(state, tuple) and state else None
     if not isinstance(items, list) or len(items) != math.prod(shape):
         raise ValueError("objects of another shape than the header's")

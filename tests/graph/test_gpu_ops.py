@@ -38,7 +38,7 @@ def test_every_row_says_what_is_done_and_how() -> None:
     assert all(row.how for row in ROWS)
 
 
-def node_of(row: gpu_ops.Row) -> Any:
+def node_of(row: gpu_ops.GpuOp) -> Any:
     """A graph of one node that the row is about, its inputs fed."""
     definition = tf_private.find_op(row.op)
     node = node_defs.node("asked", row.op)
@@ -61,7 +61,7 @@ def node_of(row: gpu_ops.Row) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)
-def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.Row) -> None:
+def test_each_row_is_lowered_or_refused_in_a_line(row: gpu_ops.GpuOp) -> None:
     """What is dropped as a part of training is refused where an output needs it all the same."""
     graph = Graph(node_of(row))
     found = gpu_ops.find_row(graph.node[-1])

@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from cudnn_convert.graph import stepwise
-from cudnn_convert.graph.stepwise import Steps
+from cudnn_convert.graph.stepwise import StepAxes
 from cudnn_convert.private import tf_private
 
-STEPS = Steps(7)
+STEPS = StepAxes(7)
 
 
 @pytest.mark.parametrize(

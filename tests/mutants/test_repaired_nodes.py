@@ -16,7 +16,7 @@ import cudnn_convert
 from cudnn_convert.errors import VerificationError
 from cudnn_convert.model import Mode
 from cudnn_convert.recurrences import saved_functions
-from cudnn_convert.recurrences.saved_functions import Stored
+from cudnn_convert.recurrences.saved_functions import FunctionRecurrence
 
 NEWEST = "keras-3.15.1"
 
@@ -28,12 +28,12 @@ def caught(monkeypatch: pytest.MonkeyPatch, out: Path, case: str) -> None:
     assert not out.exists()
 
 
-def found(monkeypatch: pytest.MonkeyPatch, change: Any) -> list[Stored]:
+def found(monkeypatch: pytest.MonkeyPatch, change: Any) -> list[FunctionRecurrence]:
     """From now on a repair finds what `change` makes of the nodes that it would find; they are listed."""
-    seen: list[Stored] = []
+    seen: list[FunctionRecurrence] = []
     find = saved_functions.locate_packed_weights
 
-    def changed(*arguments: Any) -> tuple[Stored, ...]:
+    def changed(*arguments: Any) -> tuple[FunctionRecurrence, ...]:
         seen.extend(find(*arguments))
         return tuple(change(seen))
 
@@ -61,7 +61,7 @@ def test_gates_swapped_in_the_table_fit_no_matrix(
     lambda matrix: matrix == 1, matrix=[0, 1, 2], ids=["kernel", "recurrent_kernel", "bias"].__getitem__
 )
 def test_a_matrix_of_another_layer(out: Path, monkeypatch: pytest.MonkeyPatch, matrix: int) -> None:
-    def mixed(nodes: list[Stored]) -> list[Stored]:
+    def mixed(nodes: list[FunctionRecurrence]) -> list[FunctionRecurrence]:
         first, second = nodes[:2]
         assert first.sizes == second.sizes
         assert first.function == second.function
@@ -78,7 +78,7 @@ def test_a_matrix_of_another_layer(out: Path, monkeypatch: pytest.MonkeyPatch, m
 @pytest.mark.mutant
 @pytest.mark.parametrize("case", some(["masked_last"], "masked", "go_backwards_masked"))
 def test_dropped_lengths(out: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    def dropped(nodes: list[Stored]) -> list[Stored]:
+    def dropped(nodes: list[FunctionRecurrence]) -> list[FunctionRecurrence]:
         assert any(node.lengths for node in nodes)
         return [dataclasses.replace(node, lengths=False) for node in nodes]
 

@@ -18,14 +18,14 @@ from cudnn_convert.graph import ops
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.model import Convention, Mode, Sizes
 from cudnn_convert.recurrences import saved_functions
-from cudnn_convert.recurrences.saved_functions import Stored
+from cudnn_convert.recurrences.saved_functions import FunctionRecurrence
 
 
 @dataclass(frozen=True)
 class Found:
     """A node, and the names of the variables that hold its matrices."""
 
-    node: Stored
+    node: FunctionRecurrence
     variables: list[str] | None
 
 
@@ -48,7 +48,7 @@ def meta_graph(folder: Path) -> Any:
     return meta
 
 
-def held(node: Stored, meta: Any) -> list[str] | None:
+def held(node: FunctionRecurrence, meta: Any) -> list[str] | None:
     """The names of the variables that a node's matrices are read from."""
     if node.matrices is None:
         return None

@@ -247,7 +247,7 @@ def _fed(variant: Case) -> int:
     return len(next(iter(variant.feeds.values()))[0])
 
 
-def _compare(names: Sequence[str], each: Sequence[Case], opened: runners.Opened) -> dict[str, str]:
+def _compare(names: Sequence[str], each: Sequence[Case], opened: runners.OpenArtifact) -> dict[str, str]:
     """Whether an artifact answers as TensorFlow 1.15 did, and for which kinds of values it does not.
 
     Of several variants it does not tell which one an artifact stops on.

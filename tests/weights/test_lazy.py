@@ -11,7 +11,7 @@ from support.graphs import BLOB
 from cudnn_convert import context
 from cudnn_convert.model import Array, BlobEvidence, Cell, InMemory, Mode, Recurrence, Sizes
 from cudnn_convert.weights import lazy
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 # Layers that are decoded when they are asked for: one at a time, and no more often than that.
 
@@ -40,7 +40,7 @@ class Decoder:
 
 def test_a_layer_is_decoded_when_it_is_asked_for_and_stays_until_the_next() -> None:
     decode = Decoder()
-    found = Layers(3, decode)
+    found = LazyLayers(3, decode)
     assert len(found) == 3
     assert decode.asked == []
     assert [found[1][0].kernel[0, 0, 0], found[1][0].bias[0, 0], found[-1][0].bias[0, 0]] == [1.5, 1.5, 2.5]
@@ -54,14 +54,14 @@ def test_a_layer_is_decoded_when_it_is_asked_for_and_stays_until_the_next() -> N
 
 def test_a_walk_over_layers_holds_two_at_most() -> None:
     decode = Decoder()
-    assert [layer[0].bias[0, 1] for layer in Layers(4, decode)] == [0.5, 1.5, 2.5, 3.5]
+    assert [layer[0].bias[0, 1] for layer in LazyLayers(4, decode)] == [0.5, 1.5, 2.5, 3.5]
     assert decode.asked == [0, 1, 2, 3]
     assert decode.most <= 2
 
 
 def test_changes_are_made_as_layers_are_decoded() -> None:
     decode = Decoder()
-    found = lazy.map_cells(Layers(2, decode), lambda one: cell(-one.bias[0, 0]))
+    found = lazy.map_cells(LazyLayers(2, decode), lambda one: cell(-one.bias[0, 0]))
     assert decode.asked == []
     assert [layer[0].kernel[0, 1, 2] for layer in found] == [-0.5, -1.5]
     there = lazy.map_cells(((cell(2),), (cell(3),)), lambda one: cell(-one.bias[0, 0]))
@@ -70,7 +70,7 @@ def test_changes_are_made_as_layers_are_decoded() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_no_number_is_known_once_its_layer_was_decoded(value: float) -> None:
-    found = Layers(2, lambda number: (cell(value if number else 1.0),))
+    found = LazyLayers(2, lambda number: (cell(value if number else 1.0),))
     assert found.finite
     assert found[0]
     assert found.finite

@@ -65,7 +65,7 @@ class _Images:
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _ChannelsLast:
     """A layer that can compute channels last: its entry so, and its images.
 
     `images` are None for a layer that takes any. `lead` alone is known of a normalisation.
@@ -80,7 +80,7 @@ class _Form:
         return self.lead in (None, images.lead) and self.images in (None, images)
 
 
-def _form(entry: Entry) -> _Form | None:
+def _form(entry: Entry) -> _ChannelsLast | None:
     """The form of a layer channels last, or None."""
     config = entry["config"]
     if not isinstance(config, Mapping) or not classes.is_keras_class(entry):
@@ -90,28 +90,28 @@ def _form(entry: Entry) -> _Form | None:
         return _form_in_time(entry, config)
     if kind in _ELEMENTWISE:
         is_plain = kind != "Activation" or config.get("activation") in _FUNCTIONS
-        return _Form(entry) if is_plain and not config.get("noise_shape") else None
+        return _ChannelsLast(entry) if is_plain and not config.get("noise_shape") else None
     if kind.startswith("BatchNormalization"):
         return _form_of_normalization(entry, config)
     return _form_of_images(entry, config, kind)
 
 
-def _form_in_time(entry: Entry, config: Mapping[str, Any]) -> _Form | None:
+def _form_in_time(entry: Entry, config: Mapping[str, Any]) -> _ChannelsLast | None:
     inner = _form(config["layer"])
     if inner is None or inner.lead == _IN_TIME:
         return None
     changed = _change(entry, layer=inner.entry)
     images = None if inner.images is None else _Images(inner.images.rank + 1, _IN_TIME)
-    return _Form(changed, images, inner.lead and _IN_TIME)
+    return _ChannelsLast(changed, images, inner.lead and _IN_TIME)
 
 
-def _form_of_normalization(entry: Entry, config: Mapping[str, Any]) -> _Form | None:
+def _form_of_normalization(entry: Entry, config: Mapping[str, Any]) -> _ChannelsLast | None:
     axis = config.get("axis")
     last: Any = [-1] if isinstance(axis, Sequence) else -1
-    return _Form(_change(entry, axis=last), lead=1) if axis in (1, [1]) else None
+    return _ChannelsLast(_change(entry, axis=last), lead=1) if axis in (1, [1]) else None
 
 
-def _form_of_images(entry: Entry, config: Mapping[str, Any], kind: str) -> _Form | None:
+def _form_of_images(entry: Entry, config: Mapping[str, Any], kind: str) -> _ChannelsLast | None:
     digits = [int(letter) for letter in kind if letter.isdigit()]
     if config.get("data_format") != "channels_first" or not kind.startswith(_OF_IMAGES) or not digits:
         return None
@@ -119,7 +119,7 @@ def _form_of_images(entry: Entry, config: Mapping[str, Any], kind: str) -> _Form
     if lead == _IN_TIME and not config.get("return_sequences"):
         return None
     changed = _change(entry, data_format="channels_last")
-    return _Form(changed, _Images(lead + digits[0] + 1, lead), lead)
+    return _ChannelsLast(changed, _Images(lead + digits[0] + 1, lead), lead)
 
 
 def _change(entry: Entry, **settings: Any) -> Entry:
@@ -247,17 +247,17 @@ class _Functional:
             self.added.clear()
         return {**self.model, "config": {**self.model["config"], "layers": changed}}, names
 
-    def _goes_on(self, entry: Entry, form: _Form) -> bool:
+    def _goes_on(self, entry: Entry, form: _ChannelsLast) -> bool:
         """Whether all images that a layer is called with are there channels last."""
         given = [*layer_tree.references(entry.get("inbound_nodes"))]
         return bool(given) and all(each in self.last and form.goes_on(self.last[each][1]) for each in given)
 
-    def _can_turn(self, entry: Entry, form: _Form) -> bool:
+    def _can_turn(self, entry: Entry, form: _ChannelsLast) -> bool:
         """Whether the images that a layer is called with are none that another layer takes otherwise."""
         given = layer_tree.references(entry["inbound_nodes"])
         return all(each not in self.last or form.goes_on(self.last[each][1]) for each in given)
 
-    def _as_last(self, entry: Entry, form: _Form) -> Entry:
+    def _as_last(self, entry: Entry, form: _ChannelsLast) -> Entry:
         """A layer that is called with images channels last, and gives them so."""
         nodes = []
         for number, node in enumerate(entry["inbound_nodes"]):

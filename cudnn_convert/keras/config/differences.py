@@ -24,7 +24,7 @@ class Versions(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class VersionDifference:
     """A difference between layers of Keras, and the versions of each Keras that have it.
 
     `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
@@ -65,7 +65,7 @@ _ALL: Final = Versions()
 DIFFERENCES: Final = (
     # keras v2.3.1 backend/tensorflow_backend.py rnn leaves the steps to TensorFlow; tensorflow v1.13.2
     # keras/backend.py rnn.
-    Difference(
+    VersionDifference(
         "first_state_at_masked_steps",
         Versions(end=(2, 3)),
         Versions(end=(2, 2, 4)),
@@ -73,7 +73,7 @@ DIFFERENCES: Final = (
         "do not",
     ),
     # tensorflow v1.13.0 keras/layers/wrappers.py Bidirectional: `zero_output_for_mask` of its layers.
-    Difference(
+    VersionDifference(
         "last_output_at_masked_steps",
         _ALL,
         Versions(end=(2, 2, 4)),
@@ -83,7 +83,7 @@ DIFFERENCES: Final = (
     ),
     # keras v2.1.4 layers/wrappers.py Bidirectional sets `stateful` before Layer.__init__ resets it; so does
     # tensorflow v1.15.0 keras/layers/wrappers.py.
-    Difference(
+    VersionDifference(
         "bidirectional_without_states",
         Versions(first=(2, 1, 4)),
         Versions((2, 1, 4), (2, 3)),
@@ -92,7 +92,7 @@ DIFFERENCES: Final = (
     ),
     # keras v2.2.2 layers/recurrent.py StackedRNNCells; keras v2.2.3 and tensorflow v1.12.0 do so only with
     # `reverse_state_order`.
-    Difference(
+    VersionDifference(
         "stacked_states_reversed",
         Versions(end=(2, 2, 3)),
         Versions(end=(2, 1, 6)),
@@ -100,7 +100,7 @@ DIFFERENCES: Final = (
         "have them from the first to the last",
     ),
     # keras v2.2.4, v2.3.1 backend/tensorflow_backend.py resize_images.
-    Difference(
+    VersionDifference(
         "bilinear_from_corners",
         _ALL,
         None,
@@ -110,7 +110,7 @@ DIFFERENCES: Final = (
         neutral=(None, "nearest"),
     ),
     # keras v2.3.1, tensorflow v2.0.4 keras/backend.py batch_dot: each contracts one axis.
-    Difference(
+    VersionDifference(
         "dot_of_leading_axes",
         Versions(end=(2, 3)),
         Versions(end=(2, 3)),
@@ -118,7 +118,7 @@ DIFFERENCES: Final = (
         "contract one axis and keep all others",
     ),
     # tensorflow v2.4.0 keras/layers/advanced_activations.py Softmax.call takes a mask.
-    Difference(
+    VersionDifference(
         "softmax_without_mask",
         _ALL,
         Versions(end=(2, 5)),
@@ -126,7 +126,7 @@ DIFFERENCES: Final = (
         "give masked values no weight",
     ),
     # keras v2.2.0, tensorflow v1.12.0 layers/wrappers.py TimeDistributed hands the mask on; not v1.8.0.
-    Difference(
+    VersionDifference(
         "time_distributed_without_mask",
         Versions(end=(2, 2)),
         Versions(end=(2, 1, 6)),
@@ -134,7 +134,7 @@ DIFFERENCES: Final = (
         "hand it over",
     ),
     # keras v2.10.0 layers/attention/multi_head_attention.py _compute_attention_mask.
-    Difference(
+    VersionDifference(
         "attention_without_mask",
         None,
         Versions(end=(2, 10)),
@@ -142,7 +142,7 @@ DIFFERENCES: Final = (
         "give masked values no weight, and pass the mask of the query on",
     ),
     # keras v2.14.0 layers/normalization/group_normalization.py `call` takes a mask; not v2.13.1.
-    Difference(
+    VersionDifference(
         "group_normalization_without_mask",
         None,
         Versions(end=(2, 14)),
@@ -150,9 +150,11 @@ DIFFERENCES: Final = (
         "leave masked values out of its statistics",
     ),
     # tensorflow v2.5.0 keras/layers/advanced_activations.py: ReLU's `supports_masking` was spelled otherwise.
-    Difference("relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"),
+    VersionDifference(
+        "relu_without_mask", None, Versions(end=(2, 5)), "lets no mask pass a ReLU", "let it pass"
+    ),
     # tensorflow v1.14.0 keras/layers/core.py ActivityRegularization.
-    Difference(
+    VersionDifference(
         "regularization_without_mask",
         None,
         Versions(end=(2, 2, 4, 14)),
@@ -161,7 +163,7 @@ DIFFERENCES: Final = (
         classes=frozenset({"ActivityRegularization"}),
     ),
     # tensorflow v1.12.0, v1.13.0 keras/engine/base_layer.py _set_mask_metadata; not v1.8.0.
-    Difference(
+    VersionDifference(
         "model_without_mask",
         None,
         Versions((2, 1, 6), (2, 2, 4, 14)),
@@ -170,7 +172,7 @@ DIFFERENCES: Final = (
         classes=frozenset({"Model", "Functional", "Sequential"}),
     ),
     # tensorflow v1.13.2 keras/layers/wrappers.py Bidirectional: `zero_output_for_mask`, whatever it returns.
-    Difference(
+    VersionDifference(
         "last_output_of_padding",
         None,
         Versions((2, 2, 4), (2, 2, 4, 14)),
@@ -178,7 +180,7 @@ DIFFERENCES: Final = (
         "give that of the last step before it",
     ),
     # tensorflow v1.4.1 keras/_impl/keras/layers/convolutional.py Conv3DTranspose is a Conv3D.
-    Difference(
+    VersionDifference(
         "transposed_as_convolution",
         None,
         Versions(end=(2, 1)),
@@ -186,7 +188,7 @@ DIFFERENCES: Final = (
         "transpose it",
     ),
     # tensorflow v1.13.0 keras/layers/convolutional.py Conv2DTranspose; keras v2.2.4 dilates.
-    Difference(
+    VersionDifference(
         "transposed_without_dilation",
         None,
         Versions(end=(2, 2, 4)),
@@ -197,7 +199,7 @@ DIFFERENCES: Final = (
     ),
     # tensorflow v2.11.0 python/ops/nn_impl.py fused_batch_norm: at least 1.001e-5, as cuDNN asks. Inference
     # calls it since keras v2.2.0 backend/tensorflow_backend.py batch_normalization.
-    Difference(
+    VersionDifference(
         "epsilon_of_cudnn",
         Versions(first=(2, 2)),
         Versions(end=(2, 12)),
@@ -205,7 +207,7 @@ DIFFERENCES: Final = (
         "take it as it is",
     ),
     # keras v2.6.0 layers/normalization/batch_normalization.py: `fused` for ranks 4 and 5, v2.5.0 for rank 4.
-    Difference(
+    VersionDifference(
         "epsilon_of_cudnn_in_films",
         None,
         Versions((2, 6), (2, 12)),
@@ -215,13 +217,13 @@ DIFFERENCES: Final = (
 )
 
 
-def of_writer(writer: Writer) -> Iterator[Difference]:
+def of_writer(writer: Writer) -> Iterator[VersionDifference]:
     """Yield the differences of the Keras that wrote a file; none where its version is unknown."""
     if writer.numbers is not None:
         yield from (row for row in DIFFERENCES if row.is_of(writer, writer.numbers))
 
 
-def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[Difference]:
+def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[VersionDifference]:
     """Yield the differences of the oldest release that a file may be of, if not of the newest.
 
     Those alone whose classes lie in the model's `config`.
@@ -234,7 +236,7 @@ def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[Dif
             yield row
 
 
-def of_layer(writer: Writer, class_name: str, config: Mapping[str, Any]) -> Iterator[Difference]:
+def of_layer(writer: Writer, class_name: str, config: Mapping[str, Any]) -> Iterator[VersionDifference]:
     """Yield the differences that a layer's config shows."""
     for difference in of_writer(writer):
         if difference.setting is not None:

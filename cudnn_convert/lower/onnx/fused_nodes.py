@@ -21,7 +21,7 @@ import onnx
 from cudnn_convert.lower.onnx.walk import subgraphs
 from cudnn_convert.model import Array, Cell, Mode, Parts, Recurrence, Sizes
 from cudnn_convert.weights import buffers, layouts
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 _OPS: Final = {Mode.LSTM: "LSTM", Mode.GRU: "GRU", Mode.RNN_TANH: "RNN", Mode.RNN_RELU: "RNN"}
 #: The ONNX ops of fused recurrences.
@@ -127,8 +127,8 @@ def _times(ops: NodeBuilder, name: str, matrices: Sequence[str], *, axis: int) -
 
 
 def _peepholes(ops: NodeBuilder, recurrence: Recurrence, layer: int) -> list[str]:
-    if isinstance(recurrence.cells, Layers):
-        return []  # only a block has peepholes, and its cells are never `Layers`
+    if isinstance(recurrence.cells, LazyLayers):
+        return []  # only a block has peepholes, and its cells are never `LazyLayers`
     rows = [layouts.peephole_row(cell, layouts.ONNX) for cell in recurrence.cells[layer]]
     return [] if rows[0] is None else [ops.constant(rows, np.float32)]
 

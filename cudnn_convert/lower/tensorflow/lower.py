@@ -48,7 +48,7 @@ from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
 from cudnn_convert.recurrences import parameter_source, saved_functions
 from cudnn_convert.weights import layouts, lazy, parameter_blob
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Te
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
-    later = isinstance(recurrence.cells, Layers) and not block
+    later = isinstance(recurrence.cells, LazyLayers) and not block
     of = layer_stack.Making(recurrence).tensors if later else partial(_layer_tensors, recurrence, block)
     return {
         f"{prefix}layer_{number}/{direction}{kind}/{name}": value
@@ -280,7 +280,7 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
 
 
 def _function(
-    stored: saved_functions.Stored, convention: Convention, lowering: str
+    stored: saved_functions.FunctionRecurrence, convention: Convention, lowering: str
 ) -> tuple[Any, Sequence[Any]]:
     """Functions `(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)`."""
     sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
@@ -303,7 +303,7 @@ def _function(
     return inlining.library(body, *_function_specs(stored), compiled=lowering == layer_stack.COMPILED)
 
 
-def _function_specs(stored: saved_functions.Stored) -> list[Any]:
+def _function_specs(stored: saved_functions.FunctionRecurrence) -> list[Any]:
     sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
     hidden, cell = sizes.states(time_major=stored.time_major)
     shapes: list[Any] = [[None, None, sizes.input_size], hidden, cell if sizes.mode is Mode.LSTM else None]
@@ -317,7 +317,7 @@ def _function_specs(stored: saved_functions.Stored) -> list[Any]:
     return [*specs[:3], tf.TensorSpec([None], tf.int32), *specs[3:]] if stored.lengths else specs
 
 
-def _call(function: Any, stored: saved_functions.Stored, called: Any) -> None:
+def _call(function: Any, stored: saved_functions.FunctionRecurrence, called: Any) -> None:
     """Turn the node into a call of `called`, and its readers' inputs into the call's."""
     node = next(candidate for candidate in function.node_def if candidate.name == stored.node)
     inputs = [name for name in node.input if not name.startswith("^")]

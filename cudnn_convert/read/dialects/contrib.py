@@ -30,7 +30,7 @@ from cudnn_convert.errors import ReadError
 from cudnn_convert.model import Array, CanonicalParameters, Mode, Tensor
 from cudnn_convert.read.tensorbundle import object_graph
 from cudnn_convert.weights import layouts, lazy
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 CELLS: Final = MappingProxyType(
     {
@@ -43,7 +43,7 @@ _VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _KeySpelling:
     """How one writer spells keys.
 
     `stems` has a key prefix for each direction, `suffix` follows the key, `cell` is the cell where the key
@@ -66,22 +66,22 @@ class _Form:
 
 #: Tried in this order: later stems are suffixes of earlier ones.
 _FORMS: Final = (
-    _Form(("rnn/multi_rnn_cell/cell_{layer}/",)),
-    _Form(
+    _KeySpelling(("rnn/multi_rnn_cell/cell_{layer}/",)),
+    _KeySpelling(
         (
             "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/fw/",
             "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/bw/",
         )
     ),
-    _Form(("multi_rnn_cell/cell_{layer}/",)),
-    _Form(
+    _KeySpelling(("multi_rnn_cell/cell_{layer}/",)),
+    _KeySpelling(
         ("cell-{layer}/",),
         _VALUE,
         "cudnn_compatible_lstm_cell",
         "object-based keys cell-<i>/kernel: read as CudnnLSTM's; cells that add a forget bias of their own "
         "have the same names, and need --forget-bias 1",
     ),
-    _Form(("",), _VALUE, "cudnn_compatible_lstm_cell", may_be_dense=True),
+    _KeySpelling(("",), _VALUE, "cudnn_compatible_lstm_cell", may_be_dense=True),
 )
 _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 
@@ -112,7 +112,7 @@ class _Set:
     path: Path
     tensors: Mapping[str, Tensor]
     scope: str
-    form: _Form
+    form: _KeySpelling
     cell: str
     layers: int
 
@@ -158,7 +158,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
             advice="is all of the checkpoint of one model?",
         )
 
-    def decode(mode: Mode) -> Layers:
+    def decode(mode: Mode) -> LazyLayers:
         widths = [inputs] + [directions * units] * (keys.layers - 1)
         layers = [
             [
@@ -167,7 +167,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
             ]
             for layer, width in enumerate(widths)
         ]
-        return Layers(
+        return LazyLayers(
             keys.layers,
             lambda layer: tuple(
                 layouts.unpack_contrib(mode, {**lazy.read(direction)}) for direction in layers[layer]

@@ -25,7 +25,7 @@ import numpy as np
 
 from cudnn_convert.model import Array, CanonicalParameters, Cell, Mode, Plain, Tensor, is_float
 from cudnn_convert.weights import layouts, lazy
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 _KERNEL: Final = re.compile(r"(?P<scope>(?:.*/)?)kernel(?P<suffix>(?:/\.ATTRIBUTES/VARIABLE_VALUE)?)")
 _WAY: Final = re.compile(r"(?P<around>(?:.*/)?)(?P<way>forward|backward)(?P<layer>_[^/]+)/")
@@ -37,7 +37,7 @@ _BOTH: Final = "its keys do not say merge_mode; outputs are both directions side
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class CudnnLayer:
     """One CuDNN layer, or one direction of a Bidirectional; `tensors` by weight name."""
 
     mode: Mode
@@ -48,7 +48,7 @@ class Layer:
 
 def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
     """Every CuDNN layer of Keras among a checkpoint's `tensors`, sorted by scope."""
-    alone: dict[str, Layer] = {}
+    alone: dict[str, CudnnLayer] = {}
     for key in tensors:
         if match := _KERNEL.fullmatch(key):
             kept = {name: tensors.get(f"{match['scope']}{name}{match['suffix']}") for name in _NAMES}
@@ -62,7 +62,7 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
     return tuple(parameters(scope, ways) for scope, ways in sorted(layers.items()))
 
 
-def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
+def recognise_layer(tensors: Mapping[str, Tensor]) -> CudnnLayer | None:
     """The CuDNN layer whose shapes `kernel`, `recurrent_kernel` and `bias` have, or None."""
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None
@@ -72,11 +72,11 @@ def recognise_layer(tensors: Mapping[str, Tensor]) -> Layer | None:
     for mode in (Mode.LSTM, Mode.GRU):
         shapes = layouts.keras_shapes(mode, units=units, inputs=inputs)
         if units and inputs and all(tensors[name].shape == shape for name, shape in shapes.items()):
-            return Layer(mode, units, inputs, tensors)
+            return CudnnLayer(mode, units, inputs, tensors)
     return None
 
 
-def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
+def _pairs(layers: Mapping[str, CudnnLayer]) -> dict[str, tuple[str, str]]:
     """The scopes of both directions of each Bidirectional, keyed by the Bidirectional's scope."""
     pairs: dict[str, list[tuple[str, str]]] = {}
     for scope, layer in layers.items():
@@ -91,20 +91,20 @@ def _pairs(layers: Mapping[str, Layer]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
+def _shapes(layer: CudnnLayer) -> dict[str, tuple[int, ...]]:
     return {name: tensor.shape for name, tensor in layer.tensors.items()}
 
 
-def parameters(scope: str, ways: Sequence[Layer]) -> CanonicalParameters:
+def parameters(scope: str, ways: Sequence[CudnnLayer]) -> CanonicalParameters:
     """The recurrence of one layer, or of both directions of a Bidirectional."""
     first, stems = ways[0], STEMS[len(ways)]
     note = _BOTH if len(ways) > 1 else _ALONE
 
-    def decode(mode: Mode) -> Layers:
+    def decode(mode: Mode) -> LazyLayers:
         def layer(_: int) -> tuple[Cell, ...]:
             return tuple(layouts.unpack_keras(mode, {**lazy.read(direction.tensors)}) for direction in ways)
 
-        return Layers(1, layer)
+        return LazyLayers(1, layer)
 
     def read_tensors() -> Mapping[str, Array]:
         pairs = zip(stems, ways, strict=True)

@@ -36,7 +36,7 @@ import numpy as np
 from cudnn_convert.errors import AGAIN, AccessError, ReadError
 from cudnn_convert.model import Array
 from cudnn_convert.read.tensorbundle import entries, tables
-from cudnn_convert.read.tensorbundle.entries import Entry, Extents, Stored, shape, whole
+from cudnn_convert.read.tensorbundle.entries import Extents, IndexEntry, StoredTensor, shape, whole
 from cudnn_convert.read.tensorbundle.tables import EXPANSION, MAGIC, Bytes, Table, extend_crc, fill, mask_crc
 from cudnn_convert.weights import buffers
 
@@ -57,7 +57,7 @@ class CheckpointTensor:
     key: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    stored: Stored
+    stored: StoredTensor
     slices: str = ""
 
     def read(self) -> Array:
@@ -168,13 +168,13 @@ _FIELDS: Final = {
 _STRINGS: Final = 8
 
 
-def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
+def read_v1(files: Sequence[Path]) -> dict[str, StoredTensor]:
     """Every tensor of a V1 checkpoint by key. Raises ValueError, OSError."""
-    stored: dict[str, Stored] = {}
+    stored: dict[str, StoredTensor] = {}
     for path in files:
         table = Table(path)
         for tensor in entries.list_announced(table.find(_ANNOUNCEMENT)):
-            before = stored.get(tensor.name, Stored(tensor.shape, tensor.dtype, ()))
+            before = stored.get(tensor.name, StoredTensor(tensor.shape, tensor.dtype, ()))
             if (before.shape, before.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(f"tensor {tensor.name} of two kinds")
             pieces = tuple(
@@ -186,7 +186,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, Stored]:
                 )
                 for each in tensor.slices
             )
-            stored[tensor.name] = Stored(tensor.shape, tensor.dtype, before.pieces + pieces)
+            stored[tensor.name] = StoredTensor(tensor.shape, tensor.dtype, before.pieces + pieces)
     return stored
 
 
@@ -242,7 +242,7 @@ _HEADER: Final = b""
 _WORD: Final = 1 << 32
 
 
-def read_v2(prefix: Path) -> dict[str, Stored]:
+def read_v2(prefix: Path) -> dict[str, StoredTensor]:
     """Every tensor of a V2 checkpoint by key. Raises ValueError, OSError."""
     values = dict(Table(Path(f"{prefix}.index")).entries())
     if _HEADER not in values:
@@ -258,13 +258,13 @@ def read_v2(prefix: Path) -> dict[str, Stored]:
             stored[key] = _join_slices(prefix, shards, entry, keys, known)
         else:
             spans = (Span(prefix, shards, entry, whole(entry.shape)),)
-            stored[key] = Stored(entry.shape, entry.dtype, spans)
+            stored[key] = StoredTensor(entry.shape, entry.dtype, spans)
     return {entries.text(key): tensor for key, tensor in stored.items() if key not in slices}
 
 
 def _join_slices(
-    prefix: Path, shards: int, entry: Entry, keys: list[bytes], known: Mapping[bytes, Entry]
-) -> Stored:
+    prefix: Path, shards: int, entry: IndexEntry, keys: list[bytes], known: Mapping[bytes, IndexEntry]
+) -> StoredTensor:
     spans = []
     for key, each in zip(keys, entry.slices, strict=True):
         known_entry, extents = known.get(key), entries.resolve_slice(each, entry.shape)
@@ -275,7 +275,7 @@ def _join_slices(
         ):
             raise ValueError(f"no entry for the slice {list(extents)} of the shape {entry.shape}")
         spans.append(Span(prefix, shards, known_entry, extents))
-    return Stored(entry.shape, entry.dtype, tuple(spans))
+    return StoredTensor(entry.shape, entry.dtype, tuple(spans))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class Span:
 
     prefix: Path
     shards: int
-    entry: Entry
+    entry: IndexEntry
     extents: Extents
 
     def check(self) -> None:

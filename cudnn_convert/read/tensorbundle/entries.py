@@ -8,7 +8,7 @@ Source: tensorflow v2.21.0 core/protobuf/tensor_bundle.proto, core/util/saved_te
 core/framework/{tensor_shape,tensor_slice,versions}.proto, core/util/saved_tensor_slice_util.cc
 EncodeTensorNameSlice, core/lib/strings/ordered_code.cc.
 
-`Stored` assembles a tensor, or a part of one, from its stored slices.
+`StoredTensor` assembles a tensor, or a part of one, from its stored slices.
 Source: tensorflow v2.21.0 core/util/tensor_bundle/tensor_bundle.cc GetSliceValue; core/util/
 tensor_slice_set.cc (what is stored does not overlap); core/framework/tensor_slice.cc and core/kernels/
 save_restore_tensor.cc (the words of a slice).
@@ -77,7 +77,7 @@ _MOST_AXES: Final = 254
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """An entry of a V2 index: a tensor or one of its stored slices, unchecked.
 
     `dtype` is a number of types.proto. `slices` is empty where this entry has the bytes; else other entries
@@ -115,10 +115,10 @@ def shards(value: memoryview) -> int:
     return tables.integer(header, 1)
 
 
-def entry(value: memoryview) -> Entry:
+def entry(value: memoryview) -> IndexEntry:
     """Parse a BundleEntryProto. Raises ValueError."""
     parsed = tables.fields(value)
-    return Entry(
+    return IndexEntry(
         dtype=tables.integer(parsed, 1),
         shape=_shape(tables.content(parsed, 2)),
         shard=tables.integer(parsed, 3),
@@ -219,7 +219,7 @@ def _encode_signed(number: int) -> bytes:
     return (bits ^ ones).to_bytes(length, "big")
 
 
-class Piece(Protocol):
+class StoredSlice(Protocol):
     """A stored slice of a tensor, most often the whole tensor."""
 
     @property
@@ -234,7 +234,7 @@ class Piece(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor of a checkpoint, and the stored slices that contain it.
 
     `dtype` is a number of types.proto. Arrays that a caller still references are returned again: weak
@@ -243,7 +243,7 @@ class Stored:
 
     shape: tuple[int, ...]
     dtype: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StoredSlice, ...]
     _alive: WeakValueDictionary[Extents, Array] = field(
         default_factory=WeakValueDictionary, compare=False, repr=False
     )

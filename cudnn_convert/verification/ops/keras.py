@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.keras import Layers
-from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.artifacts.runners import OpenArtifact
 from cudnn_convert.formats import CUTS_KEY, FORMATS
 from cudnn_convert.model import Array, Part
 from cudnn_convert.private import tf_private
@@ -48,7 +48,7 @@ class KerasTensorFile:
     names_are_kept: ClassVar = True
 
     def __init__(self, artifact: Artifact, nodes: Sequence[str], feed: Mapping[str, Array]) -> None:
-        assert isinstance(artifact.answer, Opened)
+        assert isinstance(artifact.answer, OpenArtifact)
         ((_, runner),) = artifact.answer.runners
         assert isinstance(runner, Layers)
         self._runner = runner

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.artifacts.keras import Layers
-from cudnn_convert.artifacts.runners import Opened
+from cudnn_convert.artifacts.runners import OpenArtifact
 from cudnn_convert.formats import FORMATS
 from cudnn_convert.model import Array, Mode, Recurrence
 from cudnn_convert.plan import RecurrencesPlan
@@ -53,7 +53,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Iterator[Piece]:
     """Each layer of each model that holds a recurrence alone."""
-    assert isinstance(artifact.answer, Opened)
+    assert isinstance(artifact.answer, OpenArtifact)
     for recurrence, (part, runner) in zip(recurrences, artifact.answer.runners, strict=True):
         assert isinstance(runner, Layers)
         for number in range(recurrence.sizes.layers):
@@ -83,7 +83,7 @@ def layers_of(
 
     A layer comes with its path of names, joined with `/`. A reason says why no single layer was found.
     """
-    assert isinstance(artifact.answer, Opened)
+    assert isinstance(artifact.answer, OpenArtifact)
     models = [runner.model for _, runner in artifact.answer.runners if isinstance(runner, Layers)]
     layers = [named for model in models for named in _recurrent(model, ())]
     by_node, reasons = {}, {}
@@ -149,7 +149,7 @@ def runner(artifact: Artifact) -> RunGlue:
     plan = artifact.plan
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
-        assert isinstance(artifact.answer, Opened)
+        assert isinstance(artifact.answer, OpenArtifact)
         ((_, model),) = artifact.answer.runners
         assert isinstance(model, Layers)
         layers, reasons = layers_of(artifact, plan.recurrences)

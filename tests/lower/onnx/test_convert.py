@@ -33,7 +33,7 @@ from cudnn_convert.lower.onnx.convert import lower
 from cudnn_convert.lower.onnx.walk import all_nodes
 from cudnn_convert.model import Array, Cell, Mode, Recurrence, Signature
 from cudnn_convert.weights import layouts
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 # The ONNX lowering against the float64 reference, in ONNX Runtime.
 
@@ -804,7 +804,7 @@ def test_weights_without_a_projection_are_not_looked_at() -> None:
     def unread(layer: int) -> tuple[Cell, ...]:
         raise AssertionError(layer)
 
-    recurrence = dataclasses.replace(Case(Mode.GRU).recurrence(), cells=Layers(1, unread))
+    recurrence = dataclasses.replace(Case(Mode.GRU).recurrence(), cells=LazyLayers(1, unread))
     assert [*convert.refusals([recurrence])] == []
 
 

@@ -22,7 +22,7 @@ from cudnn_convert.lower.onnx.walk import all_nodes, subgraphs
 from cudnn_convert.model import Array, Cell, Mode
 from cudnn_convert.recurrences.graphless import Single
 from cudnn_convert.version import __version__
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 # The end of every way to ONNX: what is refused there, and what comes out.
 
@@ -162,7 +162,7 @@ def test_large_weights_are_read_when_they_are_written_and_not_before(mode: Mode)
         return cells[layer]
 
     one = single(case)
-    made = lower(replace(one, recurrence=replace(one.recurrence, cells=Layers(2, decode))))
+    made = lower(replace(one, recurrence=replace(one.recurrence, cells=LazyLayers(2, decode))))
     assert asked == []
     assert made.whole() == lower(one).whole()
     assert {*asked} == {0, 1}

@@ -22,7 +22,7 @@ from cudnn_convert.model import Array, Cell, Convention, Mode, Sizes
 from cudnn_convert.verification import effort
 from cudnn_convert.weights import layouts
 from cudnn_convert.weights.layouts import Layout
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 # One computation in TensorFlow ops against the float64 reference, as a function of its weights.
 
@@ -437,7 +437,7 @@ def test_a_layer_is_decoded_once_where_its_arrays_are_read_side_by_side(
 
     made, weights = [], while_loop.weights
     monkeypatch.setattr(while_loop, "weights", lambda cell: made.append(cell) or weights(cell))
-    making = Making(replace(recurrence, cells=Layers(3, decode)))
+    making = Making(replace(recurrence, cells=LazyLayers(3, decode)))
     tensors = [
         tensor for layer in range(3) for way in range(2) for tensor in making.tensors(layer, way).values()
     ]

@@ -28,7 +28,7 @@ from cudnn_convert.model import SERVING, Array, Cell, Convention, InMemory, Mode
 from cudnn_convert.options import LOWERINGS
 from cudnn_convert.recurrences.parameter_source import find_parameters
 from cudnn_convert.targets import saved_model as write_saved_model
-from cudnn_convert.weights.lazy import Layers
+from cudnn_convert.weights.lazy import LazyLayers
 
 # The TensorFlow lowering against the float64 reference, in a Session and after `tf.saved_model.load`.
 
@@ -131,7 +131,7 @@ def test_large_weights_of_a_loop_are_made_when_they_are_written(mode: Mode, earl
         return right.cells[layer]
 
     outputs = [*signature.outputs.values()]
-    made = lower(graph, [dataclasses.replace(right, cells=Layers(1, decode))], {}, outputs=outputs)
+    made = lower(graph, [dataclasses.replace(right, cells=LazyLayers(1, decode))], {}, outputs=outputs)
     assert bool(asked) == early
     expected = lower(graph, [right], {}, outputs=outputs)
     assert made.graph.definition == expected.graph.definition

@@ -59,7 +59,7 @@ def test_what_version_1_may_not_read(fields: dict[str, Any]) -> None:
 
 def test_every_field_of_an_entry() -> None:
     held = claimed(4, 5, dtype=2, shard_id=3, offset=6, size=7, crc32c=8, slices=[[(1, 2), (0, 5)]])
-    expected = entries.Entry(2, (4, 5), 3, 6, 7, 8, (((1, 2), (0, 5)),))
+    expected = entries.IndexEntry(2, (4, 5), 3, 6, 7, 8, (((1, 2), (0, 5)),))
     assert entries.entry(memoryview(held)) == expected
 
 
@@ -148,8 +148,8 @@ class Held:
         return self.reads[-1]
 
 
-def stored(*extents: Extents) -> entries.Stored:
-    return entries.Stored((5, 6), 1, tuple(Held(each, []) for each in extents))
+def stored(*extents: Extents) -> entries.StoredTensor:
+    return entries.StoredTensor((5, 6), 1, tuple(Held(each, []) for each in extents))
 
 
 #: Five that cover everything, in no order; each touches others.
