@@ -575,7 +575,7 @@ class Recurrence:
     `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in the
     root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with the same
     one share their weights. `dropout` is the rate that the node would apply between layers. Large `cells`,
-    and the evidence, are read again on each access (`lazy.Layers`).
+    and the evidence, are read again on each access (`lazy.LazyLayers`).
 
     Raises InvalidModelError for sizes that no runtime has, and for weights that are no floats.
     """

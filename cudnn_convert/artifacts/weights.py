@@ -1,7 +1,7 @@
 """Opens decoded weights, and computes them in NumPy.
 
-As `named_weights.RecurrenceWeights` and docs/equations.md say, in float64, from the arrays by their names and
-shapes alone: what the file says is what is tried.
+As `named_weights.Weights` and docs/equations.md say, in float64, from the arrays by their names and shapes
+alone: what the file says is what is tried.
 """
 
 import json

@@ -542,7 +542,7 @@ class Line:
         self._timer.start()
 
     def at(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Take a step and its amounts, as a `context.Listener`."""
+        """Take a step and its amounts, as a `context.ProgressCallback`."""
         if step != self._step:
             self._step = step
             self._progress.reset(self._task, total=None, description=step)

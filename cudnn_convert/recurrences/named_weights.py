@@ -147,7 +147,7 @@ _FIELDS: Final = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "proje
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrenceWeights:
+class Weights:
     """The decoded weights of one recurrence, and its sizes.
 
     `weights` has the keys `layer_<n>/<forward|backward>/<field>`, n from 0:
@@ -233,7 +233,7 @@ class Loaded:
 
     source: str
     kind: str
-    recurrences: tuple[RecurrenceWeights, ...]
+    recurrences: tuple[Weights, ...]
     notes: tuple[str, ...]
     prove: Callable[[str, Any], None] | None = field(default=None, repr=False, compare=False)
 
@@ -259,7 +259,7 @@ class Loaded:
         return model
 
 
-def decode(single: Single) -> RecurrenceWeights:
+def decode(single: Single) -> Weights:
     """The weights of a recurrence by name, as views of its cells."""
     recurrence = single.recurrence
     sizes, named = recurrence.sizes, dict[str, Array]()
@@ -269,7 +269,7 @@ def decode(single: Single) -> RecurrenceWeights:
             named |= {
                 f"layer_{number}/{direction}/{key}": value for key, value in _fields(cell, skipped=skipped)
             }
-    return RecurrenceWeights(
+    return Weights(
         name=single.name,
         mode=sizes.mode.value,
         gates=tuple(gate.value for gate in sizes.mode.gates),

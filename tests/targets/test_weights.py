@@ -44,7 +44,7 @@ FORMS = ("npz", "safetensors")
 BOUNDS = {"float32": 1e-5, "float64": 1e-12}
 
 
-def answered(one: named_weights.RecurrenceWeights, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def answered(one: named_weights.Weights, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     named = {f"{one.name}/{key}": value for key, value in one.weights.items()}
     return recurrence(one.describe(), named, feed)
 
