@@ -10,5 +10,5 @@ Those of tf2onnx need the graph: `lower/onnx/tf2onnx_private.py`. The schema of 
 `artifacts/tflite.py` alone. No other file may import such a module: see `banned-api` in pyproject.toml.
 
 May import: nothing.
-Entry: the functions themselves; `tests/house/test_private.py` calls each.
+Entry: the functions themselves; `tests/private` calls each.
 """

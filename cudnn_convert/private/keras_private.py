@@ -1,7 +1,7 @@
 """Patches and private attributes of Keras 3 and tf_keras.
 
 Source: keras v3.15.0 src/backend/tensorflow/rnn.py, src/models/functional.py; tf_keras v2.21.0
-src/backend.py, src/layers/rnn. `tests/house/test_private.py` calls each. The patches are seen by all threads:
+src/backend.py, src/layers/rnn. `tests/private` calls each. The patches are seen by all threads:
 their caller holds the process lock (`context.hold_process_lock`), as every library call does.
 """
 

@@ -1,6 +1,6 @@
 """Functions of TensorFlow that have no public name.
 
-Source: tensorflow v2.21.0, the modules that are imported here. `tests/house/test_private.py` calls each.
+Source: tensorflow v2.21.0, the modules that are imported here. `tests/private` calls each.
 """
 
 from collections.abc import Callable, Iterator

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import onnx
 import pytest
@@ -68,26 +67,6 @@ def test_an_artifact_of_layers_answers_as_recorded(tmp_path: Path, out: str, nam
     answers = cudnn_convert.run(tmp_path / out, data=data)
     assert list(answers.outputs[0]) == [name]
     assert_close(answers.outputs[0][name], calls[0]["next"])
-
-
-def test_keras_takes_its_dict_in_whatever_order_it_was_written(tmp_path: Path) -> None:
-    taken = {"b": keras.Input((3,), name="b"), "a": keras.Input((4,), name="a")}
-    layers = {"p": keras.layers.Dense(2, name="p"), "c": keras.layers.Dense(5, name="c")}
-    model = keras.Model(taken, {"p": layers["p"](taken["a"]), "c": layers["c"](taken["b"])})
-    model.save(tmp_path / "m.keras")
-    rng = np.random.default_rng(3)
-    feed = {key: rng.normal(size=(2, size)).astype(np.float32) for key, size in (("a", 4), ("b", 3))}
-    (answer,) = cudnn_convert.run(tmp_path / "m.keras", data=feed).outputs
-    for key, given in (("p", feed["a"]), ("c", feed["b"])):
-        kernel, _ = layers[key].get_weights()
-        np.testing.assert_allclose(answer[key], given @ kernel, rtol=1e-5, atol=1e-6)
-
-
-def test_a_checkpoint_answers_in_the_shape_of_its_cells(tmp_path: Path) -> None:
-    cudnn_convert.convert(SPEECH, tmp_path / "out", format="checkpoint", verify=False)
-    data, calls = recorded(SPEECH, tmp_path, "features", "lengths")
-    answers = cudnn_convert.run(tmp_path / "out", data=data)
-    assert_close(answers.outputs[1]["probabilities"], calls[1]["probabilities:0"])
 
 
 # Small models of others: what is drawn, chosen and refused.
@@ -162,48 +141,6 @@ def test_json_says_what_was_fed_and_answered_without_values(tmp_path: Path) -> N
     }
 
 
-class Two(tf.Module):
-    """A module with two signatures, one of which takes strings."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3], tf.float32, "x")])
-    def double(self, x: Any) -> Any:
-        return {"y": x * 2}
-
-    @tf.function(
-        input_signature=[tf.TensorSpec(None, tf.float32, "x"), tf.TensorSpec([None], tf.string, "s")]
-    )
-    def words(self, x: Any, s: Any) -> Any:
-        return {"n": tf.cast(tf.strings.length(s), tf.float32) + tf.reduce_sum(x)}
-
-
-@pytest.fixture
-def two(tmp_path: Path) -> Path:
-    module = Two()
-    tf.saved_model.save(module, tmp_path / "two", {"double": module.double, "words": module.words})
-    return tmp_path / "two"
-
-
-def test_one_of_several_signatures_is_asked_for(two: Path) -> None:
-    [line] = refused(two.parent, "run", two, code=2)
-    assert line == (
-        f"{two}: signatures: expected serving_default, found double, words; choose with --signature"
-    )
-    answers = cudnn_convert.run(two, signature="double")
-    np.testing.assert_array_equal(answers.outputs[0]["y"], answers.feeds[0]["x"] * 2)
-
-
-def test_what_cannot_be_drawn_is_asked_for(two: Path) -> None:
-    lines = refused(two.parent, "run", two, "--signature", "words", code=1)
-    expected = "expected numbers of a known rank, found"
-    assert lines == [
-        f"{two}: input {key}: {expected} {found}; give inputs with --data"
-        for key, found in (("s", "strings"), ("x", "no known shape"))
-    ]
-    np.savez(two.parent / "feeds.npz", x=np.float32([1, 2]), s=np.array([b"abc", b"d"], object))
-    answers = cudnn_convert.run(two, signature="words", data=two.parent / "feeds.npz")
-    assert answers.outputs[0]["n"].tolist() == [6, 4]
-
-
 def test_a_model_that_takes_no_random_inputs_asks_for_some(tmp_path: Path) -> None:
     """A state of two rows, as a stateful model has, which its inputs do not tell."""
 
@@ -242,20 +179,6 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "out.npz").write_bytes(b"mine")
     [line] = refused(tmp_path, "run", make_gather(tmp_path, rows=2), "--out", tmp_path / "out.npz", code=2)
     assert line.startswith(f"{tmp_path / 'out.npz'}: ")
-
-
-def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> None:
-    cudnn_convert.convert(SPEECH, tmp_path / "w.npz", verify=False)
-    [line] = refused(tmp_path, "run", tmp_path / "w.npz", code=1)
-    assert line == (
-        f"{tmp_path / 'w.npz'}: artifact: expected a model that runs, found weights alone; "
-        "convert the source to another format"
-    )
-    [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
-    assert line == (
-        f"{SPEECH / 'model.ckpt'}: artifact: expected one that runs on a CPU, found a TensorFlow 1 "
-        f"checkpoint that needs a GPU; convert it first: cudnn-convert {SPEECH / 'model.ckpt'} model_cpu"
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.graphs import drawing, placeholder, v1, variable
+from support.graphs import drawing, placeholder, unknown_attribute, v1, variable
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.index import Index
+
+
+def test_what_no_import_takes_has_no_value() -> None:
+    graph = unknown_attribute()
+    assert constant_folding.fold_constant(Index(graph), "one/again:0") is None
+    graph.node[1].attr["T"].type = tf.float32.as_datatype_enum
+    assert constant_folding.fold_constant(Index(graph), "one/again:0") == 1
 
 
 def folded(build: Callable[[], Any], **given: float) -> Any:
@@ -92,3 +99,21 @@ def test_a_constant_without_its_numbers_has_no_value() -> None:
     node = node_defs.constant("short", np.arange(4, dtype=np.int32))
     node.attr["value"].tensor.tensor_shape.dim[0].size = 5
     assert constant_folding.fold_constant(Index(graph_pb2.GraphDef(node=[node])), "short:0") is None
+
+
+def ones(dims: list[int]) -> Any:
+    return graph_pb2.GraphDef(
+        node=[
+            node_defs.constant("dims", np.array(dims, np.int32)),
+            node_defs.constant("one", np.array(1, np.int32)),
+            node_defs.constant("axis", np.array(0, np.int32)),
+            node_defs.node("ones", "Fill", ["dims", "one"], T=tf.int32, index_type=tf.int32),
+            node_defs.node("sum", "Sum", ["ones", "axis"], T=tf.int32, Tidx=tf.int32),
+        ]
+    )
+
+
+def test_constants_that_would_fill_memory_are_not_computed() -> None:
+    assert constant_folding.fold_scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
+    assert constant_folding.fold_scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
+    assert constant_folding.fold_scalar(Index(ones([1 << 30])), "sum:0") is None

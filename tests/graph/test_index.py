@@ -1,14 +1,15 @@
-"""The index of a graph: names that lead nowhere."""
+"""The index of a graph: names that lead nowhere, and what no import takes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.graphs import unknown_attribute
 from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import InvalidModelError
-from cudnn_convert.graph import constant_folding, index, node_defs
+from cudnn_convert.graph import index, node_defs
 from cudnn_convert.graph.graph import Graph, import_checked
 from cudnn_convert.graph.index import Index
 from cudnn_convert.graph.passes import inlining
@@ -16,14 +17,6 @@ from cudnn_convert.model import Convention, Model
 from cudnn_convert.recurrences import resolve, saved_functions
 
 # Names that lead nowhere: told when they are needed, not before.
-
-
-def unknown_attribute() -> graph_pb2.GraphDef:
-    """A constant, and a cuDNN node that no import takes."""
-    made = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
-    made.node.add(name="one/again", op="Identity", input=["one"])
-    made.node.add(name="rnn", op="CudnnRNN", input=["one"] * 4)
-    return made
 
 
 def test_a_node_that_is_not_there_is_named() -> None:
@@ -63,13 +56,6 @@ def test_what_is_kept_must_be_there_to_be_laid_flat() -> None:
         InvalidModelError, match="graph: expected functions that can be laid flat, found Failed"
     ):
         inlining.inline_functions(graph, ["one", "two"])
-
-
-def test_what_no_import_takes_has_no_value() -> None:
-    graph = unknown_attribute()
-    assert constant_folding.fold_constant(Index(graph), "one/again:0") is None
-    graph.node[1].attr["T"].type = tf.float32.as_datatype_enum
-    assert constant_folding.fold_constant(Index(graph), "one/again:0") == 1
 
 
 def test_what_no_import_takes_is_refused() -> None:

@@ -15,9 +15,8 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import kernels, op_def_registry
 
 from cudnn_convert.errors import InvalidModelError, UnsupportedModelError
-from cudnn_convert.graph import constant_folding, node_defs, ops, safe_ops
+from cudnn_convert.graph import node_defs, ops, safe_ops
 from cudnn_convert.graph.graph import import_graph
-from cudnn_convert.graph.index import Index
 from cudnn_convert.lower.onnx import convert
 from cudnn_convert.model import Signature
 from cudnn_convert.targets import tflite as write_tflite
@@ -255,21 +254,3 @@ def test_a_constant_that_is_another_file_is_refused() -> None:
         import_graph(graph_pb2.GraphDef(node=[node]))
     told = "c: expected nodes that hold or take their values, found ImmutableConst, which reads them"
     assert str(caught.value) == told
-
-
-def ones(dims: list[int]) -> Any:
-    return graph_pb2.GraphDef(
-        node=[
-            node_defs.constant("dims", np.array(dims, np.int32)),
-            node_defs.constant("one", np.array(1, np.int32)),
-            node_defs.constant("axis", np.array(0, np.int32)),
-            node_defs.node("ones", "Fill", ["dims", "one"], T=tf.int32, index_type=tf.int32),
-            node_defs.node("sum", "Sum", ["ones", "axis"], T=tf.int32, Tidx=tf.int32),
-        ]
-    )
-
-
-def test_constants_that_would_fill_memory_are_not_computed() -> None:
-    assert constant_folding.fold_scalar(Index(ones([1 << 20])), "sum:0") == 1 << 20
-    assert constant_folding.fold_scalar(Index(ones([(1 << 20) + 1])), "sum:0") is None
-    assert constant_folding.fold_scalar(Index(ones([1 << 30])), "sum:0") is None

@@ -9,7 +9,6 @@ import pytest
 from support import asking_graphs
 from support.command_line import command
 from support.keras3_samples import exported
-from support.keras_samples import keras_fixture
 from support.samples import fixture
 
 import cudnn_convert
@@ -31,21 +30,6 @@ def streams(source: Path, **flags: Any) -> dict[str, bool | None]:
 )
 def test_which_recurrences_stream(name: str, expected: dict[str, bool | None]) -> None:
     assert streams(fixture(name).prefix) == expected
-
-
-@pytest.mark.parametrize(
-    ("case", "expected", "is_printed"),
-    [
-        ("stacked", {"first": True, "second": True, "third": True}, True),
-        ("go_backwards", {"reversed_steps": False, "first_step": False}, False),
-        ("bidirectional", {"bidirectional_1": False, "bidirectional_2": False}, False),
-        ("siamese", {"encoder": True}, False),  # what joins the sides is not known to take each step
-    ],
-)
-def test_of_keras_layers_the_config_tells(case: str, expected: dict[str, bool], is_printed: bool) -> None:
-    found = cudnn_convert.inspect(keras_fixture(f"keras-2.2.4-{case}").path)
-    assert {one.name: one.streams for one in found.recurrences} == expected
-    assert (found.stream_command is not None) == is_printed
 
 
 def test_the_command_of_a_language_model_searches(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ from support.checkpoints import bundle, claimed, header
 from support.command_line import refused
 from support.samples import GRAPHLESS, fixture
 
-from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, UsageError, inspect
+from cudnn_convert import AmbiguousSourceError, UnsupportedModelError, inspect
 from cudnn_convert.model import InMemory, Mode, Model, Sizes
 from cudnn_convert.plan.from_graph import plan_graph
 from cudnn_convert.read import dialects, read
 from cudnn_convert.recurrences import graphless
-from cudnn_convert.recurrences.graph_from_weights import assemble_graph
-from cudnn_convert.recurrences.graphless import Described, SignatureOptions
+from cudnn_convert.recurrences.graphless import Described
 from cudnn_convert.weights import parameter_blob
 
 
@@ -181,21 +180,6 @@ def test_an_unknown_signature_names_those_there_are(tmp_path: Path) -> None:
     source = alone("1.15.5-gru_bi", tmp_path / "source")
     (line,) = refused(tmp_path, source, tmp_path / "out", "--signature", "decoder", code=2)
     assert "--signature: expected one of cudnn_gru, found decoder" in line
-
-
-@pytest.mark.parametrize("layout", ["time", "batch"])
-def test_the_signature_that_was_asked_for(tmp_path: Path, layout: str) -> None:
-    model = read(alone("1.15.5-lstm_bi_2l_states", tmp_path / "source"))
-    made = assemble_graph(model, Described(), SignatureOptions(layout, states=True, lengths=True))
-    (signature,) = made.signatures.values()
-    assert [*signature.inputs] == ["inputs", "initial_h", "initial_c", "sequence_lengths"]
-    assert [*signature.outputs] == ["outputs", "state_h", "state_c"]
-    assert made.notes == ()
-    assert assemble_graph(model, Described(), SignatureOptions()).notes == (
-        "cudnn_lstm: inputs and outputs are time-major, as its layer's; --layout chooses",
-    )
-    with pytest.raises(UsageError, match="--signature"):
-        plan_graph(made, signature="another")
 
 
 def test_a_shape_that_no_file_holds_is_refused(tmp_path: Path) -> None:

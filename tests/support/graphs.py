@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
 
+from cudnn_convert.graph import node_defs
 from cudnn_convert.model import Array, InMemory, Mode, Model, Signature, Sizes
 from cudnn_convert.weights import parameter_blob
 
@@ -119,3 +121,11 @@ def saved(folder: Path, graph: tf.Graph, values: Mapping[str, Array]) -> Path:
     meta = v1.MetaGraphDef(graph_def=graph.as_graph_def())
     Path(f"{prefix}.meta").write_bytes(meta.SerializeToString())
     return prefix
+
+
+def unknown_attribute() -> graph_pb2.GraphDef:
+    """A constant, and a cuDNN node that no import takes."""
+    made = graph_pb2.GraphDef(node=[node_defs.constant("one", np.asarray(1, np.float32))])
+    made.node.add(name="one/again", op="Identity", input=["one"])
+    made.node.add(name="rnn", op="CudnnRNN", input=["one"] * 4)
+    return made

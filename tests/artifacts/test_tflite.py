@@ -176,3 +176,9 @@ def test_a_changed_bit_never_reaches_beside_the_file(sound: bytes, tmp_path: Pat
         assert answers != {b"crash"}, place
     assert refused > 25
     assert crashed  # of what was refused some would have
+
+
+def test_a_model_of_tensorflow_lite_is_packed_and_unpacked() -> None:
+    model = schema.ModelT(version=3, description="a model", buffers=[schema.BufferT(data=[1, 2, 3])])
+    again = tflite.unpack_model(tflite.pack_model(model))
+    assert (again.version, again.description, list(again.buffers[0].data)) == (3, b"a model", [1, 2, 3])

@@ -1,0 +1,24 @@
+"""Decoded weights as artifacts: no model that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from artifacts.test_call import SPEECH
+from support.command_line import refused
+
+import cudnn_convert
+
+
+def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> None:
+    cudnn_convert.convert(SPEECH, tmp_path / "w.npz", verify=False)
+    [line] = refused(tmp_path, "run", tmp_path / "w.npz", code=1)
+    assert line == (
+        f"{tmp_path / 'w.npz'}: artifact: expected a model that runs, found weights alone; "
+        "convert the source to another format"
+    )
+    [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
+    assert line == (
+        f"{SPEECH / 'model.ckpt'}: artifact: expected one that runs on a CPU, found a TensorFlow 1 "
+        f"checkpoint that needs a GPU; convert it first: cudnn-convert {SPEECH / 'model.ckpt'} model_cpu"
+    )
