@@ -53,8 +53,8 @@ PIPELINE = {
 }
 RECORDS = {
     "records one byte later": (
-        "yield Location(path, offset, length)",
-        "yield Location(path, offset + 1, length)",
+        "yield RecordPlace(path, offset, length)",
+        "yield RecordPlace(path, offset + 1, length)",
     ),
     "shards in the files' order": ("[contents[record] for record in places]", "[*contents.values()]"),
     "damaged bytes": ('if int.from_bytes(tail, "little") != mask_crc(crc)', "if False"),
