@@ -101,7 +101,8 @@ PARTS = {
     ),
     "proof": (
         "runs the artifact and compares it with the source",
-        "reference artifacts feeds verification.pieces verification.ops verification weight_map",
+        "reference artifacts feeds verification verification.pieces verification.ops verification.check "
+        "weight_map",
     ),
     "products": (
         "what users call, on top of both",
