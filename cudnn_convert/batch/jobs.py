@@ -92,7 +92,7 @@ class BatchPlan:
     notes: tuple[str, ...]
 
 
-def make_plan(search: sources.SearchResult, folder: Path, options: Options, report: Path | None) -> BatchPlan:
+def make_plan(search: sources.FoundModels, folder: Path, options: Options, report: Path | None) -> BatchPlan:
     """Make the jobs of the models that were found; each writes a page of its own where the batch has one.
 
     Raises UsageError where options do not go together.

@@ -56,7 +56,7 @@ class ModelEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class FoundModels:
     """The models, sorted by path; the folder that their OUTs are named from; what was left out, as notes."""
 
     sources: tuple[ModelEntry, ...]
@@ -66,7 +66,7 @@ class SearchResult:
 
 def find(
     words: Sequence[str], manifest: Path | None, rows: Iterable[ModelEntry], *, apart: Path
-) -> SearchResult:
+) -> FoundModels:
     """Find the models that words name and add the rows of a manifest.
 
     `apart` is a folder that is not searched. The root is the lowest folder above all folders that were named,
@@ -92,7 +92,7 @@ def find(
         roots.append(row.path.parent)
     ordered = sorted(several, key=lambda source: (str(_absolute(source.path)), source.out or ""))
     root = Path(os.path.commonpath([*map(_absolute, roots)]) if roots else ".")
-    return SearchResult(tuple(ordered), root, tuple(dict.fromkeys(notes)))
+    return FoundModels(tuple(ordered), root, tuple(dict.fromkeys(notes)))
 
 
 def _absolute(path: Path) -> Path:
@@ -295,7 +295,7 @@ def list_files(path: Path) -> list[Path]:
     return [*_by_prefix(path.parent, path.parent.stat().st_mtime_ns).get(path.name, ())]
 
 
-def name_outputs(search: SearchResult) -> list[str]:
+def name_outputs(search: FoundModels) -> list[str]:
     """The OUT of each model below the folder of a batch, with `/` between folders.
 
     It is the path from the root, without the suffix of a file where that is no other model's. A name that is

@@ -131,7 +131,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
     """
     kept = sorted(block.read | {resolve.HIDDEN_STATES})
     gates = block.layout.gates[Mode.LSTM]
-    cell = _Cell(gates, block.forget_bias, block.clip, use_peephole=block.use_peephole)
+    cell = _CellForm(gates, block.forget_bias, block.clip, use_peephole=block.use_peephole)
 
     def compute(steps: Any, *tensors: Any) -> list[Any]:
         x, c, h, kernel, *peepholes, bias = (tf.cast(tensor, tf.float32) for tensor in tensors)
@@ -164,7 +164,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class _CellForm:
     """How a cell computes: the order of its gates, what is added to one, and where its state is clipped."""
 
     gates: tuple[Gate, ...]
@@ -173,7 +173,7 @@ class _Cell:
     use_peephole: bool
 
 
-def _step(cell: _Cell, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any, ...]:
+def _step(cell: _CellForm, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any, ...]:
     """One step's results, in the order of the op's outputs; `clip` is 0 where it is off."""
     gates = dict(zip(cell.gates, tf.split(sums, 4, 1), strict=True))
     wci, wcf, wco = peepholes if cell.use_peephole else (0.0, 0.0, 0.0)
@@ -205,7 +205,7 @@ def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
 def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:
     """A function that computes an LSTMBlockCell's outputs."""
     # core/ops/rnn_ops.cc: the defaults of what an older file leaves out.
-    cell = _Cell(
+    cell = _CellForm(
         layouts.BLOCK_LSTM_V1.gates[Mode.LSTM],
         node.attr["forget_bias"].f if "forget_bias" in node.attr else 1.0,
         max(0.0, node.attr["cell_clip"].f if "cell_clip" in node.attr else 3.0),

@@ -231,7 +231,7 @@ def replace_open_convolutions(graph: Graph, _: Keep = ()) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _PoolWindow:
     """The size of a convolution's window over height and width, and how it moves."""
 
     size: tuple[int, int]
@@ -239,7 +239,7 @@ class _Window:
     is_same: bool
 
 
-def _find_window(graph: Graph, node: NodeDef) -> _Window | None:
+def _find_window(graph: Graph, node: NodeDef) -> _PoolWindow | None:
     """The window of a convolution with open channels; None for one that ONNX has, and for large windows."""
     image, kernel = (graph.shapes.get_tensor_by_name(tensor(name)).shape for name in node.input[:2])
     is_known = image.rank is not None and image[-1] is not None
@@ -252,10 +252,10 @@ def _find_window(graph: Graph, node: NodeDef) -> _Window | None:
         return None
     strides = [*node.attr["strides"].list.i]
     # The CPU's kernel has no dilations: layers make batches of the gaps.
-    return _Window((height, width), (strides[1], strides[2]), is_same=padding == b"SAME")
+    return _PoolWindow((height, width), (strides[1], strides[2]), is_same=padding == b"SAME")
 
 
-def _convolve(window: _Window, image: Any, kernel: Any) -> Any:
+def _convolve(window: _PoolWindow, image: Any, kernel: Any) -> Any:
     """`[N, H, W, C]` with `[h, w, C, m]` to `[N, H', W', C*m]`.
 
     Source: tensorflow v2.21.0 core/ops/nn_ops.cc DepthwiseConv2dNative, core/framework/kernel_shape_util.cc.

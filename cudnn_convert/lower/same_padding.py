@@ -36,7 +36,7 @@ def replace_padding(graph: Graph, _: Keep = ()) -> Graph:
     for node in graph.node:
         if may_leave_out(node):
             image, windows = _shape(graph, node.input[0]), _windows(graph, node)
-            if windows and any(map(_Window.leaves_out, windows, image[1:3])):
+            if windows and any(map(_AxisWindow.leaves_out, windows, image[1:3])):
                 changes[node.name] = [*_pad(node, image, windows, taken)]
     if not changes:
         return graph
@@ -53,7 +53,7 @@ def may_leave_out(node: NodeDef) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class _AxisWindow:
     """The places that a window spans on an axis, and those from one window to the next."""
 
     span: int
@@ -79,7 +79,7 @@ def _shape(graph: Graph, name: str) -> list[int | None]:
     return [None] * 4 if shape.rank is None else list(shape)
 
 
-def _windows(graph: Graph, node: NodeDef) -> list[_Window]:
+def _windows(graph: Graph, node: NodeDef) -> list[_AxisWindow]:
     """Those over rows and over columns; none where they are not known."""
     sizes = _shape(graph, node.input[1])[:2]
     strides = [*node.attr["strides"].list.i][1:3]
@@ -87,17 +87,17 @@ def _windows(graph: Graph, node: NodeDef) -> list[_Window]:
     if None in sizes:
         return []
     return [
-        _Window((int(size or 0) - 1) * dilation + 1, stride)
+        _AxisWindow((int(size or 0) - 1) * dilation + 1, stride)
         for size, dilation, stride in zip(sizes, dilations, strides, strict=True)
     ]
 
 
 def _pad(
-    node: NodeDef, image: Sequence[int | None], windows: Sequence[_Window], taken: set[str]
+    node: NodeDef, image: Sequence[int | None], windows: Sequence[_AxisWindow], taken: set[str]
 ) -> list[NodeDef]:
     plain = node_defs.copy_node(node)
     plain.attr["padding"].s = b"VALID"
-    if not any(map(_Window.needs_padding, windows, image[1:3])):
+    if not any(map(_AxisWindow.needs_padding, windows, image[1:3])):
         return [plain]
     kind = tf.as_dtype(node.attr["T"].type)
     body = inlining.trace_function(partial(_pad_image, windows), tf.TensorSpec(image, kind))
@@ -108,7 +108,7 @@ def _pad(
     return [source, *padded, plain]
 
 
-def _pad_image(windows: Sequence[_Window], x: Any) -> Any:
+def _pad_image(windows: Sequence[_AxisWindow], x: Any) -> Any:
     """`x [N, H, W, C]` with the padding of SAME around its rows and columns."""
     rows: list[tuple[Any, Any]] = [(0, 0)]
     for axis, window in enumerate(windows, 1):

@@ -110,7 +110,7 @@ def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
     return _list_cells(str(cell["class_name"]).removesuffix("Cell"), inner)
 
 
-class _Stack:
+class _StackedCells:
     """Cells one on the other. Their states are a list, cell by cell, or from the last cell on `reversed`."""
 
     def __init__(self, cells: Sequence[tuple[str, Config]], weights: Sequence[Array], *, is_reversed: bool):
@@ -168,7 +168,7 @@ def recur(
     is_reversed = "stacked_states_reversed" in differences
     if cell.get("reverse_state_order") and not is_reversed:
         raise UnknownError("reverse_state_order")
-    advance = _Stack(_list_cells(kind, config), weights, is_reversed=is_reversed)
+    advance = _StackedCells(_list_cells(kind, config), weights, is_reversed=is_reversed)
     x = np.asarray(inputs[0], np.float64)
     if x.ndim != 3:
         raise UnknownError("rank")

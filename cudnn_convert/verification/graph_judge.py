@@ -85,7 +85,7 @@ class GraphJudge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers:
+class _JudgeRun:
     """The values of a run by tensor, and the sizes and calls of its recurrences."""
 
     values: Mapping[str, Array]
@@ -115,7 +115,7 @@ def open_source(
     ) as running:
         memory = Memory(running, plan)
         # A feed that was tried when it was chosen is not run again for its answers.
-        answered: dict[Any, _Answers] = {}
+        answered: dict[Any, _JudgeRun] = {}
 
         def run(feeds: Mapping[str, Array], wanted: Sequence[str]) -> list[Array]:
             is_repeatable = draw.is_exact and not (plan.states or trust)
@@ -134,7 +134,7 @@ def open_source(
             answers_by_name = dict(zip(fetched, values, strict=True)) | memory.read_held()
             answers = [np.asarray(answers_by_name[name]) for name in wanted]
             if key is not None:
-                answered[key] = _Answers(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
+                answered[key] = _JudgeRun(dict(zip(wanted, answers, strict=True)), [*seen], [*draw.calls])
             return answers
 
         words = session.words(running, plan.initializers)

@@ -57,11 +57,11 @@ ALL = (
 )
 
 
-def find(*words: str, rows: Sequence[ModelEntry] = (), apart: str = "out") -> sources.SearchResult:
+def find(*words: str, rows: Sequence[ModelEntry] = (), apart: str = "out") -> sources.FoundModels:
     return sources.find(words, Path("models.csv") if rows else None, rows, apart=Path(apart))
 
 
-def paths(search: sources.SearchResult) -> list[str]:
+def paths(search: sources.FoundModels) -> list[str]:
     return [str(source.path) for source in search.sources]
 
 
@@ -227,7 +227,7 @@ def test_rows_that_would_replace_each_other_are_refused(
 def test_names_that_are_taken_get_a_number(tmp_path: Path) -> None:
     """Not all file systems tell cases apart."""
     models = ("Net.h5", "net.h5", "net", "net/b.pb", "results.jsonl")
-    search = sources.SearchResult(tuple(ModelEntry(tmp_path / name) for name in models), tmp_path)
+    search = sources.FoundModels(tuple(ModelEntry(tmp_path / name) for name in models), tmp_path)
     assert sources.name_outputs(search) == ["Net.h5", "net.h5-2", "net-2", "net/b", "results.jsonl-2"]
 
 

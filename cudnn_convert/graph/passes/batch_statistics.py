@@ -164,10 +164,10 @@ def take_averages(
     `statistics` has the variable of each tensor `op:k`, `read_shape` the shape of a variable's value. A
     statistic in a loop of which not even the rank is known is left.
     """
-    return _Replacement(graph, read_shape).make(statistics)
+    return _AverageReader(graph, read_shape).make(statistics)
 
 
-class _Replacement:
+class _AverageReader:
     """Makes the nodes that read averages where statistics were."""
 
     def __init__(self, graph: Graph, read_shape: Callable[[NodeDef], tuple[int, ...]]) -> None:

@@ -93,7 +93,7 @@ def open_steps(
     frames = control_flow.frames(graph.index)
     order = [op.name for op in time_axis.in_order(graph.shapes, needed) if op.name in needed]
     numbered = [name for name in order if not frames.get(name) and _holds_numbers(graph, name, steps)]
-    opener = _Opener(graph, inputs, steps, count)
+    opener = _AxisOpener(graph, inputs, steps, count)
     todo: list[tuple[_Reading, int]] = [(opener.begin(graph), 0)]
     graphs: list[OpenStepsGraph] = []
     obstacle: Mixing | None = None
@@ -115,7 +115,7 @@ def open_steps(
     return graphs, None if graphs else obstacle
 
 
-class _Opener:
+class _AxisOpener:
     """Reads the numbers of one op after the other."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, int], steps: int, count: int) -> None:

@@ -302,7 +302,7 @@ def lower(single: Single, *, opset: int = 17) -> Finished:
     Raises UsageError for an unsupported opset.
     """
     require(opset)
-    recurrence, ops = single.recurrence, _Ops(opset)
+    recurrence, ops = single.recurrence, _ProtoBuilder(opset)
     x = _into(ops, "inputs", recurrence.dtype, swapped=single.batch_major)
     states = [_into(ops, key, recurrence.dtype) for key in single.inputs if key.startswith("initial_")]
     lengths = "sequence_lengths" if recurrence.lengths else ""
@@ -327,13 +327,13 @@ def _value(key: str, spec: Spec) -> Any:
     return helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(dtype), shape)
 
 
-def _into(ops: _Ops, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:
+def _into(ops: _ProtoBuilder, key: str, dtype: np.dtype[Any], *, swapped: bool = False) -> str:
     """Convert an input for the fused nodes: float32, time-major."""
     name = key if dtype == np.float32 else ops("Cast", [key], to=_FLOAT)
     return ops("Transpose", [name], perm=_SWAP) if swapped else name
 
 
-def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bool) -> None:
+def _out_of(ops: _ProtoBuilder, name: str, key: str, dtype: np.dtype[Any], *, swapped: bool) -> None:
     """Convert a result of the fused nodes to an output."""
     if swapped:
         name = ops("Transpose", [name], perm=_SWAP)
@@ -342,7 +342,7 @@ def _out_of(ops: _Ops, name: str, key: str, dtype: np.dtype[Any], *, swapped: bo
     ops.nodes.append(helper.make_node("Identity", [name], [key]))
 
 
-class _Ops:
+class _ProtoBuilder:
     """Adds nodes to a list; see `fused_nodes.NodeBuilder`."""
 
     def __init__(self, opset: int) -> None:

@@ -236,7 +236,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
     return Pieces(tuple(cuts), reasons)
 
 
-def _piece(node: str, layer: int, name: str, parts: Sequence[_Part]) -> Piece:
+def _piece(node: str, layer: int, name: str, parts: Sequence[_LayerModel]) -> Piece:
     return Piece(
         node,
         (layer,),
@@ -275,7 +275,7 @@ class LoopCut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _LayerModel:
     """One direction of a layer as a separate model, opened at the first call.
 
     `inputs` are as in `LoopCut`. `outputs`: whether `y` is read. `sizes` is the (time, batch) that the file
@@ -317,7 +317,7 @@ class _Part:
         return [y[:, :rows] if asked == full.shape[0] else last[0][None], *last]
 
 
-def _ask(parts: Sequence[_Part], asked: PieceInputs) -> Answer:
+def _ask(parts: Sequence[_LayerModel], asked: PieceInputs) -> Answer:
     """The answer of a layer, whose directions are asked one after the other."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
     answers = [
@@ -328,11 +328,11 @@ def _ask(parts: Sequence[_Part], asked: PieceInputs) -> Answer:
     return np.concatenate(y, 2), ends[0], ends[1] if len(ends) > 1 else None
 
 
-def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _Part:
+def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel:
     """A loop of a model as one that can be asked. Raises UncutError."""
     part = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
-    return _Part(
+    return _LayerModel(
         cache(partial(open_subgraph, model, part.alone)), part.inputs, "y" in part.gives, sizes, direction > 0
     )
 
