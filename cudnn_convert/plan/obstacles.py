@@ -249,10 +249,10 @@ def check_format(plan: Plan, options: Options) -> None:
         named = dict(zip(plan.signature.inputs.values(), words, strict=True))
         session.refuse(plan.model.path, plan.graph, named, plan.signature.outputs.values(), options.format)
     if Keeps.CELLS in keeps:
-        _refuse_cells(plan.model.path, plan.recurrences)
+        refuse_cells(plan.model.path, plan.recurrences)
 
 
-def _refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
+def refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
     """Refuse recurrences that CPU-compatible cells cannot store.
 
     Raises UnsupportedModelError with all reasons.

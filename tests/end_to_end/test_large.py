@@ -14,7 +14,7 @@ from support.samples import fixture
 from support.tiers import tier
 
 import cudnn_convert
-from cudnn_convert.targets import checkpoint
+from cudnn_convert.targets import bundle
 from cudnn_convert.weights import lazy
 
 WITH_GRAPH = (
@@ -31,7 +31,7 @@ WITHOUT = ("1.15.5-lstm_bi_2l_states", "1.15.5-gru_uni_2l", "1.15.5-raw_only", "
 def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every recurrence is large, every tensor has a data file of its own."""
     monkeypatch.setattr(lazy, "LARGE", 0)
-    monkeypatch.setattr(checkpoint, "_SHARD", 1)
+    monkeypatch.setattr(bundle, "_SHARD", 1)
 
 
 def answer(job: dict[str, Any], feeds: list[dict[str, np.ndarray]], bound: float) -> None:

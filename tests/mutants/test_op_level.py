@@ -17,7 +17,7 @@ from support.samples import fixture
 from support.tiers import combinations, tier
 
 from cudnn_convert.model import Array, Cell, Sizes
-from cudnn_convert.weights import layouts, lazy, parameter_blob
+from cudnn_convert.weights import layouts, parameter_blob
 
 LENGTHS, SKIPPED = "1.15.5-op_proj_lstm", "1.15.5-op_skip_lstm"
 #: The block, the loop and ONNX each have a way of their own with a projection.
@@ -99,7 +99,9 @@ def test_regions_taken_in_another_order(
 ) -> None:
     read = parameter_blob.split
     monkeypatch.setattr(
-        lazy, "split", lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named)
+        parameter_blob,
+        "split",
+        lambda blob, sizes, **named: read(reread(blob, sizes, ORDERS[order]), sizes, **named),
     )
     assert caught(monkeypatch, sample, tmp_path, to)
 
@@ -138,7 +140,7 @@ def test_a_part_spoiled(
         first = [dataclasses.replace(cell, **{part: change(getattr(cell, part))}) for cell in found[0]]
         return (tuple(first), *found[1:])
 
-    monkeypatch.setattr(lazy, "split", spoiled)
+    monkeypatch.setattr(parameter_blob, "split", spoiled)
     assert caught(monkeypatch, sample, tmp_path, to)
 
 

@@ -19,7 +19,7 @@ from support.tiers import tier
 
 from cudnn_convert.model import Cell, Mode
 from cudnn_convert.read.dialects import contrib
-from cudnn_convert.weights import layouts, lazy, parameter_blob
+from cudnn_convert.weights import layouts, parameter_blob
 
 LSTM = "1.15.5-lstm_bi_2l_states"
 CHECKPOINTS = {
@@ -44,7 +44,7 @@ def of_all(read: Callable[..., Any], change: Change) -> Callable[..., Any]:
 #: What is patched, how, on which files, with which flags.
 READERS: dict[str, tuple[Any, str, Callable[..., Any], dict[Mode, str], Flags]] = {
     "canonical": (layouts, "unpack_contrib", of_each, CHECKPOINTS, ("--weights", "canonical")),
-    "blob": (lazy, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
+    "blob": (parameter_blob, "split", of_all, CHECKPOINTS, ("--weights", "raw")),
     "keras": (layouts, "unpack_keras", of_each, KERAS, ()),
     "block": (layouts, "unpack_block", of_each, BLOCK, ("--outputs", "rnn_out:0,state_c:0,state_h:0")),
 }
@@ -107,7 +107,7 @@ def test_directions_swapped_in_the_key_table(monkeypatch: pytest.MonkeyPatch, ou
 def test_directions_swapped_in_the_blob(monkeypatch: pytest.MonkeyPatch, out: Path) -> None:
     read = parameter_blob.split
     monkeypatch.setattr(
-        lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
+        parameter_blob, "split", lambda *given, **named: tuple(layer[::-1] for layer in read(*given, **named))
     )
     assert caught(monkeypatch, "blob", Mode.GRU, out)
 

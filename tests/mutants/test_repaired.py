@@ -15,7 +15,7 @@ from support.tiers import combinations, tier
 
 from cudnn_convert.lower.tensorflow import while_loop
 from cudnn_convert.model import Mode
-from cudnn_convert.weights import lazy, parameter_blob
+from cudnn_convert.weights import parameter_blob
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
 #: One cuDNN node each, whose weights lie in three variables. Keras gives it no lengths and no states.
@@ -25,7 +25,9 @@ MATRICES = {Mode.LSTM: "keras-3.15.1-lstm", Mode.GRU: "keras-3.15.1-gru"}
 def swaps_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     split = parameter_blob.split
     monkeypatch.setattr(
-        lazy, "split", lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named))
+        parameter_blob,
+        "split",
+        lambda *given, **named: tuple(layer[::-1] for layer in split(*given, **named)),
     )
 
 

@@ -19,7 +19,7 @@ from cudnn_convert.graph.graph import Graph
 from cudnn_convert.lower.tensorflow import tf1_cells
 from cudnn_convert.lower.tensorflow.tf1_cells import Cells, cells
 from cudnn_convert.model import BlobEvidence, CanonicalParameters, Cell, Mode, Model, Recurrence
-from cudnn_convert.plan.make import refuse
+from cudnn_convert.plan.obstacles import refuse_cells
 from cudnn_convert.weights import layouts, parameter_blob
 
 # TensorFlow 1's CPU cells: their variables against arrays written out by hand.
@@ -219,7 +219,7 @@ def test_a_blob_that_is_read_in_two_types_and_a_projection_are_refused_together(
     blobs = [named("net/opaque"), named("net/opaque", node="again", dtype=np.dtype(np.float16))]
     projected = Case(Mode.LSTM, op="CudnnRNNV3", projection=3).recurrence("projected")
     with pytest.raises(UnsupportedModelError) as refused:
-        refuse(Path("m"), [*blobs, projected])
+        refuse_cells(Path("m"), [*blobs, projected])
     assert refused.value.reasons == (
         "again: --format checkpoint: expected one dtype for net/opaque, found float32 and float16; "
         "take another format",
