@@ -507,7 +507,7 @@ class Model:
     assets: Mapping[str, Path] = field(default_factory=dict)
     initializers: tuple[str, ...] = ()
     architecture: Architecture | None = None
-    saved: Any | None = None
+    saved: Any = None
     plain: Plain = Plain()
     keys: Mapping[str, str] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
@@ -521,6 +521,12 @@ class Model:
     def has_layers(self) -> bool:
         """Whether the source is a Keras model, which is traced to a graph."""
         return self.architecture is not None
+
+    @property
+    def layers(self) -> Architecture:
+        """The layers of a Keras model; no other source has some."""
+        assert self.architecture is not None
+        return self.architecture
 
     @property
     def has_functions(self) -> bool:

@@ -45,11 +45,11 @@ _TENSORFLOW: Final = 5
 def library_versions(model: Model) -> dict[str, str]:
     """Read the versions by name: `tensorflow`, `graph` (the producer's number), `keras`, `backend`."""
     versions: dict[str, str] = {}
-    if model.architecture is not None:
-        versions = {"keras": model.architecture.keras_version, "backend": model.architecture.backend}
+    if model.has_layers:
+        versions = {"keras": model.layers.keras_version, "backend": model.layers.backend}
     elif model.keras is KerasFile.HDF5:
         versions = _keras(model.path)
-    elif model.graph is not None:
+    elif not model.is_graphless:
         infos = [info for _, info in _infos(model.path)]
         versions = {"tensorflow": ", ".join(dict.fromkeys(info for info in infos if info))}
         versions["graph"] = str(model.graph.versions.producer or "")

@@ -193,11 +193,11 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
             raise
         return _by_tag(source, options, tags, error.reasons, form)
     options = flags.settle_layers(model, options)
-    if model.architecture is not None:
+    if model.has_layers:
         return keras_model.inspect_keras(source, model, options, form)
     if is_portable(model, options) and not options.force_convert:
         return portable(source, model, options)
-    if model.graph is None:
+    if model.is_graphless:
         return alone(source, model, options, form)
     others = alternatives.other_tags(model.path) if options.tag is None else []
     notes = [f"other graphs than {which}: --tag {other}" for which, other in others]

@@ -188,11 +188,10 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
 
 def _cut_before_losses(model: Model, options: Options, brought: classes.Vouched) -> tuple[Options, list[str]]:
     """The options with a cut before layers of other code at a model's end, such as a loss, and a note."""
-    assert model.architecture is not None
-    ends, are_last = cut_layers.find_ends(model.architecture, brought)
+    ends, are_last = cut_layers.find_ends(model.layers, brought)
     if not (ends and are_last):
         return options, []
-    others = validate.refusals(model.architecture, brought)
+    others = validate.refusals(model.layers, brought)
     listed = ", ".join(f"{layer.layer} ({layer.class_name})" for layer in others)
     outputs = ",".join(ends)
     return replace(options, outputs=(outputs,)), [f"cut before what is not Keras' own: {listed}"]
@@ -203,8 +202,7 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
 
     Empty where it needs one.
     """
-    assert model.architecture is not None
-    if reason := validate.describe_unknown_model(model.architecture.config, options.custom_class_names):
+    if reason := validate.describe_unknown_model(model.layers.config, options.custom_class_names):
         return (reason,)
     if is_portable(model, options):
         return (alternatives.PORTABLE,)

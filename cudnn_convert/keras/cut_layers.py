@@ -17,9 +17,9 @@ from cudnn_convert.model import Architecture, Model
 
 def names_layers(model: Model, outputs: Sequence[str]) -> bool:
     """Whether outputs are layers of a model, not tensors of its graph."""
-    if model.architecture is None or not layer_tree.is_model(model.architecture.config):
+    if not model.has_layers or not layer_tree.is_model(model.layers.config):
         return False
-    names = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.architecture.config)}
+    names = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.layers.config)}
     return any(_split(item, names)[0] in names for item in _list_items(outputs))
 
 
@@ -28,8 +28,7 @@ def cut_at_layers(model: Model, outputs: Sequence[str]) -> Model:
 
     Raises UsageError for a layer that is not there.
     """
-    architecture = model.architecture
-    assert architecture is not None
+    architecture = model.layers
     items = _list_items(outputs)
     references = [_find(model.path, architecture.config, item) for item in items]
     if architecture.config["class_name"] == "Sequential" and len(items) > 1:

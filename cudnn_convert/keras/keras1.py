@@ -149,8 +149,7 @@ def _replace_deprecated(model: Model) -> Model:
 
     Source: keras 2.2.4 legacy/layers.py.
     """
-    assert model.architecture is not None
-    architecture = model.architecture
+    architecture = model.layers
     if not architecture.keras_version.startswith("2.") or not layer_tree.is_model(architecture.config):
         return model
     entries, weights = layer_tree.layer_entries(architecture.config), dict(architecture.weights)

@@ -44,17 +44,16 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
     each call updates. With `cut`, the part before the first layer that may not be built will do. Raises
     UnsupportedModelError for a layer that may not or cannot be built, or whose weights do not fit.
     """
-    assert model.architecture is not None
-    if model.architecture.is_keras3:
+    if model.layers.is_keras3:
         return _trace_keras3(model, vouched)
-    refused = validate.refusals(model.architecture, vouched)
-    part = validate.own_part(model.architecture, vouched) if refused else model.architecture
+    refused = validate.refusals(model.layers, vouched)
+    part = validate.own_part(model.layers, vouched) if refused else model.layers
     if part is not None and (cut or not refused):
         writer = _find_writer(model)
         traced, _ = _trace(model, part, vouched, writer)
         return replace(traced, notes=(*model.notes, *_note_doubts(model, part, vouched, writer)))
     raise UnsupportedModelError(
-        model.path, cut_layers.offer_cut(model.architecture, vouched, [str(layer) for layer in refused])
+        model.path, cut_layers.offer_cut(model.layers, vouched, [str(layer) for layer in refused])
     )
 
 
@@ -65,21 +64,20 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
     such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
     `trace_model` does.
     """
-    assert model.architecture is not None
-    if model.architecture.is_keras3:
+    if model.layers.is_keras3:
         return _trace_keras3(model, vouched)
-    refused = validate.refusals(model.architecture, vouched)
-    part = validate.own_part(model.architecture, vouched) if refused else model.architecture
+    refused = validate.refusals(model.layers, vouched)
+    part = validate.own_part(model.layers, vouched) if refused else model.layers
     if part is None and verify:
         more = "" if refused[0].runs else ", for --format keras one for Keras 3 too"
         message = "as it stands the model cannot be verified, for nothing comes before this layer"
         reason = f"{refused[0]}{more}; {message}: convert it with --no-verify"
         raise UnsupportedModelError(model.path, [reason])
     if part is None:
-        return _inputs_alone(model, model.architecture)
+        return _inputs_alone(model, model.layers)
     writer = _find_writer(model)
     traced, others = _trace(model, part, vouched, writer)
-    notes = [*validate.notes(model.architecture, vouched), *_note_doubts(model, part, vouched, writer)]
+    notes = [*validate.notes(model.layers, vouched), *_note_doubts(model, part, vouched, writer)]
     reasons, suspects = [], list[str]()
     for difference in differences.of_writer(writer):
         message = difference.message(writer.version)
@@ -96,8 +94,7 @@ def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, veri
 
 
 def _find_writer(model: Model) -> versions.Writer:
-    assert model.architecture is not None
-    return versions.find_writer(model.architecture.keras_version, model.architecture.config)
+    return versions.find_writer(model.layers.keras_version, model.layers.config)
 
 
 def _note_doubts(
@@ -313,9 +310,8 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
     runs on another backend.
     """
-    assert model.architecture is not None
     build_keras3.require_tensorflow(model.path)
-    restored = restore_keras3.restore_model(model.path, model.architecture, vouched)
+    restored = restore_keras3.restore_model(model.path, model.layers, vouched)
     built = keras_private.functional_model(restored)  # a Sequential model wraps it
     with keras_private.trace_as_on_gpu():
         concrete = _trace_function(built)

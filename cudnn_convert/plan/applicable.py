@@ -79,10 +79,10 @@ def check_options(model: Model, options: Options) -> None:
     actual = f"found {model.kind} {model.path}"
     if options.custom_objects and not applies("custom_objects", model):
         raise UsageError(f"--custom-objects: expected a Keras model, {actual}")
-    if model.architecture is not None:
+    if model.has_layers:
         from cudnn_convert.keras.config import validate
 
-        reason = validate.describe_unknown_model(model.architecture.config, options.custom_class_names)
+        reason = validate.describe_unknown_model(model.layers.config, options.custom_class_names)
         if reason:
             raise UnsupportedModelError(model.path, [reason])
     if options.decode and model.is_graphless:

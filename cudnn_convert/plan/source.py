@@ -57,7 +57,7 @@ def _with_architecture(model: Model, options: Options) -> Model:
 
 def _translate_older(model: Model) -> Model:
     """A model of Keras 1 as one of Keras 2; others unchanged."""
-    if model.architecture is None:
+    if not model.has_layers:
         return model
     from cudnn_convert.keras import keras1
 
@@ -79,19 +79,17 @@ def is_portable(model: Model, options: Options) -> bool:
     if stays_whole(model, options):
         from cudnn_convert.recurrences import saved_functions
 
-        assert model.saved is not None
         return not any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    if model.architecture is None or _asks_for_another(options) or options.architecture is not None:
+    if not model.has_layers or _asks_for_another(options) or options.architecture is not None:
         return False
-    if options.format != _own_format(model.keras, model.architecture):
+    if options.format != _own_format(model.keras, model.layers):
         return False
     from cudnn_convert.keras import cpu_layers
 
-    is_known = layer_tree.is_model(model.architecture.config)
+    is_known = layer_tree.is_model(model.layers.config)
     keras3 = options.form.is_keras3
     is_plain = not (
-        cpu_layers.has_cudnn(model.architecture)
-        or channels_first.find_layers(model.architecture, keras3=keras3)
+        cpu_layers.has_cudnn(model.layers) or channels_first.find_layers(model.layers, keras3=keras3)
     )
     return is_known and is_plain
 
@@ -108,15 +106,15 @@ def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | Non
 
 def needs_gpu(model: Model) -> bool:
     """Whether a model has cuDNN's ops or layers, or is weights of such."""
-    if model.saved is not None:
+    if model.has_functions:
         from cudnn_convert.recurrences import saved_functions
 
         return any(saved_functions.needing_gpu(meta) for meta in model.saved.meta_graphs)
-    if model.architecture is not None:
+    if model.has_layers:
         from cudnn_convert.keras import cpu_layers
 
-        return cpu_layers.has_cudnn(model.architecture)
-    if model.graph is None:
+        return cpu_layers.has_cudnn(model.layers)
+    if model.is_graphless:
         return True
     bodies = (node for function in model.graph.library.function for node in function.node_def)
     return any(node.op in ops.CUDNN for node in (*model.graph.node, *bodies))
@@ -149,9 +147,9 @@ def ensure_graph(model: Model, options: Options) -> Model:
     """
     described, interface = describe_weights(options), interface_of(options)
     model = _whole(model) if stays_whole(model, options) else replace(model, saved=None)
-    if model.architecture is not None:
-        model = _trace(model, model.architecture, options)
-    if model.graph is None:
+    if model.has_layers:
+        model = _trace(model, model.layers, options)
+    if model.is_graphless:
         from cudnn_convert.recurrences.graph_from_weights import assemble_graph
 
         return assemble_graph(model, described, interface, wanted=options.signature)
@@ -180,7 +178,6 @@ def _whole(model: Model) -> Model:
     """The model with all signatures except training steps, and its objects' functions."""
     from cudnn_convert.recurrences import saved_functions
 
-    assert model.saved is not None
     steps = saved_functions.training(model.graph, model.signatures)
     left = {key: signature for key, signature in model.signatures.items() if key not in steps}
     what = "its steps of training need a GPU, and stay as they are"

@@ -138,7 +138,7 @@ def _sets(model: Model, variable: str, mode: Mode, directions: int) -> list[Cano
         for parameters in model.canonical
         if mode in parameters.modes and parameters.directions == directions
     ]
-    if not sets or model.graph is None:
+    if not sets or model.is_graphless:
         return sets
     names = (node.name for node in model.graph.node if node.name.rpartition("/")[2] == BLOB)
     blobs = [model.keys.get(name, name) for name in names]

@@ -44,7 +44,7 @@ def settle_layers(model: Model, options: Options) -> Options:
     form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
     if form.has_layers and not cut_layers.names_layers(model, options.outputs):
         _refuse_cuts(options, {"--outputs": options.outputs})
-    if model.architecture is not None:
+    if model.has_layers:
         if options.recurrences_only:
             raise UsageError(
                 f"--recurrences-only: expected a source without Keras layers, {actual}; leave out "
@@ -61,7 +61,7 @@ def settle_layers(model: Model, options: Options) -> Options:
     if model.keras:
         advice = "give --architecture, or --recurrences-only to take its recurrences alone"
         raise UsageError(f"{lead} the layers of a Keras model, {actual}; {advice}")
-    if model.graph is None:
+    if model.is_graphless:
         return replace(options, recurrences_only=True)
     from cudnn_convert.plan import recurrences_only
 

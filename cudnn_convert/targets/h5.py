@@ -32,7 +32,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
     Raises UnsupportedModelError.
     """
-    architecture = layers.layers_of(plan.model)
+    architecture = plan.model.layers
     if architecture.is_keras3:
         other = layers.choose_other(plan.model, "keras", options)
         actual = f"found Keras {architecture.keras_version}; choose --format {other}"

@@ -33,7 +33,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
     """
     if isinstance(plan, RecurrencesPlan):
         return plan
-    path, architecture = plan.model.path, layers.layers_of(plan.model)
+    path, architecture = plan.model.path, plan.model.layers
     brought = classes.import_user_objects(options.custom_objects).keras
     if architecture.is_keras3:
         layers.refuse_channels_first(path, architecture, keras3=True)

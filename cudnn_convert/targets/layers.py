@@ -18,18 +18,12 @@ def rewrite(plan: Plan, options: Options) -> tuple[Plan, cpu_layers.Rewritten]:
     Raises UnsupportedModelError.
     """
     keras3, path = options.form.is_keras3, plan.model.path
-    architecture, images = channels_last.rewrite(layers_of(plan.model), keras3=keras3)
+    architecture, images = channels_last.rewrite(plan.model.layers, keras3=keras3)
     refuse_channels_first(path, architecture, keras3=keras3)
     if images:
         note = f"{', '.join(images)}: images are computed channels last; a Permute turns them"
         plan = replace(plan, notes=(*plan.notes, note))
     return plan, cpu_layers.rewritten(path, architecture, slots=options.slots)
-
-
-def layers_of(model: Model) -> Architecture:
-    """The layers of a model that goes to a format of layers."""
-    assert model.architecture is not None
-    return model.architecture
 
 
 def refuse_channels_first(path: Path, architecture: Architecture, *, keras3: bool) -> None:

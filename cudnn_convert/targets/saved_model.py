@@ -47,7 +47,7 @@ def prepare(plan: Plan, options: Options) -> Plan:
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
     """Write a SavedModel into the folder `path`, a TensorFlow 2 source repaired."""
     source = plan.model
-    if source.saved is not None:
+    if source.has_functions:
         convention = Convention(options.gate_order, options.forget_bias)
         saved = lower_functions(source.path, source.saved, convention, lowering=lowering(options))
         write_repaired(path, source.path, saved, provenance=provenance, trust=options.trust)

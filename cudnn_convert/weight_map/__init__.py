@@ -34,7 +34,7 @@ from cudnn_convert.weights import layouts, lazy, parameter_blob
 def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
     """Map a plan's weights to an artifact of format `form`, which must load."""
     there = runners.read_arrays(form, artifact)
-    here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
+    here = _read_constants(plan)
     gates, sources, targets = {}, {}, {}
     for recurrence in plan.recurrences:
         in_source = of_source(plan, here, recurrence)
@@ -301,6 +301,11 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
         yield RegionForm(f"summed, {added:g} less", total - total.dtype.type(added), close=True)
 
 
+def _read_constants(plan: Plan) -> dict[str, Array]:
+    """The constants of a plan's graph by name; recurrences alone may have none."""
+    return {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
+
+
 def list_needed_variables(plan: Plan) -> list[str]:
     """The checkpoint names of the variables that the outputs need."""
     if plan.graph is None:
@@ -363,7 +368,7 @@ def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple
     if not small:
         return ()
     there = runners.read_arrays(form, artifact)
-    here = {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
+    here = _read_constants(plan)
     return tuple(line for recurrence in small for line in _of(plan, here, there, recurrence, is_copy=is_copy))
 
 
