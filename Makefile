@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-every kernels docs census-keras census-ops mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
+.PHONY: demo test test-every house kernels docs census-keras census-ops mutants sweep power seeds real lint tf1-restore keras-backends bench crash fuzz clean
 
 demo: .venv/ready
 	@rm -rf out/demo
@@ -44,6 +44,10 @@ docs: .venv/docs
 # The first tier on other kernels of NumPy and TensorFlow: each comparison needs at most half of its bound.
 kernels: .venv/ready
 	$(BIN)/python scripts/try_kernels.py
+
+# Figures of the package's structure, each with its bound.
+house: .venv/ready
+	$(BIN)/python scripts/measure_house.py
 
 # Layers of 14 versions of Keras: does each model answer as the Keras that wrote it?
 census-keras: .venv/ready
