@@ -12,7 +12,8 @@ from typing import Final
 
 from cudnn_convert import storage
 from cudnn_convert.errors import CudnnConvertError, UsageError, VerificationError, WriteError
-from cudnn_convert.report import Report, Verification, card, page
+from cudnn_convert.report import Report, Verification
+from cudnn_convert.report.html import MARK
 
 _PAGE: Final = ".html"
 #: The bytes of a page that hold its mark.
@@ -80,6 +81,8 @@ def _list_files(report: Path | None) -> list[tuple[Path, Callable[[Path], bool],
         return []
     if report.suffix != _PAGE:
         return [(report, is_ours, _render_json)]
+    from cudnn_convert.report import page
+
     return [(report, is_ours, page.of), (report.with_suffix(".json"), is_ours, _render_json)]
 
 
@@ -90,6 +93,8 @@ def _render_json(result: Report | Verification) -> str:
 def _list_cards(model_card: Path | None) -> list[tuple[Path, Callable[[Path], bool], _Render]]:
     if model_card is None:
         return []
+    from cudnn_convert.report import card
+
     card.date()  # a bad setting ends a call before its work
     return [
         (model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None)
@@ -101,7 +106,7 @@ def is_ours(path: Path) -> bool:
     try:
         if path.suffix == _PAGE:
             with path.open("rb") as stream:
-                return page.MARK.encode() in stream.read(_HEAD)
+                return MARK.encode() in stream.read(_HEAD)
         record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return False

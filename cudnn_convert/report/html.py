@@ -14,6 +14,8 @@ from typing import Any, Final
 from cudnn_convert.report.values import Distribution, OverTime
 from cudnn_convert.text import visible
 
+#: The line by which a page is known as one of this tool's.
+MARK: Final = '<meta name="generator" content="cudnn-convert">'
 _LIGHT: Final = (
     "--page:#f5f6f8;--card:#ffffff;--ink:#1a1f26;--soft:#57616d;--line:#d9dee5;--mark:#2456c9;"
     "--good:#176b32;--good-tint:#e3f4e8;--bad:#b3261e;--bad-tint:#fdeaea;--warn:#805600;--warn-tint:#fdf3dc"

@@ -12,8 +12,6 @@ from cudnn_convert.report import draw, html, values, verdict
 from cudnn_convert.report.html import NOTHING, Markup, bullets, join, name, number, section, table, tag
 from cudnn_convert.report.values import Conversion, Proof, Subject
 
-#: The line by which a page is known as one of this tool's.
-MARK: Final = '<meta name="generator" content="cudnn-convert">'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -44,7 +42,7 @@ def document(title: str, *sections: Markup) -> str:
     head = join(
         [
             Markup('<meta charset="utf-8">'),
-            Markup(MARK),
+            Markup(html.MARK),
             tag("title", title),
             Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
             Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
