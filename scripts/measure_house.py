@@ -37,9 +37,7 @@ def trees() -> dict[Path, ast.Module]:
 def measure_function(file: str, name: str) -> tuple[int, int]:
     """The lines of a function and its cyclomatic complexity: one more than its branches."""
     (function,) = (
-        node
-        for node in trees()[Path(file)].body
-        if isinstance(node, ast.FunctionDef) and node.name == name
+        node for node in trees()[Path(file)].body if isinstance(node, ast.FunctionDef) and node.name == name
     )
     branches = (ast.If, ast.For, ast.While, ast.IfExp, ast.ExceptHandler, ast.comprehension, ast.And, ast.Or)
     count = sum(isinstance(node, branches) for node in ast.walk(function))

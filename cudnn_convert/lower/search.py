@@ -19,7 +19,8 @@ from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import Graph, extract_nodes
 from cudnn_convert.graph.index import NodeDef, callees, reachable_functions, reference, split
 from cudnn_convert.graph.passes import inlining
-from cudnn_convert.model import Decoder, Signature
+from cudnn_convert.model import Signature
+from cudnn_convert.values import Decoder
 
 #: Takes the inputs of a step or of a part before it by key, and what is held outside of the loop; gives its
 #: outputs by key.

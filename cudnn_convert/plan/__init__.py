@@ -29,7 +29,7 @@ Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` rep
 * candidates    : Orders the tensors that may be outputs, the likeliest first.
 * obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
 
-May import: text, errors, private, formats, context, model, options, weights, graph, graph.passes,
+May import: text, errors, private, formats, context, model, values, options, weights, graph, graph.passes,
 recurrences, keras, keras.config, read.
 Entry: `source.read_source` gives a model, `make.make_plan` a `Plan` of it.
 """
@@ -41,20 +41,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cudnn_convert.graph.index import split
-from cudnn_convert.model import (
-    Array,
-    Axis,
-    Decoder,
-    EncodedTensor,
-    Model,
-    Part,
-    Recurrence,
-    Signature,
-    StreamState,
-    UserGraph,
-    VariableState,
-)
+from cudnn_convert.model import Array, Model, Part, Recurrence, Signature, UserGraph
 from cudnn_convert.recurrences.graphless import Single
+from cudnn_convert.values import Axis, Decoder, EncodedTensor, StreamState, VariableState
 
 if TYPE_CHECKING:
     from cudnn_convert.graph.passes.state_io import Carried

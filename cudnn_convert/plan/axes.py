@@ -22,8 +22,9 @@ from cudnn_convert.graph.graph import Graph, import_checked, prune, replace_node
 from cudnn_convert.graph.index import INPUT, split, walk
 from cudnn_convert.graph.passes import inference
 from cudnn_convert.graph.time_axis import BATCH, OTHER, TIME
-from cudnn_convert.model import Axis, Recurrence
+from cudnn_convert.model import Recurrence
 from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.values import Axis
 
 #: The sizes of axes, None where one is open.
 Shape = tuple[int | None, ...]

@@ -20,8 +20,9 @@ from cudnn_convert.graph.index import Index, split, tensor, walk
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import TimeAxis
 from cudnn_convert.graph.zeros import is_zeros
-from cudnn_convert.model import Array, Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.model import Array, Model, Part, Recurrence, Signature
 from cudnn_convert.plan import BEGIN, Plan
+from cudnn_convert.values import StreamState
 
 #: Hand on the elements of a state as they are, in another form.
 _FORMS: Final = ops.COPIES | frozenset("Transpose ExpandDims Squeeze Reshape".split())

@@ -16,10 +16,11 @@ from cudnn_convert.formats import FORMATS, Keeps
 from cudnn_convert.graph import node_defs, ops
 from cudnn_convert.graph.graph import replace_nodes
 from cudnn_convert.graph.index import Index, split, tensor, unique, walk
-from cudnn_convert.model import Decoder, Part, Signature
+from cudnn_convert.model import Part, Signature
 from cudnn_convert.options import MASK_OF_CALL, Options
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.plan.scales import CARRIERS, SCALES, find_scale
+from cudnn_convert.values import Decoder
 
 #: Beams of a search whose width is not given.
 WIDTH: Final = 8

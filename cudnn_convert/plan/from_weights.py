@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cudnn_convert.errors import RefusalError, UnsupportedModelError, UsageError
 from cudnn_convert.formats import Content
-from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature, StreamState
+from cudnn_convert.model import Array, Convention, Model, Part, Recurrence, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan, RecurrencesPlan, Streaming
 from cudnn_convert.plan.moving_averages import describe_unused_averages, use_moving_averages
@@ -17,6 +17,7 @@ from cudnn_convert.plan.notes import no_numbers
 from cudnn_convert.plan.source import convention_of, describe_weights, interface_of
 from cudnn_convert.recurrences import graphless, weight_copies
 from cudnn_convert.recurrences.graphless import Alone, SignatureOptions, Single
+from cudnn_convert.values import StreamState
 
 
 def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from cudnn_convert.graph.index import LENGTHS, PARAMS, Index, split
-from cudnn_convert.model import Link, Network, Part
+from cudnn_convert.model import Part
 from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.values import Link, Network
 
 
 def draw_network(plan: Plan) -> Network | None:

@@ -21,12 +21,13 @@ from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, unique
 from cudnn_convert.graph.passes import stream_states, subgraphs
 from cudnn_convert.graph.passes.stream_states import PLACES
 from cudnn_convert.graph.time_axis import LOOP, Mixing, TimeAxis, find_time_axis
-from cudnn_convert.model import EncodedTensor, Mode, Part, Recurrence, Signature, StreamState
+from cudnn_convert.model import Mode, Part, Recurrence, Signature
 from cudnn_convert.options import Options
 from cudnn_convert.plan import ENCODE, STREAM, Plan, Streaming, beginnings, fixed_steps, variable_states
 from cudnn_convert.plan.beginnings import Beginning
 from cudnn_convert.plan.from_weights import name_states
 from cudnn_convert.plan.requests import NEXT
+from cudnn_convert.values import EncodedTensor, StreamState
 
 #: Parts of an op's name that are no layer's: of TensorFlow's calls, branches and loops, and of Keras' cells.
 _GENERIC: Final = re.compile(

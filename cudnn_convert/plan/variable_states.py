@@ -17,9 +17,10 @@ from cudnn_convert.graph import node_defs
 from cudnn_convert.graph.graph import Graph
 from cudnn_convert.graph.index import split, unique
 from cudnn_convert.graph.passes.state_io import Carried
-from cudnn_convert.model import Signature, VariableState
+from cudnn_convert.model import Signature
 from cudnn_convert.plan import Plan
 from cudnn_convert.plan.requests import NEXT
+from cudnn_convert.values import VariableState
 
 #: What the key of a state gets for the output that has what a sequence begins with.
 _BEGIN: Final = "_begin"

@@ -10,7 +10,7 @@
 * verdict: The verdict in a sentence, or a headline: what was proven, how closely, and what was not looked at.
 * files: Writes reports beside OUT: JSON, a page, a model card.
 
-May import: version, text, errors, model, storage.
+May import: version, text, errors, model, values, storage.
 Entry: `Report` and `Verification`, the results; `files.write_reports` writes them.
 """
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cudnn_convert.model import Network
 from cudnn_convert.report.html import Markup, tag
 from cudnn_convert.report.values import OutputReport, PieceReport, Proof, RecurrenceReport, Subject
 from cudnn_convert.text import visible
+from cudnn_convert.values import Network
 
 WIDTH: Final = 340
 #: Above the first row and below the last, between boxes side by side, and between rows.

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
-from cudnn_convert.model import CanonicalEvidence, Decoder, Recurrence, SearchRules, VariableState
+from cudnn_convert.model import CanonicalEvidence, Recurrence
 from cudnn_convert.report.values import DecoderReport, RecurrenceReport, StateReport
+from cudnn_convert.values import Decoder, SearchRules, VariableState
 
 
 def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:

@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from cudnn_convert.model import Axis, Network, SearchRules
+from cudnn_convert.values import Axis, Network, SearchRules
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ imported on demand: some formats need no TensorFlow.
 * flags      : Checks flags against the format that they are given with.
 * accuracy_gate: The accuracy gate of `--quantize`: a bound of the user's, on the user's inputs.
 
-May import: text, errors, private, formats, context, model, options, weights, report, graph, graph.passes,
-recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite.
+May import: text, errors, private, formats, context, model, values, options, weights, report, graph,
+graph.passes, recurrences, keras, keras.config, lower, lower.tensorflow, lower.onnx, plan, artifacts.tflite.
 Entry: `prepare`, then `write_artifact`.
 """
 

@@ -32,11 +32,12 @@ from cudnn_convert.graph.graph import Graph, drop_uncalled_functions, import_gra
 from cudnn_convert.graph.index import AnyGraph, GraphDef, rename_reference, split, tensor, unique
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.lower.tensorflow.lower import Lowered, WeightForm, lower, lower_functions
-from cudnn_convert.model import SERVING, Axis, Convention, Part, Signature, Tensor
+from cudnn_convert.model import SERVING, Convention, Part, Signature, Tensor
 from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.targets import bundle
+from cudnn_convert.values import Axis
 
 
 def prepare(plan: Plan, options: Options) -> Plan:

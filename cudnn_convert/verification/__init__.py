@@ -29,7 +29,7 @@
 
 `check` is a room of its own above `pieces` and `ops`, which import the other modules.
 
-May import: text, errors, private, formats, context, model, casts, options, weights, reference, report, graph,
-graph.passes, recurrences, plan, artifacts, storage.staging, feeds.
+May import: text, errors, private, formats, context, model, values, casts, options, weights, reference,
+report, graph, graph.passes, recurrences, plan, artifacts, storage.staging, feeds.
 Entry: `check.verify_artifact`; `record.record_source` runs an original and keeps its answers.
 """

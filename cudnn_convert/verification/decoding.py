@@ -16,10 +16,11 @@ import numpy as np
 
 from cudnn_convert import context
 from cudnn_convert.artifacts import runners
-from cudnn_convert.model import Array, Decoder
+from cudnn_convert.model import Array
 from cudnn_convert.plan import STREAM, Plan
 from cudnn_convert.reference import search
 from cudnn_convert.report.values import DecodingReport
+from cudnn_convert.values import Decoder
 from cudnn_convert.verification import effort
 
 _SEQUENCES: Final = ("sequences", "lengths", "scores")

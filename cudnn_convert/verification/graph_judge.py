@@ -25,11 +25,12 @@ from cudnn_convert.graph import constant_folding, node_defs, ops, recurrent_stat
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph, open_session, prune, strip_devices
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, LENGTHS, Index, split, tensor, unique
 from cudnn_convert.graph.passes.tf1_ops import MARK
-from cudnn_convert.model import Array, BlobEvidence, Checkpoint, EncodedTensor, InMemory, Recurrence
+from cudnn_convert.model import Array, BlobEvidence, Checkpoint, InMemory, Recurrence
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.recurrences import resolve
 from cudnn_convert.text import first_line
+from cudnn_convert.values import EncodedTensor
 from cudnn_convert.verification import channels_first, feeds, judges
 from cudnn_convert.verification.judges import (
     USUAL,

@@ -15,9 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from cudnn_convert.artifacts import runners
-from cudnn_convert.model import Array, Signature, StreamState
+from cudnn_convert.model import Array, Signature
 from cudnn_convert.plan import Plan, Streaming
 from cudnn_convert.report.values import StreamReport
+from cudnn_convert.values import StreamState
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Comparison
 from cudnn_convert.verification.trials import Trial

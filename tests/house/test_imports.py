@@ -36,13 +36,14 @@ ALLOWED = {
     "process": "errors context storage",
     "workers": "errors context process",
     "model": "errors",
+    "values": "model",
     "casts": "errors model",
     "options": "text errors formats context",
     "weights": "errors model context",
     "calls": "errors context process options",
-    "report": "version text errors model storage",
+    "report": "version text errors model values storage",
     "graph": "text errors private model",
-    "graph.passes": "text errors private model graph",
+    "graph.passes": "text errors private model values graph",
     "keras_cells": "private",
     "recurrences": "text errors private keras_cells model weights graph graph.passes",
     "keras.config": "errors model graph.ops",
@@ -53,20 +54,20 @@ ALLOWED = {
     "read.dialects",
     "lower.tensorflow": "errors private model weights graph graph.passes recurrences",
     "compat": "private model weights lower.tensorflow",
-    "lower": "errors private decode model weights graph graph.passes recurrences lower.tensorflow",
-    "lower.onnx": "version text errors model weights graph graph.passes recurrences lower.block_lstm "
-    "lower.search lower.missing_ops lower.tensor_lists",
-    "plan": "text errors private formats context model options weights graph graph.passes recurrences "
-    "keras keras.config read",
+    "lower": "errors private decode model values weights graph graph.passes recurrences lower.tensorflow",
+    "lower.onnx": "version text errors model values weights graph graph.passes recurrences "
+    "lower.block_lstm lower.search lower.missing_ops lower.tensor_lists",
+    "plan": "text errors private formats context model values options weights graph graph.passes "
+    "recurrences keras keras.config read",
     "artifacts": "text errors private formats context storage model casts graph recurrences keras "
     "keras.config read",
     "storage.staging": "errors formats context storage options read artifacts",
     "feeds": "text errors private context storage model casts options weights read.tensorbundle "
     "storage.staging",
-    "targets": "text errors private formats context model options weights report graph graph.passes "
-    "recurrences keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
-    "verification": "text errors private formats context model casts options weights reference report "
-    "graph graph.passes recurrences plan artifacts storage.staging feeds",
+    "targets": "text errors private formats context model values options weights report graph "
+    "graph.passes recurrences keras keras.config lower lower.tensorflow lower.onnx plan artifacts.tflite",
+    "verification": "text errors private formats context model values casts options weights reference "
+    "report graph graph.passes recurrences plan artifacts storage.staging feeds",
     "verification.pieces": "text errors private formats model weights reference report graph graph.passes "
     "recurrences plan artifacts verification",
     "verification.ops": "text errors process private formats model weights reference report graph "
@@ -82,8 +83,8 @@ ALLOWED = {
     "torch": "errors model options calls recurrences lower plan pipeline",
     "batch": "version text errors formats context storage process workers options report read "
     "storage.staging pipeline",
-    "benchmark": "text errors private formats context storage process workers model casts options "
-    "weights report feeds plan artifacts pipeline",
+    "benchmark": "text errors private formats context storage process workers model casts options weights "
+    "report feeds plan artifacts pipeline",
     "cli": "version text errors formats context storage process model options report artifacts inspection "
     "pipeline batch benchmark",
     "__main__": "cli",
@@ -95,8 +96,8 @@ ALLOWED = {
 PARTS = {
     "core": (
         "reads a model, plans, and writes the artifact",
-        "version text errors private formats context storage storage.staging process model casts options "
-        "weights report graph graph.passes keras_cells recurrences keras.config keras "
+        "version text errors private formats context storage storage.staging process model values "
+        "casts options weights report graph graph.passes keras_cells recurrences keras.config keras "
         "read.tensorbundle read.dialects read lower.tensorflow lower lower.onnx plan targets",
     ),
     "proof": (

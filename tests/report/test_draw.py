@@ -14,9 +14,9 @@ import pytest
 from support.samples import ROOT, fixture
 
 import cudnn_convert
-from cudnn_convert.model import Link, Network
 from cudnn_convert.report import Verification, draw, html
 from cudnn_convert.report.values import PieceReport, RecurrenceReport, StateReport, Subject
+from cudnn_convert.values import Link, Network
 
 RNN = RecurrenceReport("tower/cudnn_lstm/CudnnRNN", "CudnnRNN", "lstm", 2, 2, 40, 12, "float32", "raw")
 HEAD = replace(RNN, node="head", mode="gru", layers=1, directions=1)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cudnn_convert.model import Decoder, Signature, StreamState
+from cudnn_convert.model import Signature
+from cudnn_convert.values import Decoder, StreamState
 from support import decoding_judges as judges
 
 #: END is a token that each kind of search meets in one of the rows.

@@ -14,9 +14,10 @@ import tensorflow as tf
 from support.tiers import some
 
 from cudnn_convert.decode import beams, choices
-from cudnn_convert.model import Decoder, Signature, StreamState
+from cudnn_convert.model import Signature
 from cudnn_convert.reference import search
 from cudnn_convert.report.values import DecodingReport
+from cudnn_convert.values import Decoder, StreamState
 from cudnn_convert.verification import decoding
 
 VOCABULARY, UNITS, ROWS = 6, 4, 3

@@ -12,9 +12,9 @@ from support.samples import fixture
 
 import cudnn_convert
 from cudnn_convert.errors import UnsupportedModelError
-from cudnn_convert.model import StreamState
 from cudnn_convert.plan import Streaming
 from cudnn_convert.report.values import StreamReport
+from cudnn_convert.values import StreamState
 from cudnn_convert.verification import streaming
 
 STATE = StreamState("rnn", "h", True, "h", "h_next", "h:0", "h_next:0", 1, 1)

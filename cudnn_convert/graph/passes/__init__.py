@@ -23,6 +23,6 @@
 * initial_sizes: Reads the sizes of initial states from a graph's inputs in place of a recurrence's output.
 * stream_states: Makes the initial states of cuDNN nodes inputs, and their final states outputs.
 
-May import: text, errors, private, model, graph.
+May import: text, errors, private, model, values, graph.
 Entry: the functions named after what they do, such as `inline_functions` and `extract_subgraph`.
 """

@@ -28,7 +28,7 @@ from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.graph import Graph, replace_nodes
 from cudnn_convert.graph.index import INPUT, INPUT_C, INPUT_H, NodeDef, reference, split, tensor
 from cudnn_convert.graph.passes import initial_sizes, inlining
-from cudnn_convert.model import EncodedTensor, StreamState
+from cudnn_convert.values import EncodedTensor, StreamState
 
 #: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
 PLACES: Final = {"h": (INPUT_H, 1), "c": (INPUT_C, 2)}

@@ -17,7 +17,7 @@
 * tf2onnx_ops      : Adds nodes to a tf2onnx graph.
 * tf2onnx_private  : Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
 
-May import: version, text, errors, model, weights, graph, graph.passes, recurrences, lower.block_lstm,
+May import: version, text, errors, model, values, weights, graph, graph.passes, recurrences, lower.block_lstm,
 lower.search, lower.missing_ops, lower.tensor_lists.
 Entry: `convert.lower` for a graph, `finish.lower` for one recurrence.
 """

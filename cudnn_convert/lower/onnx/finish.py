@@ -31,8 +31,9 @@ from onnx import helper
 
 from cudnn_convert.errors import UsageError
 from cudnn_convert.lower.onnx import checker, fused_nodes, walk
-from cudnn_convert.model import Axis, Parts, Recurrence
+from cudnn_convert.model import Parts, Recurrence
 from cudnn_convert.recurrences.graphless import Single, Spec
+from cudnn_convert.values import Axis
 from cudnn_convert.version import __version__
 
 _OPSET_OF_PARTS: Final = 15

@@ -21,7 +21,8 @@ from cudnn_convert.graph.index import all_nodes
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.lower import search
 from cudnn_convert.lower.onnx import checker, convert, finish, walk
-from cudnn_convert.model import Decoder, UserGraph
+from cudnn_convert.model import UserGraph
+from cudnn_convert.values import Decoder
 
 #: What stands for a part while tf2onnx works, in TensorFlow's graph and in ONNX'.
 _CALL, _DOMAIN = "PyFunc", "cudnn_convert"

@@ -11,7 +11,7 @@ from support.graphs import drawing, placeholder, variable
 
 from cudnn_convert.graph.graph import Graph, extract_nodes, import_graph
 from cudnn_convert.graph.passes import stream_states
-from cudnn_convert.model import StreamState
+from cudnn_convert.values import StreamState
 
 #: Two layers of three units.
 DEPTH, UNITS, INPUTS = 2, 3, 4

@@ -14,7 +14,7 @@ from support.search_steps import BIAS, FEED, TABLE, VOCABULARY
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.lower.onnx import finish, search
-from cudnn_convert.model import Decoder
+from cudnn_convert.values import Decoder
 
 #: The step of `search_steps`. A branch scales, with a constant; `unread` has weights that no search needs.
 STEP = """
