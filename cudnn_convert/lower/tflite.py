@@ -80,7 +80,7 @@ def lower_tflite(
     inputs included. Block LSTMs, which TensorFlow Lite lacks, become loops as for ONNX. Raises
     UnsupportedModelError where one of those lies inside a loop, or where the constants do not fit a GraphDef.
     """
-    lowered = run_passes(_lower(graph, recurrences, values, ends), CELLS, ends)
+    lowered = run_passes(_lower(graph, recurrences, values, ends), BEFORE_BLOCKS, ends)
     lowered, blocks = block_lstm.lower_block_lstm(lowered, ends, nests_loops=True)
     lowered = _lower(lowered, blocks, {}, ends) if blocks else lowered
     return LiteGraph(run_passes(lowered, PASSES, ends), tuple(_pieces([*recurrences, *blocks])))
@@ -365,7 +365,7 @@ def _is_other_float(value: AttrValue) -> bool:
 
 
 #: What comes before block LSTMs become recurrences, which are lowered as those of the model are.
-CELLS: Final[tuple[Pass, ...]] = (missing_ops.replace_gru_cells, block_lstm.replace_cells)
+BEFORE_BLOCKS: Final[tuple[Pass, ...]] = (missing_ops.replace_gru_cells, block_lstm.replace_cells)
 PASSES: Final[tuple[Pass, ...]] = (
     # First, since no other pass looks into functions: branches and loops become nodes.
     partial(tensor_lists.inline_loops, is_replaced=_is_replaced),

@@ -1,6 +1,6 @@
 """Plans a model that has a graph: the subgraph between its inputs and outputs.
 
-`plan_graph` inlines all calls, resolves the request, and takes the graph through the passes of `section`:
+`plan_graph` inlines all calls, resolves the request, and takes the graph through the passes of `plan.passes`:
 from what the file has to what inference needs between the inputs and outputs of the request.
 """
 
@@ -49,7 +49,7 @@ class Section:
     statistics: statistics.Decision
 
 
-def section(
+def cut_section(
     model: Model,
     graph: Graph,
     request: Request,
@@ -232,7 +232,7 @@ def plan_graph(
     )
     source = run_passes(original, passes.BEFORE_CUT, wanted.names)
     model = replace(model, graph=source)
-    cut_out = section(
+    section = cut_section(
         model,
         source,
         wanted,
@@ -242,55 +242,55 @@ def plan_graph(
         promotes=promotes,
         for_layers=for_layers,
     )
-    model = cut_out.settled.model
-    simple = cut_out.settled.graph
+    model = section.settled.model
+    simple = section.settled.graph
     on_cpu = passes.list_cpu_passes(carries_layouts=carries_layouts)
-    graph = run_passes(simple, on_cpu, cut_out.signature.tensors)
+    graph = run_passes(simple, on_cpu, section.signature.tensors)
     left = _without_training(model, index, wanted, graph)
     chosen = not outputs and not wanted.given
-    hint = notes.note_outputs(cut_out.asked) if chosen else None
+    hint = notes.note_outputs(section.asked) if chosen else None
     obstacles.check_runs_on_cpu(
         model.path,
         graph,
-        outputs=cut_out.signature.outputs,
+        outputs=section.signature.outputs,
         hint=hint,
-        asked=cut_out.statistics.asked,
-        cut=cut_out.cut,
+        asked=section.statistics.asked,
+        cut=section.cut,
     )
     recurrences = resolve.recurrences(model, graph, copy=copy, convention=convention)
     session.check_values(
         model.path, graph, model.variables, decoded={recurrence.shared for recurrence in recurrences}
     )
-    graph = axes.state_widths(graph, [*cut_out.signature.inputs.values()], recurrences)
+    graph = axes.state_widths(graph, [*section.signature.inputs.values()], recurrences)
     choices = (
         *model.notes,
-        *notes.notes(cut_out.asked, recurrences, cut_out.streams, chosen_here=chosen),
-        *notes.note_examples(cut_out.features),
+        *notes.notes(section.asked, recurrences, section.streams, chosen_here=chosen),
+        *notes.note_examples(section.features),
         *notes.note_other_outputs(wanted.choice.left, wanted.names),
         *notes.note_read_by_training(wanted.choice.beside, wanted.names),
-        *notes.note_unread(cut_out.unread),
+        *notes.note_unread(section.unread),
         *notes.untaken(left),
-        *cut_out.statistics.notes,
-        *notes.note_flags(cut_out.cut.flags),
+        *section.statistics.notes,
+        *notes.note_flags(section.cut.flags),
         *replicas.describe(original, simple.index.nodes),
         *(() if for_layers else obstacles.note_gpu_ops(simple)),
         *notes.note_padding(original.index, recurrences),
         *describe_unused_averages(model, weights, _variables(graph, recurrences)),
-        *requests.state_notes(cut_out.settled, _list_dropped_updates(index, graph), wanted.names),
+        *requests.state_notes(section.settled, _list_dropped_updates(index, graph), wanted.names),
     )
     shapes = {spec.tensor: spec.shape for spec in wanted.inputs if spec.shape is not None}
     # A SavedModel that stays whole is asked for by no flag at all.
-    repeated = requests.without_promoted(cut_out.source, cut_out.settled)
+    repeated = requests.without_promoted(section.source, section.settled)
     flags = notes.flags(repeated, shapes, constants) if not model.has_functions else ()
     flags += () if weights == "auto" else (f"--weights={weights}",)
-    parts = _parts(model, wanted.given, cut_out.signature)
-    words = (f"{key}={tensor}" for key, tensor in cut_out.source.inputs.items())
-    named = dict(zip(cut_out.signature.inputs.values(), words, strict=True))
-    fills = session.fills(model, graph, named, cut_out.signature.outputs.values())
-    whole, graph = (session.with_fills(each, model, fills) for each in (cut_out.cut.graph, graph))
+    parts = _parts(model, wanted.given, section.signature)
+    words = (f"{key}={tensor}" for key, tensor in section.source.inputs.items())
+    named = dict(zip(section.signature.inputs.values(), words, strict=True))
+    fills = session.fills(model, graph, named, section.signature.outputs.values())
+    whole, graph = (session.with_fills(each, model, fills) for each in (section.cut.graph, graph))
     return Plan(
-        model, whole, graph, cut_out.source, cut_out.signature, parts, recurrences, choices, flags,
-        cut_out.settled.carried, fills,
+        model, whole, graph, section.source, section.signature, parts, recurrences, choices, flags,
+        section.settled.carried, fills,
     )  # fmt: skip
 
 

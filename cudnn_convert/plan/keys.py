@@ -11,7 +11,7 @@ from cudnn_convert.options import Options
 from cudnn_convert.plan import Plan
 
 
-def rename_keys(plan: Plan, options: Options) -> Plan:
+def fit_keys(plan: Plan, options: Options) -> Plan:
     """Rename keys that the format of `options` cannot have, with a note on each."""
     if Keeps.EQUAL_KEYS not in options.form.keeps:
         plan = _separate_keys(plan)

@@ -24,7 +24,7 @@ def make_plan(model: Model, options: Options) -> Plan:
 
     plan = from_graph.plan_model(model, options)
     obstacles.check_format(plan, options)
-    plan = keys.rename_keys(plan, options)
+    plan = keys.fit_keys(plan, options)
     plan = streaming.stream(plan, options)
     plan = decoding.plan_decoder(plan, options)
     obstacles.check_inputs(plan, options)

@@ -1,9 +1,12 @@
 """The passes that a graph takes while it is planned, in order.
 
-1. `OF_SOURCE`, when the file has been read.
-2. `BEFORE_CUT`, when its functions are inlined and the outputs are known.
-3. `inference.SIMPLIFYING`, when it is cut at its inputs.
-4. `list_cpu_passes`, when its state is placed.
+1. `OF_SOURCE`: the graph of a file, which `source.ensure_graph` gives.
+2. Functions are inlined, and the outputs are chosen (`from_graph.plan_graph`).
+3. `BEFORE_CUT`.
+4. The graph is cut at its inputs (`from_graph.cut_section`).
+5. `inference.SIMPLIFYING`: defaults, dead branches, dropout.
+6. State is placed (`state_io.place_state`).
+7. `list_cpu_passes`.
 """
 
 from functools import partial

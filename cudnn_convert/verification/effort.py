@@ -11,10 +11,11 @@ from typing import Final
 
 #: The seed of random inputs, unless the user chooses another.
 SEED: Final = 20240229
-#: Sizes of the feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and fewer.
+#: Sizes of the feeds: more steps than `lower.tensorflow.layer_stack` computes as a block, and fewer. A
+#: format adds `sizes`; `source_runs.choose_feeds` takes what the model accepts.
 FEED_SIZES: Final = ((17, 3), (9, 2))
-#: The same where all recurrences are too large to be computed often: steps for each form that they may take.
-#: A small one has loops that need more.
+#: The same where all recurrences are too large to be computed often. Their loops take 10 steps at a time,
+#: then 1 (`lower.tensorflow.layer_stack`); those of small ones also take 16.
 FEED_SIZES_OF_LARGE: Final = ((12, 2), (2, 3))
 #: A further size where weights stay variables: fewer steps than `lower.tensorflow.layer_stack` takes a block
 #: for there.

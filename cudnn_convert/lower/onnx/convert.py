@@ -170,7 +170,7 @@ def lower(
     _refuse_unsayable(graph, signature, recurrences)
     known = {node.name for node in graph.node}
     user = user or UserGraph(known, signature.outputs)
-    graph = run_passes(Graph.of(graph), CELLS, signature.tensors)
+    graph = run_passes(Graph.of(graph), BEFORE_BLOCKS, signature.tensors)
     graph, blocks = block_lstm.lower_block_lstm(graph, signature.outputs.values(), nests_loops=False)
     recurrences = (*recurrences, *blocks)
     graph = run_passes(graph, PASSES, signature.tensors)
@@ -209,8 +209,11 @@ def _overwrites_an_item(body: Iterable[NodeDef]) -> bool:
     return any(name in nodes and nodes[name].op == "Const" for name in indices)
 
 
-#: What comes before block LSTMs become recurrences, which handlers replace as those of the model.
-CELLS: Final[tuple[Pass, ...]] = (missing_ops.replace_open_convolutions, missing_ops.replace_gru_cells)
+#: Before block LSTMs become recurrences, which handlers replace as those of the model.
+BEFORE_BLOCKS: Final[tuple[Pass, ...]] = (
+    missing_ops.replace_open_convolutions,
+    missing_ops.replace_gru_cells,
+)
 PASSES: Final[tuple[Pass, ...]] = (
     # First, since no other pass looks into functions: lists are replaced where loops are nodes.
     _inline_loops_of_unknown_rank,

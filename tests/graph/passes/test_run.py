@@ -28,8 +28,8 @@ LISTS: Final[dict[str, tuple[Pass, ...]]] = {
     "source": passes.OF_SOURCE,
     "plan": (*passes.BEFORE_CUT, *inference.SIMPLIFYING, *passes.list_cpu_passes(carries_layouts=True)),
     "tensorflow": (*lower.PASSES, *tf1_ops.make_resources({})),
-    "onnx": (*convert.CELLS, *convert.PASSES),
-    "tflite": (*tflite.CELLS, *tflite.PASSES),
+    "onnx": (*convert.BEFORE_BLOCKS, *convert.PASSES),
+    "tflite": (*tflite.BEFORE_BLOCKS, *tflite.PASSES),
 }
 PASSES: Final = {f"{key}-{name_pass(each)}": each for key, listed in LISTS.items() for each in listed}
 #: What changes variables, cuDNN's ops and the drop-in alone, or ops that no CPU runs as they are.
