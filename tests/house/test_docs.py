@@ -11,6 +11,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -337,6 +338,17 @@ def test_links_lead_somewhere() -> None:
             assert found.exists(), f"{page}: {link}"
             if anchor:
                 assert anchor in anchors(found), f"{page}: {link}"
+
+
+def test_the_first_change_fits_the_files() -> None:
+    """CONTRIBUTING.md shows it as a diff; whoever follows the page has made it already."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (change,) = re.findall(r"^```diff\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    ended = []
+    for more in ([], ["--reverse"]):
+        call = ["git", "apply", "-p0", "--check", *more, "-"]
+        ended.append(subprocess.run(call, input=change, text=True, cwd=ROOT, check=False).returncode)
+    assert 0 in ended
 
 
 def test_modules_that_pages_name_exist() -> None:
