@@ -32,52 +32,61 @@ _PLOTS: Final = MappingProxyType(
 _INTRODUCTION: Final = """\
 # Performance
 
-`make bench` measured every figure on this page and wrote it. What matters is ratios: microseconds belong
-to one machine. Every implementation has the same random weights, and its answer was compared with a float64
-reference before it was timed; "largest error" is the largest absolute difference from it."""
+This page helps you choose a format, a number of threads and flags. `make bench` measured every figure and
+wrote the page. Compare ratios: microseconds belong to one machine. Every implementation has the same random
+weights. Its answer was compared with a float64 reference before it was timed. "Largest error" is the largest
+absolute difference from the reference."""
 _JUDGED: Final = """\
-Judged by medians, of one thread where nothing else is said, at the place that is furthest from the goal. Of
-the medians of a hundred places some stray: what is to hold at all of them is missed where both bounds of a
-median are beyond the goal. VNNI are a processor's instructions for products of bytes: of one without them it
-is said how fast int8 is, and not judged."""
+Medians decide, with one thread unless another number is given, at the place that is furthest from the goal.
+Some medians of a hundred places stray. So a goal for all places is missed only if both bounds of a
+median are beyond it. VNNI are a processor's instructions for products of bytes. For a processor without VNNI
+the page gives the speed of int8 without a verdict."""
 _METHOD: Final = """\
-All implementations of a column are in one process that is bound to as many cores as it has threads; ours are
-also in one with one thread and two cores, with which two threads are compared. They run in turn, in an order
-drawn anew for each round (seed {seed}): a pause of {pause} ms, a call to warm up, then calls for about
-{block} ms, at least one, of which {counts} counts. The processes do their rounds in turn, since a shared
-machine is faster in one minute than in the next. {processes} such sets of processes follow one another, for
-where memory lies differs from one to the next, each for {rounds} rounds and {seconds} s of each process at
-least. Each round gives one ratio. A table shows their median, and below it the bounds that hold the median
-with {confidence:.0%} (order statistics); below our own times stands how far apart the quartiles are.
+All implementations of a column are in one process. The process is bound to as many cores as it has threads.
+Our implementations are also in a process with one thread and two cores. Two threads are compared with this
+process. The implementations run in turn, in an order drawn anew for each round (seed {seed}). A turn has
+three parts:
 
-Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way, in
-a Session, as a function of TensorFlow 2, or in another runtime, where it is our ONNX model. Session and
-function differ by what a call itself costs. Keras takes its batch first, as it does by default, everyone else
-time. OpenVINO is told the sizes and to compute in float32; its default on some processors is bfloat16."""
+* a pause of {pause} ms
+* a call to warm up
+* calls for about {block} ms, at least one, of which {counts} counts
+
+The processes do their rounds in turn, because the speed of a shared machine changes from minute to minute.
+{processes} such sets of processes follow one another, because each set has other places in memory. Each set
+has {rounds} rounds and {seconds} s of each process at least. Each round gives one ratio. A table shows the
+median ratio. Below it are the bounds that hold the median with {confidence:.0%} (order statistics). Below our
+own times is the distance of the quartiles.
+
+Others' figures are their time over ours: 2.00 takes twice as long as our artifact called in the same way. Our
+artifact is called in a Session, as a function of TensorFlow 2, or in another runtime as our ONNX model.
+Session and function differ by the cost of a call itself. Keras takes its batch first, as it does by default.
+All others take time first. OpenVINO is told the sizes and to compute in float32. Its default on some
+processors is bfloat16."""
 _COSTS: Final = """\
-Whole processes, in turn with what they are measured by. Where that writes as many files, both end when theirs
-are on the disk, and begin {pause:.0f} s after all others are: a virtual machine gives back what deleted files
-had of memory within seconds, and whoever begins before that finds it at hand, where others wait for each
-page."""
+These are whole processes, in turn with the processes that they are compared with. If the other process writes
+as many files, both end when their files are on the disk. They also begin {pause:.0f} s after all other
+files are on the disk. The reason is that a virtual machine gives back the memory of deleted files within
+seconds. A process that begins before that has the memory at hand. Other processes wait for each page."""
 
 _LAYOUTS: Final = """\
-A network that reads lines of text, of 32 x 160 pixels: four convolutions with pools, two bidirectional LSTM
-layers of 128 units. It was drawn channels first and channels last, with the same weights. Both were
+The network reads lines of text, of 32 x 160 pixels. It has four convolutions with pools and two bidirectional
+LSTM layers of 128 units. It was drawn channels first and channels last, with the same weights. Both were
 converted, and are called one after another in one process with one thread."""
 _DECODING: Final = """\
-A beam search of {n} examples with {width} beams and {steps} steps over a model of 3.5 million parameters: an
-LSTM of 512 units between an embedding and a softmax of 1350 tokens. All forms are called one after another in
-one process with one thread, and so is the step alone, at the batch of all beams, as often as the search has
-steps. Memory is what the first search adds to the peak of a process of its own. Set-up is building the graph
-and its first call, of a model so small that computing takes no time. The machine was shared with other work:
-compare ratios, which are of calls beside each other."""
+The task is a beam search of {n} examples with {width} beams and {steps} steps. The model has 3.5 million
+parameters: an LSTM of 512 units between an embedding and a softmax of 1350 tokens. All forms are called one
+after another in one process with one thread. So is the step alone, at the batch of all beams, as often as the
+search has steps. Memory is the amount that the first search adds to the peak of a process of its own. Set-up
+is building the graph and its first call, with a model that takes no time to compute. The machine was shared
+with other work. Compare ratios, which are of calls beside each other."""
 
 
 _INPUTS: Final = """\
-Records of {bits:,} packed bits and a label, read from one file by `tf.data` with two threads and unpacked to
-a byte a bit; [Feeding a model](feeding.md) has the pipelines. All are in one process and run in turns, each
-to the end of its records. Ratios are of runs beside each other: the machine was shared with other work.
-TensorFlow 2 makes `map` parallel and prefetches by itself; both are off but where they are named."""
+The input is records of {bits:,} packed bits and a label. `tf.data` reads them from one file with two threads
+and unpacks them to a byte a bit. [Feeding a model](feeding.md) has the pipelines. All are in one process and
+run in turns, each to the end of its records. Ratios are of runs beside each other, because the machine was
+shared with other work. By itself TensorFlow 2 makes `map` parallel and prefetches. Both are off unless
+named."""
 
 
 _THREADS: Final = "How many threads?"
@@ -85,7 +94,7 @@ _THREADS: Final = "How many threads?"
 _ANSWERS: Final = (
     (
         "Which format?",
-        "ONNX where you may change the runtime. A SavedModel where you stay with TensorFlow, rather "
+        "Use ONNX if you may change the runtime. If you stay with TensorFlow, use a SavedModel rather "
         "than the cells that TensorFlow 1 restores cuDNN weights into, or a Keras model of the same weights.",
         (
             ("Our ONNX model over our SavedModel in a Session", ONNX, SESSION, 1),
@@ -98,17 +107,18 @@ _ANSWERS: Final = (
     ),
     (
         _THREADS,
-        "For a batch of one, one thread (`intra_op_parallelism_threads=1`, in ONNX Runtime "
-        "`intra_op_num_threads=1`): a second gains little where matrices are small, and serves another call "
-        "better. By `tf.saved_model.load` it is `tf.config.threading.set_intra_op_parallelism_threads(1)`. "
-        "For large batches and matrices, as many as there are cores. The table has the time with two "
-        "threads over that with one, both on two cores.",
+        "For a batch of one, use one thread (`intra_op_parallelism_threads=1`, in ONNX Runtime "
+        "`intra_op_num_threads=1`). A second thread gains little if matrices are small. It serves another "
+        "call better. With `tf.saved_model.load`, use "
+        "`tf.config.threading.set_intra_op_parallelism_threads(1)`. For large batches and matrices, use as "
+        "many threads as there are cores. The table has the time with two threads over the time with one, "
+        "both on two cores.",
         (("TensorFlow 1's cells over our SavedModel, two threads", "tf1", SESSION, 2),),
     ),
     (
         "When does `--jit` pay?",
-        "For a batch of one and many steps, if lengths and batches recur: XLA compiles anew for each. Not "
-        "for large batches.",
+        "It pays for a batch of one and many steps, if lengths and batches recur: XLA compiles anew for "
+        "each. Leave it off for large batches.",
         (
             ("LSTM, `--jit` over the SavedModel without", JIT, SESSION, 1, "lstm"),
             ("GRU", JIT, SESSION, 1, "gru"),
@@ -116,25 +126,25 @@ _ANSWERS: Final = (
     ),
     (
         "When does int8 pay?",
-        "For LSTMs in ONNX, where an answer may differ by the error that the tables name; most where "
-        "matrices fill the caches. GRUs have no int8 form.",
+        "It pays for LSTMs in ONNX, if an answer may differ by the error that the tables name. It pays most "
+        "if matrices fill the caches. GRUs have no int8 form.",
         (("`--quantize int8` over float32", ONNX_INT8, ONNX, 1, "lstm"),),
     ),
 )
 _UNROLLED: Final = """\
-A loop, unless there are few steps and their number is fixed: an unrolled graph takes one number of steps, and
-its set-up grows with it. `parallel_iterations` and `swap_memory` matter little to a loop on a CPU: each step
-waits for the one before."""
+Use a loop, unless there are few steps and their number is fixed. An unrolled graph takes one number of steps,
+and its set-up grows with that number. `parallel_iterations` and `swap_memory` matter little to a loop on a
+CPU, because each step waits for the step before."""
 _DEVICE: Final = """\
-A batch of one with small matrices gains nothing on a GPU, which starts kernels for each step; wide matrices
-and large batches gain much. Milliseconds of `cudnnRNNForward` of cuDNN {version} on one {device}, to its end,
-without TensorFlow and without copies (`scripts/record_cudnn.py`; medians of 100 calls), beside this page's
-machine. TF32 is what TensorFlow asks for where nothing is said."""
+A batch of one with small matrices gains nothing on a GPU, which starts kernels for each step. Wide matrices
+and large batches gain much. The table has milliseconds of `cudnnRNNForward` of cuDNN {version} on one
+{device}, to its end, without TensorFlow and without copies (`scripts/record_cudnn.py`; medians of 100 calls).
+Beside them stands this page's machine. TF32 is TensorFlow's default."""
 _LOOPS: Final = """\
-The baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys 2018), of
-TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its weights and
-the first call, in a process that did so before. Calls are times over ours, as in the tables of speed. The
-machine was shared with other work: compare ratios, which are of calls beside each other."""
+These are the baselines of Yu and others, "Dynamic Control Flow in Large-Scale Machine Learning" (EuroSys
+2018), of TensorFlow 1's cells in one Session each. Set-up is building or loading the graph, restoring its
+weights and the first call, in a process that did so before. Calls are times over ours, as in the tables of
+speed. The machine was shared with other work. Compare ratios, which are of calls beside each other."""
 
 
 def written(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> dict[str, str]:
@@ -198,8 +208,8 @@ def _answers(sections: Mapping[str, Any], recording: Mapping[str, Any]) -> Itera
         measured = timings(speed)
         yield "## Which format, threads and flags"
         yield (
-            "Ranges are of medians over the sizes of the tables below, each with the size it is of; below "
-            "1.00 the first named is faster. One thread, where nothing else is said."
+            "Ranges are of medians over the sizes of the tables below. Each median has its size beside it. "
+            "Below 1.00 the first named is faster. Figures are for one thread unless another number is given."
         )
         if note := speed.get("note"):
             yield note
@@ -314,7 +324,7 @@ def _forms(measured: Sequence[Timing]) -> Iterator[str]:
     tables = [*listing.speed(measured, forms=True)]
     if tables:
         yield "## Forms of the lowering"
-        yield "What our SavedModel might be instead: the time of each form over ours in a Session."
+        yield "The tables have the time of other possible forms of our SavedModel, over ours in a Session."
     for table in tables:
         yield f"### Forms, {table.title}"
         yield table.markdown()

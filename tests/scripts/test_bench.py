@@ -384,9 +384,8 @@ def test_the_page_of_stored_results(tmp_path: Path) -> None:
         "Not installed where this was measured: PyTorch, `nn.LSTM` and `nn.GRU`.",
         "Measured 2026-02-29 on A Processor 9 with AVX-512 and VNNI, 2 cores, 25.3 GB, Linux; "
         "python 3.11.7, tensorflow 2.21.0.",
-        "33 ms, at least one, of which the slowest call counts. The processes do their rounds in turn, since "
-        "a shared",
-        "machine is faster in one minute than in the next. 2 such sets of processes follow one another, for",
+        "* calls for about 33 ms, at least one, of which the slowest call counts",
+        "2 such sets of processes follow one another, because each set has other places in memory. Each set",
         "| u1 | 100 steps, batch 1, 128 inputs, 128 units |",
         "| our SavedModel, in a Session | 100 µs<br><small>±0%</small> | 1e-07 |",
         "| our lowering, form `new` | 0.96<br><small>0.80-0.98</small> | 1e-07 |",
