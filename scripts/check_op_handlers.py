@@ -118,7 +118,7 @@ RULED = (
 MISSING = {
     ("PASSES", "replace_spectra"): "RFFT",
     ("PASSES", "replace_buckets"): "Bucketize",
-    ("CELLS", "replace_gru_cells"): "GRUBlockCell",
+    ("BEFORE_BLOCKS", "replace_gru_cells"): "GRUBlockCell",
     ("PASSES", "replace_sign_bits"): "Bitcast",
 }
 

@@ -287,7 +287,7 @@ FORMATS: Final = (
         "1.15.5-block_cell_loop",
         ["--format", "tflite"],
         r"found LSTMBlockCell; choose (--format savedmodel) or (?P<other>frozen)$",
-        patch=("cudnn_convert.lower.tflite.CELLS", without(tflite.CELLS, "replace_cells")),
+        patch=("cudnn_convert.lower.tflite.BEFORE_BLOCKS", without(tflite.BEFORE_BLOCKS, "replace_cells")),
     ),
     Advice(
         ["lower/tflite.py: choose --format"],
