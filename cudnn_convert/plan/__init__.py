@@ -1,33 +1,33 @@
-"""What to convert: outputs, inputs, constants, the graph between them, its recurrences.
+"""Plans a conversion: outputs, inputs, constants, the graph in between, and recurrences.
 
 Nothing is guessed silently: `Plan.notes` says what was chosen, `Plan.flags` repeats the choice.
 
 * source        : From a path to a model with a graph: reads, cuts at layers, traces, repairs.
 * make          : Makes a plan from a model and options.
 * alone         : Plans recurrences alone, of weights or of a graph.
-* passes        : The passes that a graph takes while it is planned, in order.
-* from_graph    : Plans a model that has a graph: the subgraph between its inputs and outputs.
+* passes        : The passes of a graph during planning, in order.
+* from_graph    : Plans a model with a graph: the subgraph between inputs and outputs.
 * recurrences_only: Plans the recurrences of a graph alone.
-* from_weights  : Plans weights without a graph: each recurrence becomes a signature.
+* from_weights  : Plans weights lacking a graph: each recurrence becomes a signature.
 * keras_recurrences: Plans recurrences alone as models of Keras.
-* moving_averages: Replaces variables by their moving averages, for `--weights ema`.
-* applicable    : Which kinds of sources each option means something for, where it does not for all.
+* moving_averages: Replaces variables by moving averages, for `--weights ema`.
+* applicable    : Options with meaning for some kinds of sources only, and the kinds for each.
 * notes         : Tensor specs of flags, and notes to the user on the choices of a plan.
 * requests      : Requested inputs, outputs and states: from flags, signatures or the graph.
-* keys          : Renames the keys of inputs and outputs that a format cannot have.
-* streaming     : Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
-* fixed_steps   : Opens the number of steps of a plan whose source fixed it.
-* beginnings    : Plans what a sequence begins with: initial states, and what is the same at all steps.
-* variable_states: Names what a model holds in variables from call to call, once it goes in and comes out.
+* keys          : Renames input and output keys forbidden by a format.
+* streaming     : Plans a model for running in chunks of steps, for `--states` and `--decode`.
+* fixed_steps   : Opens the source's fixed number of steps in a plan.
+* beginnings    : Plans the beginning of a sequence: initial states, and tensors common to all steps.
+* variable_states: Names the states in a model's variables, once turned into inputs and outputs.
 * decoding      : Plans a search over a streamed model's steps, for `--decode`.
-* scales        : Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
-* network       : The network around the recurrences of a plan: what leads to each, and to what.
-* axes          : Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
-* statistics    : Decides what stands for statistics of the batch in a graph that is cut for inference.
-* knobs         : Finds the values that a model's author sets for inference: flags, keep probabilities.
-* choose_outputs: Chooses the outputs where neither the user nor a signature names them.
-* candidates    : Orders the tensors that may be outputs, the likeliest first.
-* obstacles     : Collects what keeps a graph from a CPU, a target or a proof.
+* scales        : Finds the scale of an output for tokens: probabilities, log probabilities or logits.
+* network       : The network around a plan's recurrences: links between inputs, recurrences and outputs.
+* axes          : Names of axes: the places of batch and time in inputs and outputs, by shape.
+* statistics    : Decides the replacement of batch statistics in a graph cut for inference.
+* knobs         : Finds the values set by a model's author for inference: flags, keep probabilities.
+* choose_outputs: Chooses the outputs from the graph, if left open by user and signatures.
+* candidates    : Orders the possible output tensors, the likeliest first.
+* obstacles     : Collects the obstacles between a graph and a CPU, a target or a proof.
 
 May import: text, errors, private, formats, context, model, values, options, weights, graph, graph.passes,
 recurrences, keras, keras.config, read.
@@ -58,7 +58,7 @@ ENCODE: Final = "encode"
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """How a model is run in chunks of steps: what is carried from one to the next, and what is cut.
+    """The way a model runs in chunks of steps: carried states, sliced inputs and outputs.
 
     `states` are the inputs that take what the chunk before gave. `inputs` and `outputs` map keys to the axis
     of their steps; an input without one is the same for each chunk, an output without one holds after its
@@ -82,12 +82,12 @@ class Streaming:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts of an artifact that run before the first step."""
+        """The parts of an artifact to run before the first step."""
         return tuple(part for part in (self.encode, self.begin) if part is not None)
 
     @property
     def begin_outputs(self) -> dict[str, str]:
-        """The outputs of the model itself that have the states to begin with: key of the state -> key."""
+        """The model's own outputs with initial states: key of the state -> key."""
         if self.begin is not None or not self.values:
             return {}
         return {state.key: split(state.begin)[0] for state in self.states}
@@ -95,7 +95,7 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model cut down to its chosen signature.
+    """A model cut down to the chosen signature.
 
     `source` names the signature's tensors as the file does, `signature` as `graph` does: they differ where a
     tensor in the middle of the graph became an input. `parts` divides `signature` where the artifact has
@@ -132,7 +132,7 @@ class Plan:
     target_model: Any = None
 
     def find_user_graph(self, signature: Signature) -> UserGraph:
-        """Return the source's graph with the outputs of a part, for advice on what to convert of it."""
+        """Return the source's graph with the outputs of a part, for advice on cuts."""
         own, names = self.signature.outputs, self.source.outputs
         by_tensor = {own[key]: name for key, name in names.items() if key in own}
         outputs = {key: by_tensor[name] for key, name in signature.outputs.items() if name in by_tensor}
@@ -140,13 +140,13 @@ class Plan:
 
     @property
     def all_parts(self) -> tuple[Part, ...]:
-        """The parts of the artifact, with those that run before the first step."""
+        """All parts of the artifact, including parts to run before the first step."""
         return (*self.parts, *(self.streaming.parts if self.streaming else ()))
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrencesPlan(Plan):
-    """Recurrences without the graph around them: a signature for each.
+    """A plan of recurrences alone, each with a signature.
 
     `singles` has one for each of `parts`. `whole` is None; `graph` is None, or has what the weights are
     computed from.

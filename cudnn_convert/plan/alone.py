@@ -14,12 +14,12 @@ from cudnn_convert.plan.source import ensure_graph, needs_no_graph
 
 
 def is_alone(model: Model, options: Options) -> bool:
-    """Whether the artifact has recurrences alone."""
+    """Return True if the artifact has recurrences alone."""
     return options.form.content is Content.RECURRENCES or needs_no_graph(model, options)
 
 
 def plan_alone(model: Model, options: Options) -> Plan:
-    """Plan a model's recurrences, with a warning where their graph is lost.
+    """Plan a model's recurrences, and warn where the graph is lost.
 
     Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """

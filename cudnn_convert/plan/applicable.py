@@ -1,4 +1,4 @@
-"""Which kinds of sources each option means something for, where it does not for all.
+"""Options with meaning for some kinds of sources only, and the kinds for each.
 
 Options of a single conversion that mean nothing are refused. Those that many models share are left out with a
 note, for they are meant for the others. An option that asks for another artifact is none of these.
@@ -34,7 +34,7 @@ def _is_graphless(model: Model) -> bool:
 
 
 def _is_without_model(model: Model) -> bool:
-    """Whether a source is weights whose layers or graph another file may give."""
+    """Return True if a source is weights: another file may give layers or a graph."""
     return model.is_graphless and model.keras in (None, KerasFile.HDF5)
 
 
@@ -54,12 +54,15 @@ _MEANT_FOR: Final[Mapping[str, tuple[Callable[[Model], bool], str]]] = MappingPr
 
 
 def applies(name: str, model: Model) -> bool:
-    """Whether an option means something for the kind of a model."""
+    """Return True if an option has a meaning for the kind of a model."""
     return name not in _MEANT_FOR or _MEANT_FOR[name][0](model)
 
 
 def leave_out(model: Model, options: Options, shared: Collection[str]) -> tuple[Options, tuple[str, ...]]:
-    """Options without those `shared` ones that mean nothing for a model, and a note on each."""
+    """Drop `shared` options meant for different kinds of models, with a note on each.
+
+    Such options mean nothing for the kind of `model`.
+    """
     defaults: dict[str, Any] = {}
     notes = []
     for option in fields(Options):

@@ -1,4 +1,4 @@
-"""Names of axes: where the batch and time lie in inputs and outputs, as shapes tell.
+"""Names of axes: the places of batch and time in inputs and outputs, by shape.
 
 TensorFlow's shape inference is asked with sizes that no others are: an axis of an output that has the size
 of the batch is the batch. Two inputs share a time where the graph refuses different ones, as an encoder and
@@ -43,10 +43,10 @@ _MOST: Final = 4
 
 
 def name_axes(plan: Plan) -> dict[str, tuple[Axis, ...]]:
-    """The axes of each input and output of a plan, by key: a name, a size, or None.
+    """Return the axes of each input and output of a plan, by key.
 
-    Without those of which not even the rank is known, and without a key that an input and an output of
-    other axes share. Empty for a plan without a graph or recurrences.
+    An axis is a name, a size, or None. Tensors of which not even the rank is known are left out, and so is a
+    key that an input and an output of other axes share. Empty for a plan without a graph or recurrences.
     """
     if isinstance(plan, RecurrencesPlan) or not plan.recurrences:
         return {}
@@ -100,9 +100,10 @@ def _name_tensors(
 
 
 def _find_tied(graph: Graph, recurrences: Iterable[str]) -> set[str]:
-    """The nodes that share data with a recurrence: what it reads, what reads that, and so on.
+    """Return the nodes linked to a recurrence by data, directly or through further nodes.
 
-    An input beside them has a batch and a time of its own.
+    Links lead to what a node reads and to what reads it. An input beside these nodes has a batch and a time
+    of its own.
     """
     index = graph.index
 
@@ -116,9 +117,9 @@ def _find_tied(graph: Graph, recurrences: Iterable[str]) -> set[str]:
 
 
 def _infer(graph: Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles) -> tf.Graph | None:
-    """The graph with as many times as it takes, the first set of sizes; None where it takes not even one.
+    """Infer the graph at the first set of sizes, with as many times as fit.
 
-    Where there are too many inputs to try, they have one time.
+    None where the graph takes not even one time. Where there are too many inputs to try, they have one time.
     """
     timed = [name for name, given in roles.items() if TIME in given]
 
@@ -146,7 +147,10 @@ def _infer(graph: Graph, known: Mapping[str, tf.Tensor], roles: time_axis.Roles)
 
 
 def _choose_second(shapes: Mapping[str, tf.TensorShape], first: tf.Graph) -> dict[str, list[int]]:
-    """The shape of each input in the second set of sizes, by that in the graph with the first."""
+    """Return the shape of each input in the second set of sizes.
+
+    The shape in the graph with the first set decides.
+    """
     known = {name: first.get_tensor_by_name(name).shape.as_list() for name in shapes}
     return {
         name: [
@@ -158,7 +162,7 @@ def _choose_second(shapes: Mapping[str, tf.TensorShape], first: tf.Graph) -> dic
 
 
 def _partitions(count: int) -> Iterator[list[int]]:
-    """Each way to put so many items into groups, as the number of each one's group."""
+    """Yield each way to group `count` items, as a list of group numbers."""
     if count == 1:
         yield [0]
         return
@@ -167,7 +171,7 @@ def _partitions(count: int) -> Iterator[list[int]]:
 
 
 def _list_names(sure: Collection[int]) -> dict[tuple[int, int], str]:
-    """The names of axes by their size in both sets, of those roles that are sure."""
+    """Return the names of axes of sure roles, by the sizes in both sets."""
     names = {_BATCHES: "batch"} if BATCH in sure else {}
     if TIME in sure:
         for number, sizes in enumerate(zip(*_TIMES, strict=True)):
@@ -176,14 +180,14 @@ def _list_names(sure: Collection[int]) -> dict[tuple[int, int], str]:
 
 
 def _name(stated: int | None, sizes: tuple[int | None, ...], names: Mapping[Any, str]) -> Axis:
-    """The size of an axis that is the same in both sets, else its name."""
+    """Return the size of an axis if equal in both sets, else the name."""
     if stated is not None:
         return stated
     return sizes[0] if sizes[0] == sizes[1] else names.get(sizes)
 
 
 def _fix_conditions(graph: Graph, ends: Sequence[str]) -> Iterator[Graph]:
-    """The graph of `ends` with its conditions fixed: all to one side, all to the other."""
+    """Yield the graph of `ends` with all conditions false, then with all true."""
     frames = control_flow.frames(graph.index)
     switches = (node for node in graph.node if node.op in ops.SWITCHES and not frames.get(node.name))
     conditions = {split(node.input[1])[0] for node in switches}
@@ -193,7 +197,7 @@ def _fix_conditions(graph: Graph, ends: Sequence[str]) -> Iterator[Graph]:
 
 
 def state_widths(graph: Graph, inputs: Iterable[str], recurrences: Iterable[Recurrence]) -> Graph:
-    """State the width of an input of open width that a recurrence reads: its weights bind it."""
+    """State the open width of a recurrence's input, as bound by the recurrence's weights."""
     inputs, nodes = [*inputs], graph.index.nodes
     recurrences = [each for each in recurrences if each.node in nodes]
     for recurrence in recurrences:
@@ -210,7 +214,7 @@ def state_widths(graph: Graph, inputs: Iterable[str], recurrences: Iterable[Recu
 
 
 def _list_shapes(graph: Graph, inputs: Iterable[str], width: int) -> Iterator[tuple[str, Shape]]:
-    """Each input with one of its open axes of this width, the last axes first."""
+    """Yield each input with a single open axis set to `width`, last axes first."""
     for name in inputs:
         shape = graph.shapes.get_tensor_by_name(name).shape
         sizes = shape.as_list() if shape.rank else []
@@ -222,7 +226,7 @@ def _list_shapes(graph: Graph, inputs: Iterable[str], width: int) -> Iterator[tu
 def infer_widths(
     graph: Graph, name: str, shape: Shape, recurrences: Iterable[Recurrence]
 ) -> dict[str, int | None] | None:
-    """The width of each recurrence's input if the placeholder tensor `name` had `shape`.
+    """Return the width of each recurrence's input if the placeholder tensor `name` had `shape`.
 
     None where the graph does not accept the shape.
     """
@@ -233,13 +237,16 @@ def infer_widths(
 
 
 def read_widths(seen: tf.Graph, recurrences: Iterable[Recurrence]) -> dict[str, int | None]:
-    """The width of each recurrence's input, None where shape inference does not know it."""
+    """Return the width of each recurrence's input.
+
+    None where shape inference does not know the width.
+    """
     shapes = {each.node: seen.get_operation_by_name(each.node).inputs[INPUT].shape for each in recurrences}
     return {node: known[-1] if known.rank else None for node, known in shapes.items()}
 
 
 def _with_shape(graph: Graph, name: str, shape: Shape) -> Graph:
-    """The graph with a placeholder of another shape."""
+    """Return the graph with a placeholder of another shape."""
     op, _ = split(name)
     dtype = tf.as_dtype(graph.index.nodes[op].attr["dtype"].type)
     return replace_nodes(graph, {op: node_defs.placeholder(op, dtype, tf.TensorShape(shape))})

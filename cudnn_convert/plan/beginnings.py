@@ -1,4 +1,4 @@
-"""Plans what a sequence begins with: initial states, and what is the same at all steps.
+"""Plans the beginning of a sequence: initial states, and tensors common to all steps.
 
 A model whose recurrences begin with zeros needs nothing. Where they begin with anything else, such as
 trained variables or an encoder's last state, the artifact has it: as the signature `begin`, or as outputs of
@@ -34,7 +34,10 @@ _ROWS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What states begin with, as `plan.Streaming` has it; all empty where they begin with zeros."""
+    """The beginning of states, in the fields of `plan.Streaming`.
+
+    All fields are empty where states begin with zeros.
+    """
 
     part: Part | None = None
     given: Mapping[str, str] = field(default_factory=dict)
@@ -42,9 +45,10 @@ class Beginning:
 
 
 def find_streamed(plan: Plan, still: frozenset[str]) -> tuple[Recurrence, ...]:
-    """The recurrences that outputs need at each step; initial states are known before the first one.
+    """Return the recurrences needed by outputs at each step.
 
-    `still` are keys of inputs that are the same at all steps; recurrences of those alone do not count.
+    Initial states are known before the first step. `still` are keys of inputs that are the same at all steps;
+    recurrences of those alone do not count.
     """
     index = plan.graph.index
     needed = {*walk_up(index, [split(name)[0] for name in plan.signature.outputs.values()])}
@@ -57,7 +61,7 @@ def find_streamed(plan: Plan, still: frozenset[str]) -> tuple[Recurrence, ...]:
 
 
 def walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
-    """The ops that others depend on by data, but for those of initial states alone."""
+    """Yield the ops needed by `start` through data, except for ops of initial states alone."""
     skipped = {position for position, _ in PLACES.values()}
 
     def above(op: str) -> list[str]:
@@ -70,10 +74,10 @@ def walk_up(index: Index, start: Sequence[str]) -> Iterator[str]:
 
 
 def find_encoders(graph: Graph, moving: Sequence[str], streamed: Sequence[str]) -> set[str]:
-    """The ops of encoders, and behind them, in a graph whose states are inputs: they need no step.
+    """Return the ops of encoders, and all ops behind encoders: ops independent of steps.
 
-    `moving` are the ops of inputs with steps and of states, `streamed` the recurrences over the steps. Ops
-    that read sizes alone do not count.
+    The states of the graph are inputs. `moving` are the ops of inputs with steps and of states, `streamed`
+    the recurrences over the steps. Ops that read sizes alone do not count.
     """
     index = graph.index
     at_steps = index.descendants(moving) | {*streamed}
@@ -87,7 +91,7 @@ def find_encoders(graph: Graph, moving: Sequence[str], streamed: Sequence[str]) 
 
 
 def find_border(graph: Graph, encoders: set[str]) -> list[str]:
-    """The tensors of the ops `encoders` that others read."""
+    """Return the tensors of the ops `encoders` with readers among the remaining ops."""
     read = (
         tensor(name)
         for node in graph.node
@@ -107,7 +111,7 @@ def plan_begin(
     entries: Mapping[str, str],
     flag: str,
 ) -> tuple[Beginning, list[Reason]]:
-    """Plan what `states` begin with, or say why it cannot be had before the steps.
+    """Plan the beginning of `states`, or give the reasons if unknown before the steps.
 
     `graph` is streamed and not pruned; `entries` are its inputs by key, without states.
     """
@@ -131,7 +135,7 @@ def plan_begin(
 
 
 def _refuse(graph: Graph, states: Sequence[StreamState], time: TimeAxis, flag: str) -> Iterator[Reason]:
-    """A line for each recurrence whose initial state depends on steps after the first."""
+    """Yield a line for each recurrence with an initial state dependent on later steps."""
     index = graph.index
     for node in dict.fromkeys(state.node for state in states):
         ends = [state.begin for state in states if state.node == node]
@@ -150,9 +154,10 @@ def _refuse(graph: Graph, states: Sequence[StreamState], time: TimeAxis, flag: s
 def find_values(
     model: Model, graph: Graph, ends: Mapping[str, str], inputs: Sequence[str], time: TimeAxis
 ) -> dict[str, Array]:
-    """The values of tensors that depend on no input but its number of rows, by key; empty if one depends.
+    """Return the values of tensors by key, if independent of the inputs' data.
 
-    Of equal rows there is one. Rows that differ are values where their number is fixed alone.
+    The tensors may depend on the number of rows of an input; empty if one depends on more. Of equal rows
+    there is one. Rows that differ are values where their number is fixed alone.
     """
     pruned = prune(graph, ends.values())
     index = pruned.index
@@ -177,7 +182,7 @@ def _has_open_rows(graph: Graph, name: str, time: TimeAxis) -> bool:
 
 
 def _reads_data(index: Index, op: str, ends: set[str]) -> bool:
-    """Whether one of `ends` depends on an op's values, and not on its shape alone."""
+    """Return True if any of `ends` depends on an op's values, beyond the shape."""
 
     def below(name: str) -> list[str]:
         return [reader.name for reader in index.consumers(name) if reader.op not in stepwise.SHAPES]
@@ -186,7 +191,7 @@ def _reads_data(index: Index, op: str, ends: set[str]) -> bool:
 
 
 def _zeros(graph: Graph, name: str, time: TimeAxis) -> Array:
-    """Zeros for an input: two rows, one step."""
+    """Return zeros for an input: two rows, a single step."""
     seen = graph.shapes.get_tensor_by_name(name)
     sizes = seen.shape.as_list() if seen.shape.rank is not None else []
     rows = time.rows.get(name)
@@ -195,13 +200,13 @@ def _zeros(graph: Graph, name: str, time: TimeAxis) -> Array:
 
 
 def _one_row(value: Array) -> Array:
-    """A state `[depth, rows, width]` with one row where all are equal."""
+    """Reduce a state `[depth, rows, width]` to a single row if all are equal."""
     first = value[:, :1]
     return first if (value == first).all() else value
 
 
 def describe_begin(plan: Plan, form: str) -> str:
-    """How a user begins a sequence with an artifact of a format, in one sentence."""
+    """Return a sentence on beginning a sequence with an artifact of a format."""
     streaming = plan.streaming
     assert streaming is not None
     if outputs := streaming.begin_outputs:

@@ -1,4 +1,4 @@
-"""Orders the tensors that may be outputs, the likeliest first.
+"""Orders the possible output tensors, the likeliest first.
 
 First come tensors with the name of an output (logits, probs, predictions), or that leave a scope with such a
 name; then choosing ops (an argmax, a softmax, a decoder), predictions that a loss reads, unread tensors, the
@@ -48,12 +48,12 @@ _NORMAL: Final = frozenset({"RandomStandardNormal", "TruncatedNormal", "Stateles
 
 
 def describe_candidates(graph: AnyGraph, index: Index, names: Collection[str]) -> dict[str, str]:
-    """The kind of each output tensor of the ops `names`, in graph order."""
+    """Return the kind of each output tensor of the ops `names`, in graph order."""
     return describe_outputs(extract_nodes(graph, index.ancestors(names)), names)
 
 
 def describe_outputs(graph: Graph, names: Collection[str]) -> dict[str, str]:
-    """As `describe_candidates`, of a graph that the ops `names` need whole."""
+    """Return the kinds as `describe_candidates`, for a graph needed whole by `names`."""
     seen = graph.shapes
     wanted, listed = frozenset(names), {}
     for node in graph.node:
@@ -72,7 +72,7 @@ def _kind(tensor: tf.Tensor) -> str:
 
 
 def _is_total(tensor: tf.Tensor) -> bool:
-    """Whether a tensor of unknown rank is a scalar, computed from full reductions alone."""
+    """Return True if a tensor of unknown rank is a scalar, by full reductions alone."""
     todo, seen = [tensor], set()
     while todo:
         name = todo.pop()
@@ -97,7 +97,7 @@ def _is_total(tensor: tf.Tensor) -> bool:
 def order_candidates(
     graph: AnyGraph, walk: InferenceNodes, leaves: Collection[str], sources: Collection[FedTensor]
 ) -> list[str]:
-    """The tensors of a walk that may be outputs, the likeliest first."""
+    """Return the possible output tensors of a walk, the likeliest first."""
     index = walk.index
     closed = index.descendants(node.name for node in unknown(graph)) | {*_list_latents(walk)[1]}
     closed |= list_drawn(walk)
@@ -121,13 +121,13 @@ def order_candidates(
 
 
 def _list_unlabelled(walk: InferenceNodes, sources: Collection[FedTensor]) -> list[str]:
-    """The nodes of a walk that need no label."""
+    """Return the nodes of a walk independent of labels."""
     labelled = {name for source in sources if source.is_label for name in source.below}
     return [name for name in walk.reached if name not in labelled]
 
 
 def everywhere(graph: AnyGraph, index: Index) -> list[str]:
-    """Candidates in a graph without recurrences: what placeholders reach.
+    """Return the candidates of a recurrence-free graph: tensors reached from placeholders.
 
     All unread tensors together come first, then each candidate.
     """
@@ -177,7 +177,7 @@ def _rank(walk: InferenceNodes, names: list[str], leaves: Collection[str]) -> It
 
 
 def _list_lossy(walk: InferenceNodes, names: list[str]) -> set[str]:
-    """The arithmetic of one tensor that only training reads: the first steps of losses without a scope."""
+    """Return first steps of unscoped losses: arithmetic of a single tensor, read by training alone."""
     index, known = walk.index, frozenset(names)
     readers: dict[str, set[str]] = {}
     for name in names:
@@ -196,7 +196,7 @@ def _list_lossy(walk: InferenceNodes, names: list[str]) -> set[str]:
 def list_named(
     graph: AnyGraph, walk: InferenceNodes, outputs: Collection[str], sources: Collection[FedTensor]
 ) -> list[str]:
-    """The tensors that the author named, that only training reads, and that no output needs."""
+    """Return tensors named by the author, read by training alone, and unneeded by outputs."""
     index = walk.index
     names = _list_unlabelled(walk, sources)
     needed = index.ancestors(split(name)[0] for name in outputs)
@@ -216,14 +216,17 @@ def list_named(
 
 
 def list_before_draws(graph: AnyGraph, walk: InferenceNodes) -> list[str]:
-    """The tensors of which a latent vector is drawn, a mean and a deviation; none where one alone is."""
+    """Return the mean and deviation tensors of a drawn latent vector.
+
+    Empty where there is only one such tensor.
+    """
     names = _list_latents(walk)[0]
     kinds = describe_candidates(graph, walk.index, names) if names else {}
     return [name for name, kind in kinds.items() if kind == NUMBERS]
 
 
 def _list_latents(walk: InferenceNodes) -> tuple[list[str], Collection[str]]:
-    """The nodes that a draw of normal numbers is scaled by and added to, and the nodes behind the draw."""
+    """Return the nodes scaling and shifting a normal draw, and the nodes behind the draw."""
     index = walk.index
     drawn = walk.below((node.name, None) for node in index.nodes.values() if node.op in _NORMAL)
     layers = [name for name in drawn if walk.weights(index.nodes[name])]
@@ -237,9 +240,9 @@ def _list_latents(walk: InferenceNodes) -> tuple[list[str], Collection[str]]:
 
 
 def list_drawn(walk: InferenceNodes) -> set[str]:
-    """The nodes behind a draw of choices that follows the recurrences, and the draw.
+    """Return the draws of choices behind the recurrences, and the nodes behind the draws.
 
-    A decoder that draws its steps in a loop is not one.
+    A decoder that draws its steps in a loop does not count.
     """
     index, inside, drawn = walk.index, control_flow.inside(walk.index), set[str]()
     for node in index.nodes.values():
@@ -250,7 +253,7 @@ def list_drawn(walk: InferenceNodes) -> set[str]:
 
 
 def _leaves_scope(name: str, scopes: list[str], readers: list[str]) -> bool:
-    """Whether a node's innermost scope named as an output contains none of its readers."""
+    """Return True if all readers lie outside a node's innermost scope named as an output."""
     depths = [depth for depth, scope in enumerate(scopes, 1) if _CALLED.fullmatch(scope)]
     innermost = "/".join(scopes[: max(depths)]) + "/" if depths else ""
     return bool(innermost) and not any(reader.startswith(innermost) for reader in readers)

@@ -1,4 +1,4 @@
-"""Chooses the outputs where neither the user nor a signature names them.
+"""Chooses the outputs from the graph, if left open by user and signatures.
 
 Of replicas of tf.distribute the first counts. Of twins, recurrences with the same parameter variable, those
 that training differentiates are dropped, then those in training mode. From the others the walk goes forward
@@ -27,7 +27,7 @@ from cudnn_convert.recurrences import parameter_source
 
 
 def _ask(reason: str, sets: Iterable[str], lead: str = "; choose with") -> Reason:
-    """A reason to choose one of several sets of outputs, the likeliest first."""
+    """Return a reason with sets of outputs to choose from, the likeliest first."""
     remedies = [Remedy({"outputs": (outputs,)}) for outputs in [*dict.fromkeys(sets)][: candidates.MOST]]
     advice = f"{lead} {' | '.join(map(str, remedies))}" if remedies else "; name --outputs"
     return Reason(f"{reason}{advice}", *remedies)
@@ -112,7 +112,7 @@ def _is_leaf(walk: InferenceNodes, name: str) -> bool:
 def _refuse_draws(
     path: Path, graph: Graph, walk: InferenceNodes, names: list[str], sources: list[FedTensor]
 ) -> None:
-    """Refuse leaves that are drawn, such as an action that explores. Raises AmbiguousSourceError."""
+    """Refuse drawn leaves, such as an exploring action. Raises AmbiguousSourceError."""
     drawn = candidates.list_drawn(walk)
     if not (taken := [name for name in names if split(name)[0] in drawn]):
         return
@@ -130,7 +130,7 @@ def _refuse_draws(
 def _refuse_chains(
     path: Path, graph: Graph, walk: InferenceNodes, names: list[str], chains: list[tuple[str, str]]
 ) -> None:
-    """Refuse leaves without what the likelihood of a CRF reads. Raises AmbiguousSourceError."""
+    """Refuse leaves lacking the tensors of a CRF's likelihood. Raises AmbiguousSourceError."""
     needed = walk.index.ancestors(split(name)[0] for name in names)
     if not all(split(head)[0] in needed and transitions in names for head, transitions in chains):
         lengths = (name for _, transitions in chains for name in crf.find_lengths(graph, transitions))
@@ -146,7 +146,7 @@ def _refuse_chains(
 def _refuse_part(
     path: Path, graph: Graph, walk: InferenceNodes, names: list[str], sources: list[FedTensor]
 ) -> None:
-    """Refuse leaves that may be less or more than the model. Raises AmbiguousSourceError."""
+    """Refuse leaves with possibly too little or too much of the model. Raises AmbiguousSourceError."""
 
     def list_candidates() -> list[str]:
         return candidates.order_candidates(graph, walk, names, sources)
@@ -183,7 +183,10 @@ def _refuse_part(
 def _list_chains(
     graph: Graph, part: Graph, walk: InferenceNodes, names: Iterable[str]
 ) -> list[tuple[str, str]]:
-    """The scores and transitions of CRFs behind the recurrences, but for those that give tags of `names`."""
+    """Return the scores and transitions of CRFs behind the recurrences.
+
+    CRFs that give tags of `names` are left out.
+    """
     index = graph.index
     heavy = [name for name in walk.reached if walk.weights(index.nodes[name]) and name not in walk.starts]
 
@@ -202,7 +205,7 @@ def _list_chains(
 
 
 def _list_tags(graph: Graph, walk: InferenceNodes, chains: list[tuple[str, str]]) -> list[str]:
-    """The tags `[batch, time]` that the graph decodes from scores and transitions, and gives to metrics."""
+    """Return the tags `[batch, time]` decoded from scores and transitions, and read by metrics."""
     read = {split(name)[0] for chain in chains for name in chain}
     inside = control_flow.inside(walk.index)
     listed = []
@@ -217,7 +220,7 @@ def _list_tags(graph: Graph, walk: InferenceNodes, chains: list[tuple[str, str]]
 
 
 def _find_end(walk: InferenceNodes, name: str) -> str:
-    """The op in which a layer ends that begins with a product: its bias or the form of its input."""
+    """Return the last op of a layer begun by a product: bias or reshape."""
     index = walk.index
     readers = [reader for reader in index.consumers(name) if reader.name in walk.reached]
     while len(readers) == 1 and readers[0].op in ("BiasAdd", "Reshape", *ops.SUMS):
@@ -227,14 +230,20 @@ def _find_end(walk: InferenceNodes, name: str) -> str:
 
 
 def _without_chains(walk: InferenceNodes, names: list[str], chains: list[tuple[str, str]]) -> list[str]:
-    """The leaves that no CRF reads on: last states of recurrences come last."""
+    """Return the leaves off the paths of CRFs, as a single set.
+
+    Last states of recurrences come last.
+    """
     heads = [split(head)[0] for head, _ in chains]
     below = walk.index.descendants(heads)
     return [",".join(left)] if (left := [name for name in names if split(name)[0] not in below]) else []
 
 
 def _together(walk: InferenceNodes, listed: list[str]) -> list[str]:
-    """The predictions of losses and what is chosen by them, as one set where there are several."""
+    """Return the predictions of losses, and choices from predictions, as a single set.
+
+    Empty where there are not several.
+    """
     names = [name for name in walk.predictions() if name in listed]
     behind = walk.index.descendants(split(name)[0] for name in names)
     chosen = [name for name in listed if walk.index.nodes[split(name)[0]].op in candidates.CHOOSING]
@@ -243,12 +252,12 @@ def _together(walk: InferenceNodes, listed: list[str]) -> list[str]:
 
 
 def _heads(walk: InferenceNodes, names: list[str]) -> list[str]:
-    """Return the tensors that losses read, or without any the first tensor."""
+    """Return the tensors read by losses, else the first tensor."""
     return [name for name in names if name in walk.predictions()] or names[:1]
 
 
 def _aside(walk: InferenceNodes, names: list[str], sources: list[FedTensor]) -> tuple[list[str], set[str]]:
-    """The weights and outputs that the tensors `names` do not need, and the unneeded nodes."""
+    """Return the weights and outputs unneeded by the tensors `names`, and the unneeded nodes."""
     index = walk.index
     needed = index.ancestors(split(name)[0] for name in names)
     closed: set[str] = set()
@@ -269,7 +278,10 @@ def _aside(walk: InferenceNodes, names: list[str], sources: list[FedTensor]) -> 
 
 
 def _is_picked(walk: InferenceNodes, name: str, needed: Collection[str], sources: list[FedTensor]) -> bool:
-    """Whether a program's choice picks a tensor from what is needed, as the value of an action taken."""
+    """Return True if a program's choice picks a tensor from needed tensors.
+
+    The value of an action taken is an example.
+    """
     own = split(name)[0]
     picks = any(own in source.below and split(source.name)[0] not in needed for source in sources)
     between = (walk.index.ancestors([own], control=False, stop=needed) & walk.reached.keys()) - {*needed}
@@ -277,7 +289,7 @@ def _is_picked(walk: InferenceNodes, name: str, needed: Collection[str], sources
 
 
 def _recurrent(walk: InferenceNodes, closed: Collection[str]) -> list[str]:
-    """The outputs of recurrences that have readers in the walk."""
+    """Return the recurrences' outputs with readers in the walk."""
     index = walk.index
     return [
         f"{start}:{k}"
@@ -295,7 +307,7 @@ def _is_read(walk: InferenceNodes, name: str, needed: Collection[str]) -> bool:
 
 
 def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_chosen: list[str]) -> None:
-    """Refuse applications of one layer that lead to disjoint outputs: the user must choose.
+    """Refuse applications of a single layer with disjoint outputs: the user must choose.
 
     Raises AmbiguousSourceError.
     """
@@ -317,7 +329,10 @@ def _refuse_equal_twins(path: Path, index: Index, wanted: list[NodeDef], names_c
 
 
 def _have_own_weights(index: Index, groups: list[set[str]]) -> bool:
-    """Whether each group of outputs needs variables that no other needs, as the heads of several tasks do."""
+    """Return True if each group of outputs needs variables unneeded by all remaining groups.
+
+    The heads of several tasks do.
+    """
     needed = [
         {name for name in index.ancestors(split(leaf)[0] for leaf in group) if _is_variable(index, name)}
         for group in groups

@@ -31,7 +31,7 @@ _LOOKUPS: Final = {**dict.fromkeys(ops.GATHERS, 1), "OneHot": 0, "DynamicPartiti
 
 
 def plan_decoder(plan: Plan, options: Options) -> Plan:
-    """Plan a streamed `plan` with the search that `options` ask for, if any.
+    """Add a search to a streamed `plan`, if requested by `options`.
 
     Raises UnsupportedModelError where the graph leaves open what is searched, UsageError for flags that do
     not fit it.
@@ -105,7 +105,7 @@ def plan_decoder(plan: Plan, options: Options) -> Plan:
 
 
 def _inputs_of_search(options: Options) -> dict[str, bool]:
-    """Whether each call gives an input that is the search's own, by key."""
+    """Return the search's own inputs by key, each True if given at every call."""
     return {
         Decoder.PAD_MASK: options.pad_mask == MASK_OF_CALL,
         Decoder.INITIAL_SCORES: options.initial_scores,
@@ -118,7 +118,7 @@ def _shape(plan: Plan, name: str) -> Any:
 
 
 def _describe(plan: Plan, name: str) -> str:
-    """A tensor's dtype and shape, as `float32 [?, 3]`."""
+    """Return a tensor's dtype and shape, as `float32 [?, 3]`."""
     seen = plan.graph.shapes.get_tensor_by_name(name)
     if seen.shape.rank is None:
         return f"{seen.dtype.name} of unknown rank"
@@ -126,7 +126,10 @@ def _describe(plan: Plan, name: str) -> str:
 
 
 def _find_key(wanted: str, keys: Mapping[str, str], flag: str) -> str:
-    """The key that a flag names, as a key or a tensor of the source. Raises UsageError."""
+    """Return the key named by a flag. Raises UsageError.
+
+    The flag has a key or a tensor of the source.
+    """
     for key, name in keys.items():
         if wanted == key or tensor(wanted) == tensor(name):
             return key
@@ -135,7 +138,7 @@ def _find_key(wanted: str, keys: Mapping[str, str], flag: str) -> str:
 
 
 def _find_token(plan: Plan, wanted: str | None) -> str:
-    """The key of the input that takes tokens."""
+    """Return the key of the input for tokens."""
     streaming = plan.streaming
     assert streaming is not None
     with_steps = {key: plan.source.inputs[key] for key in streaming.inputs}
@@ -170,12 +173,12 @@ def _find_token(plan: Plan, wanted: str | None) -> str:
 
 
 def _reads_rows(plan: Plan, name: str) -> bool:
-    """Whether an input `[batch, steps]` is what rows of a table are taken by."""
+    """Return True if an input `[batch, steps]` selects rows of a table."""
     return _shape(plan, name).rank == _IDS and any(True for _ in _lookups(plan.graph.index, name))
 
 
 def _lookups(index: Index, name: str) -> Iterator[Any]:
-    """The nodes that take rows of a table by the ids of a tensor."""
+    """Yield the nodes taking rows of a table by the ids of a tensor."""
 
     def onward(current: str) -> Iterator[str]:
         for reader in index.consumers(*split(current)):
@@ -192,7 +195,10 @@ def _lookups(index: Index, name: str) -> Iterator[Any]:
 
 
 def _count_rows_of_table(plan: Plan, token: str) -> int | None:
-    """How many tokens the smallest table of an input has rows for; None where no table tells."""
+    """Return the number of tokens with a row in the smallest table of an input.
+
+    None where no table tells.
+    """
     index, counts = plan.graph.index, []
     for node in _lookups(index, plan.signature.inputs[token]):
         if node.op not in ops.GATHERS:
@@ -207,13 +213,16 @@ def _count_rows_of_table(plan: Plan, token: str) -> int | None:
 
 
 def _split_scale(wanted: str | None) -> tuple[str | None, str | None]:
-    """The output that `--logits` names, and the scale that it gives it: `NAME` or `NAME=SCALE`."""
+    """Split the value of `--logits`, `NAME` or `NAME=SCALE`, into an output and a scale."""
     name, equals, scale = (wanted or "").rpartition("=")
     return (name, scale) if equals and scale in SCALES else (wanted, None)
 
 
 def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str, str]:
-    """The key of the output with a number for each token, and its scale, "" where its ops leave it open."""
+    """Return the key and scale of the output with a number for each token.
+
+    The scale is "" where the output's ops leave it open.
+    """
     streaming, index = plan.streaming, plan.graph.index
     assert streaming is not None
     ends = {state.next_key for state in streaming.states}
@@ -245,7 +254,7 @@ def _find_logits(plan: Plan, wanted: str | None, table: int | None) -> tuple[str
 
 
 def _misfit(plan: Plan, key: str) -> str:
-    """Why an output cannot have a number for each token; empty where it can."""
+    """Return the reason if an output lacks a number for each token; else empty."""
     streaming, name = plan.streaming, plan.signature.outputs[key]
     assert streaming is not None
     shape, axis = _shape(plan, name), streaming.outputs.get(key)
@@ -260,7 +269,10 @@ def _misfit(plan: Plan, key: str) -> str:
 
 
 def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
-    """The plan with an open number of rows, and the number that its inputs and states fixed, if they did."""
+    """Return the plan with open rows, and the number fixed by inputs and states.
+
+    The number is None where they fixed none.
+    """
     streaming, name = plan.streaming, plan.signature.inputs[token]
     assert streaming is not None
     rows = _shape(plan, name)[1 - streaming.inputs[token]]
@@ -298,7 +310,7 @@ def _open_rows(plan: Plan, token: str, logits: str) -> tuple[Plan, int | None]:
 
 
 def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> Any:
-    """A graph whose inputs of these names have other shapes."""
+    """Return a graph with `shapes` for the inputs of the given names."""
     changes = {}
     for name, shape in shapes.items():
         if name in graph.index.nodes and graph.index.nodes[name].op in ops.ALL_PLACEHOLDERS:
@@ -309,7 +321,10 @@ def _with_shapes(graph: Any, shapes: Mapping[str, tf.TensorShape]) -> Any:
 
 
 def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | None) -> None:
-    """Raise UsageError for flags that do not fit the vocabulary."""
+    """Raise UsageError for flags unfit for the vocabulary.
+
+    Raises UnsupportedModelError where the table of the input has fewer rows than there are tokens.
+    """
     if options.end is not None and options.end >= vocabulary:
         raise UsageError(
             f"--end: expected a token below {vocabulary}, the size of the vocabulary, found {options.end}"
@@ -341,7 +356,7 @@ def _refuse_flags(plan: Plan, options: Options, vocabulary: int, table: int | No
 
 
 def _count_sequences(options: Options, vocabulary: int, enough: int) -> int:
-    """How many sequences there are, counted up to `enough`."""
+    """Return the number of possible sequences, counted up to `enough`."""
     assert options.steps is not None
     can_end, running, ended = int(options.end is not None), 1, 0
     for _ in range(options.steps):
@@ -368,7 +383,7 @@ def _notes(plan: Plan, decoder: Decoder, rows: int | None, options: Options) -> 
 
 
 def _flags(options: Options, plan: Plan, decoder: Decoder) -> Iterator[str]:
-    """The flags that repeat a search."""
+    """Yield the flags to repeat a search."""
     yield f"--decode={decoder.kind}"
     yield f"--steps={decoder.steps}"
     if decoder.kind == "beam":

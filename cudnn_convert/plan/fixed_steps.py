@@ -1,4 +1,4 @@
-"""Opens the number of steps of a plan whose source fixed it.
+"""Opens the source's fixed number of steps in a plan.
 
 A model that was trained on pieces of one length is such a source: it runs on that number alone. What is
 opened is proven in chunks of other sizes against the whole sequence: `verification/streaming.py` runs the
@@ -26,7 +26,7 @@ NOTE: Final = "the number of steps is open; the source fixed it"
 
 
 def find_fixed_steps(plan: Plan, recurrences: Sequence[Recurrence]) -> int | None:
-    """The number of steps that the graph of a plan binds all `recurrences` to.
+    """Return the number of steps bound by a plan's graph for all `recurrences`.
 
     None where one is open, or where a recurrence reads no input: then no input has steps to open.
     """
@@ -42,7 +42,7 @@ def find_fixed_steps(plan: Plan, recurrences: Sequence[Recurrence]) -> int | Non
 
 
 def _find_maker(plan: Plan, steps: int) -> Mixing:
-    """The op that makes so many steps of inputs which have no axis of that size."""
+    """Return the op introducing an axis of size `steps`, absent from all inputs."""
     seen, needed = plan.graph.shapes, _list_needed(plan, plan.graph)
     op = next(
         op
@@ -54,7 +54,7 @@ def _find_maker(plan: Plan, steps: int) -> Mixing:
 
 @dataclass(frozen=True, slots=True)
 class OpenedPlan:
-    """A plan with an open number of steps: the inputs that have them, and how the sizes of ops were read."""
+    """A plan with open steps: the inputs with steps, and the reading of ops' sizes."""
 
     plan: Plan
     inputs: Mapping[str, int]
@@ -62,7 +62,10 @@ class OpenedPlan:
 
 
 def open_plan(plan: Plan, steps: int, *, flag: str, cure: str) -> tuple[list[OpenedPlan], list[Reason]]:
-    """The plan with an open number of steps, once for each way to read its sizes, or why there is none."""
+    """Open the number of steps of a plan, once for each reading of sizes.
+
+    Returns the reasons where there is no such plan.
+    """
     count = time_axis.choose_prime(plan.whole.shapes)
     plans, obstacles = [], list[Mixing | None]()
     for inputs in islice(_list_axes(plan, steps), _MOST_AXES):
@@ -83,20 +86,23 @@ def open_plan(plan: Plan, steps: int, *, flag: str, cure: str) -> tuple[list[Ope
 
 
 def _list_needed(plan: Plan, graph: Graph) -> set[str]:
-    """The ops of a graph that the outputs need, without those of initial states alone."""
+    """Return the graph's ops needed by outputs, except for ops of initial states alone."""
     ends = [split(name)[0] for name in plan.signature.outputs.values()]
     return {*beginnings.walk_up(graph.index, ends)}
 
 
 def find_difference(first: OpenedPlan, other: OpenedPlan) -> str:
-    """The name of an op, or of an input, whose sizes two plans read differently."""
+    """Return the name of an op or input with sizes read differently by two plans."""
     names = (name for name, sizes in first.shapes.items() if other.shapes.get(name) != sizes)
     axes = (split(name)[0] for name, axis in first.inputs.items() if other.inputs.get(name) != axis)
     return [*names, *axes, split(next(iter(first.inputs)))[0]][0]
 
 
 def _list_axes(plan: Plan, steps: int) -> Iterator[Mapping[str, int]]:
-    """The sets of axes that may have the steps, at most one of each input; first those of most inputs."""
+    """Yield the possible sets of step axes, sets of most inputs first.
+
+    A set has at most one axis of each input.
+    """
     axes: dict[str, list[int | None]] = {}
     for name in plan.signature.inputs.values():
         sizes = _sizes(plan.graph.shapes.get_tensor_by_name(name))

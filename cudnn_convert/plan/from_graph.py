@@ -1,4 +1,4 @@
-"""Plans a model that has a graph: the subgraph between its inputs and outputs.
+"""Plans a model with a graph: the subgraph between inputs and outputs.
 
 `plan_graph` inlines all calls, resolves the request, and takes the graph through the passes of `plan.passes`:
 from what the file has to what inference needs between the inputs and outputs of the request.
@@ -29,7 +29,7 @@ from cudnn_convert.recurrences import resolve, restored_blobs
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A graph cut by a request, before and after the passes, with its signatures.
+    """A graph cut by a request, before and after the passes, with signatures.
 
     `cut` has the graph before simplification, `settled.graph` what inference needs of it, with its state
     placed. `source` has the signature by the file's tensor names, `signature` by those of the graphs, both
@@ -60,7 +60,7 @@ def cut_section(
     promotes: bool = False,
     for_layers: bool = False,
 ) -> Section:
-    """Cut and simplify a graph, and place its state. Raises UsageError, UnsupportedModelError.
+    """Cut and simplify a graph, and place the state. Raises UsageError, UnsupportedModelError.
 
     `forgets`: recurrent state begins anew with each call. `promotes`: other state becomes inputs and outputs.
     `for_layers`: the artifact has the layers of the file, which take all its inputs.
@@ -124,7 +124,7 @@ def cut_section(
 
 
 def _read_flags(model: Model, graph: Graph) -> dict[str, float]:
-    """The values of scalar variables that `graph` reads and does not assign, by op."""
+    """Return the values of scalar variables read but unassigned by `graph`, by op."""
     index = graph.index
     written = {recurrent_state.root(index, node.name) for node in graph.node if node.op in ops.WRITES}
     flags = {}
@@ -175,7 +175,7 @@ def _inputs(
 
 
 def plan_model(model: Model, options: Options) -> Plan:
-    """Plan a model by its options, with a graph built for its weights or layers.
+    """Plan a model by `options`, with a graph built for weights or layers.
 
     Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
@@ -295,9 +295,9 @@ def plan_graph(
 
 
 def _without_training(model: Model, index: Index, wanted: Request, graph: Graph) -> list[str]:
-    """The recurrences for training whose branches the planned `graph` no longer has.
+    """Return the training recurrences in branches absent from the planned `graph`.
 
-    Raises AmbiguousSourceError where it has one and the user did not say so.
+    Raises AmbiguousSourceError where the graph has one and the user did not say so.
     """
     kept = {node.name for node in graph.node}
     bound = {*wanted.constants, *(spec.tensor for spec in wanted.inputs)}
@@ -319,19 +319,19 @@ def _without_training(model: Model, index: Index, wanted: Request, graph: Graph)
 
 
 def _list_dropped_updates(index: Index, graph: Graph) -> list[tuple[str, str]]:
-    """The updates `(op, variable)` of recurrent state that `graph` lacks; averages are none."""
+    """Return the updates `(op, variable)` of recurrent state missing from `graph`, except averages."""
     averages = moving_averages.list_averages(index)
     updates = recurrent_state.find_dropped_updates(index, graph)
     return [(op, variable) for op, variable in updates if variable not in averages]
 
 
 def _variables(graph: Graph, recurrences: Sequence[Recurrence]) -> set[str]:
-    """The names of the variables that a graph and its recurrences take their weights from."""
+    """Return the names of possible weight variables of a graph and of recurrences."""
     return {node.name for node in graph.node} | {recurrence.shared for recurrence in recurrences}
 
 
 def inline_model(model: Model) -> Model:
-    """Return the model with a flat `Graph`, without cuDNN nodes in functions.
+    """Return the model with a flat `Graph`, where functions are free of cuDNN nodes.
 
     If it has signatures, functions are inlined only for them and the initializers.
     """
@@ -342,7 +342,7 @@ def inline_model(model: Model) -> Model:
 
 
 def _parts(model: Model, given: Sequence[Part], union: Signature) -> tuple[Part, ...]:
-    """The parts in the tensors of the cut graph."""
+    """Return the parts in the tensors of the cut graph."""
     if not model.together or not given:
         return (Part(SERVING, union),)
 

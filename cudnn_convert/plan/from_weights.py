@@ -1,4 +1,4 @@
-"""Plans weights without a graph: each recurrence becomes a signature.
+"""Plans weights lacking a graph: each recurrence becomes a signature.
 
 TensorFlow is not imported.
 """
@@ -21,9 +21,9 @@ from cudnn_convert.values import StreamState
 
 
 def warn_of_lost_graph(model: Model, plan: Plan | None = None) -> tuple[str, ...]:
-    """A warning of what weights without their graph leave out, with the file that has it.
+    """Warn of tensors left out for lack of a graph, and name the missing file.
 
-    `plan` is what is made of them, if that is known.
+    `plan` is what is made of the weights, if that is known.
     """
     others = graphless.list_other_tensors(model, {part.name for part in plan.parts} if plan else ())
     if not others:
@@ -44,7 +44,7 @@ _LISTED: Final = 12
 
 
 def plan_weights(model: Model, options: Options) -> RecurrencesPlan:
-    """Plan a model without a graph.
+    """Plan a model of weights alone.
 
     Raises UnsupportedModelError with all reasons at once, AmbiguousSourceError where flags must decide.
     """
@@ -66,7 +66,7 @@ def plan_weights(model: Model, options: Options) -> RecurrencesPlan:
 def join_plans(
     model: Model, singles: Sequence[Single], *, notes: Sequence[str], flags: Sequence[str], graph: Any = None
 ) -> RecurrencesPlan:
-    """The plan of separate recurrences, one signature each.
+    """Return the plan of separate recurrences, each with a signature.
 
     `graph` is the one from which their weights were computed, if any.
     """
@@ -120,7 +120,7 @@ def _singles(
 def _recurrence(
     model: Model, recurrence: Alone, interface: SignatureOptions, *, copy: str, convention: Convention
 ) -> Recurrence:
-    """The recurrence, as it would be decoded from a graph."""
+    """Return the recurrence, as if decoded from a graph."""
     sizes = recurrence.sizes
     facts = weight_copies.Facts(
         node=f"{recurrence.name}/CudnnRNN",
@@ -153,7 +153,10 @@ def _recurrence(
 
 
 def describe_choices(interface: SignatureOptions, signature: str | None, weights: str) -> tuple[str, ...]:
-    """The flags that repeat the choices; sizes come from the file or from flags already."""
+    """Return the flags to repeat the choices.
+
+    Sizes come from the file or from flags already.
+    """
     choices = {"signature": signature, "layout": interface.layout}
     choices |= {"weights": None if weights == "auto" else weights}
     asked = {"states": interface.states, "lengths": interface.lengths}
@@ -162,7 +165,7 @@ def describe_choices(interface: SignatureOptions, signature: str | None, weights
 
 
 def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tuple[StreamState, ...]:
-    """The states of recurrences that are each a signature, as `graphless.Single` names them."""
+    """Return the states of recurrences, each a signature, as named by `graphless.Single`."""
     states = []
     for part, recurrence in zip(parts, recurrences, strict=True):
         for kind in "hc":
@@ -175,7 +178,10 @@ def name_states(parts: Sequence[Part], recurrences: Sequence[Recurrence]) -> tup
 
 
 def stream_singles(plan: RecurrencesPlan) -> RecurrencesPlan:
-    """A plan of recurrences without a graph that says how each is run in chunks; none if it cannot be."""
+    """Add to a plan of weights the way to run each recurrence in chunks.
+
+    The plan is unchanged where one cannot be run so.
+    """
     if any(single.recurrence.sizes.directions == 2 for single in plan.singles):
         return plan
     pairs = [*zip(plan.parts, plan.singles, strict=True)]

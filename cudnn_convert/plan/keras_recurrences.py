@@ -12,7 +12,7 @@ from cudnn_convert.recurrences import named_weights
 
 
 def plan_layers(plan: RecurrencesPlan, options: Options) -> RecurrencesPlan:
-    """A plan of recurrences as models of Keras: batch-major, with full rows, states only on demand.
+    """Plan recurrences as models of Keras: batch-major, with full rows, states only on demand.
 
     Raises UnsupportedModelError for what Keras has no layer of, UsageError for flags without effect.
     """

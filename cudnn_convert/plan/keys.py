@@ -1,4 +1,4 @@
-"""Renames the keys of inputs and outputs that a format cannot have."""
+"""Renames input and output keys forbidden by a format."""
 
 import keyword
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from cudnn_convert.plan import Plan
 
 
 def fit_keys(plan: Plan, options: Options) -> Plan:
-    """Rename keys that the format of `options` cannot have, with a note on each."""
+    """Rename keys forbidden by the format of `options`, with a note on each."""
     if Keeps.EQUAL_KEYS not in options.form.keeps:
         plan = _separate_keys(plan)
     return plan if Keeps.KEYWORDS in options.form.keeps else _avoid_keywords(plan)
 
 
 def _separate_keys(plan: Plan) -> Plan:
-    """Rename outputs that have the key of an input, as modules of TensorFlow Hub do with `default`."""
+    """Rename outputs with the key of an input, as `default` in TensorFlow Hub modules."""
     inputs, outputs = plan.source.inputs, plan.source.outputs
     keys = {key: unique(f"{key}_output", {*inputs, *outputs}) for key in outputs if key in inputs}
     notes = [f"output {key} is {new}: an input has its key" for key, new in keys.items()]
@@ -27,10 +27,11 @@ def _separate_keys(plan: Plan) -> Plan:
 
 
 def _avoid_keywords(plan: Plan) -> Plan:
-    """Rename inputs whose keys cannot be parameters: TensorFlow loads a signature as a function of its keys.
+    """Rename inputs with keys unfit as names of Python parameters.
 
-    Source: tensorflow v2.21.0 core/function/polymorphism/function_type.py Parameter, which is that of
-    `inspect`; python/eager/polymorphic_function/concrete_function.py ConcreteFunction.__call__, a method.
+    TensorFlow loads a signature as a function of its keys. Source: tensorflow v2.21.0
+    core/function/polymorphism/function_type.py Parameter, which is that of `inspect`;
+    python/eager/polymorphic_function/concrete_function.py ConcreteFunction.__call__, a method.
     """
     inputs, outputs = plan.source.inputs, plan.source.outputs
     reserved = [key for key in inputs if keyword.iskeyword(key) or key == "self"]
@@ -40,7 +41,7 @@ def _avoid_keywords(plan: Plan) -> Plan:
 
 
 def _rename(plan: Plan, inputs: Mapping[str, str], outputs: Mapping[str, str], notes: Sequence[str]) -> Plan:
-    """Give inputs and outputs new keys, if there are some, in all signatures of a plan."""
+    """Give new keys, if any, to inputs and outputs in all signatures of a plan."""
     if not (inputs or outputs):
         return plan
 

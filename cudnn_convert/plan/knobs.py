@@ -1,4 +1,4 @@
-"""Finds the values that a model's author sets for inference: flags, keep probabilities.
+"""Finds the values set by a model's author for inference: flags, keep probabilities.
 
 What belongs to training hangs on placeholders and small variables. Each of them is set to its values in turn,
 the graph is simplified as a conversion does it, and the value counts that leaves the least of training.
@@ -28,7 +28,7 @@ _MOST: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A tensor `op:k`, and the word of `--set` that turns training off."""
+    """A tensor `op:k`, and the word of `--set` to turn training off."""
 
     tensor: str
     word: str
@@ -40,7 +40,7 @@ class Knob:
 def find_knobs(
     graph: Graph, outputs: Sequence[str], training: Training, rates: Iterable[str] = ()
 ) -> list[Knob]:
-    """Find the fewest knobs that leave nothing of `training` in `graph` cut to the tensors `outputs`.
+    """Find the fewest knobs for removing all `training` from `graph`, cut to the tensors `outputs`.
 
     `rates` are tensors on which what is left of training hangs, beside the predicates of branches. Empty
     where no knob removes all of it.
@@ -66,7 +66,7 @@ def _turn(graph: Graph, outputs: Sequence[str], knobs: Sequence[Knob]) -> Graph:
 
 
 def _list_candidates(index: Index, rates: Iterable[str]) -> Iterator[Knob]:
-    """Each scalar that decides a branch or a rate, with its values; flags come first."""
+    """Yield each scalar deciding a branch or a rate, with each value; flags come first."""
     frames = control_flow.frames(index)
     deciding = []
     for node in index.nodes.values():
@@ -93,7 +93,7 @@ def _kind(node: NodeDef) -> tf.DType:
 
 
 def _is_scalar(node: NodeDef) -> bool:
-    """Whether a node is a placeholder or variable that may hold one number."""
+    """Return True if a node is a placeholder or variable, possibly of a single number."""
     if node.op not in ops.ALL_PLACEHOLDERS | ops.VARIABLES:
         return False
     kind, shape = _kind(node), node.attr["shape"].shape if "shape" in node.attr else None
@@ -104,7 +104,10 @@ def _is_scalar(node: NodeDef) -> bool:
 
 
 def remedy(knobs: Sequence[Knob], names: Collection[str], lead: str) -> Remedy:
-    """The remedy that sets knobs; those of one value by a glob that matches none else of the ops `names`."""
+    """Return the remedy to set knobs, with a glob for knobs of equal value.
+
+    A glob matches no other of the ops `names`.
+    """
     words = dict.fromkeys(knob.word for knob in knobs)
     groups = [[knob.tensor for knob in knobs if knob.word == word] for word in words]
     settings = (
@@ -114,7 +117,10 @@ def remedy(knobs: Sequence[Knob], names: Collection[str], lead: str) -> Remedy:
 
 
 def glob(tensors: Sequence[str], names: Collection[str]) -> list[str]:
-    """One pattern of `--set` for several tensors that matches no other of the ops `names`, or all."""
+    """Return a single `--set` pattern for several tensors, or else all tensors.
+
+    The pattern matches no other of the ops `names`.
+    """
     if len(tensors) < 2:
         return [*tensors]
     parts = [split(name)[0].split("/") for name in tensors]
@@ -128,7 +134,7 @@ def glob(tensors: Sequence[str], names: Collection[str]) -> list[str]:
 
 
 def _list_patterns(parts: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Patterns for names in segments, the plainest first."""
+    """Yield patterns for names in segments, the plainest first."""
     ends = [part[-1] for part in parts]
     if len(set(ends)) == 1:
         yield f"*/{ends[0]}"
@@ -139,7 +145,7 @@ def _list_patterns(parts: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _merge(words: Sequence[str], mark: str) -> str:
-    """One word for several: what they begin and end with, and the mark between."""
+    """Merge words: the common beginning and end, with the mark in between."""
     if len(set(words)) == 1:
         return words[0]
     begin = _common(words)
@@ -149,7 +155,7 @@ def _merge(words: Sequence[str], mark: str) -> str:
 
 
 def _common(words: Sequence[str]) -> str:
-    """What all words begin with."""
+    """Return the common beginning of all words."""
     count = 0
     for letters in zip(*words, strict=False):
         if len(set(letters)) > 1:
@@ -159,7 +165,10 @@ def _common(words: Sequence[str]) -> str:
 
 
 def opposite(value: Array) -> str | None:
-    """The word for the other value of a flag; None for what is no flag."""
+    """Return the word for a flag's opposite value.
+
+    None for what is no flag.
+    """
     if value.size != 1:
         return None
     number = value.reshape(()).item()

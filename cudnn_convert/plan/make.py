@@ -11,7 +11,7 @@ from cudnn_convert.plan.source import cut_at_layers
 
 
 def make_plan(model: Model, options: Options) -> Plan:
-    """Plan a model that was read.
+    """Plan a model read from a file.
 
     Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """

@@ -1,4 +1,4 @@
-"""Replaces variables by their moving averages, for `--weights ema`."""
+"""Replaces variables by moving averages, for `--weights ema`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,12 +12,12 @@ _AVERAGE: Final = "ExponentialMovingAverage"
 
 
 def use_moving_averages(model: Model, weights: str) -> tuple[Model, str]:
-    """The model with the values that `--weights` asks for, and the copy to take."""
+    """Return the model with the values requested by `--weights`, and the copy to take."""
     return (_use_averages(model), "raw") if weights == "ema" else (model, weights)
 
 
 def _use_averages(model: Model) -> Model:
-    """The model with each variable replaced by its moving average.
+    """Return the model with each variable replaced by the moving average.
 
     Canonical keys have no averages. A saver of averages alone stores no other values. Raises
     UnsupportedModelError where there are no averages.
@@ -33,7 +33,7 @@ def _use_averages(model: Model) -> Model:
 
 
 def describe_unused_averages(model: Model, weights: str, taken: Iterable[str]) -> tuple[str, ...]:
-    """A note that the file has moving averages of `taken` variables that are not used."""
+    """Return a note if the file has unused moving averages of `taken` variables."""
     known = {key for key in model.variables if key.endswith(f"/{_AVERAGE}")}
     # A saver may restore a variable from its average: then the average is used already.
     own = [name for name in taken if name in model.variables and model.keys.get(name) not in known]

@@ -1,4 +1,4 @@
-"""The network around the recurrences of a plan: what leads to each, and to what."""
+"""The network around a plan's recurrences: links between inputs, recurrences and outputs."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -9,7 +9,10 @@ from cudnn_convert.values import Link, Network
 
 
 def draw_network(plan: Plan) -> Network | None:
-    """The links between inputs, recurrences and outputs; None where no graph has the recurrences."""
+    """Return the links between inputs, recurrences and outputs.
+
+    None where no graph has the recurrences.
+    """
     if isinstance(plan, RecurrencesPlan):
         links = [
             link
@@ -41,7 +44,10 @@ def _link_single(part: Part, node: str) -> Iterable[Link]:
 
 
 def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str, str]) -> list[Link]:
-    """The links that end at `target`: from where its `tensors` come, with the ops on the way."""
+    """Return the links ending at `target`, with the ops on the way.
+
+    A link begins where `tensors` come from.
+    """
     ends = [split(name)[0] for name in tensors]
     leading: set[str] = set()
     seen: set[str] = set()
@@ -64,7 +70,7 @@ def _lead(index: Index, tensors: Iterable[str], target: str, starts: Mapping[str
 
 
 def _on_the_way(index: Index, between: Collection[str], start: str) -> set[str]:
-    """The ops of `between` that a start leads to."""
+    """Return the ops of `between` reached from a start."""
     passed: set[str] = set()
     todo = [start]
     while todo:

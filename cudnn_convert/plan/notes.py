@@ -36,7 +36,7 @@ _WIDEST: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A tensor `op:k`, the key it should get, and a shape that refines the graph's."""
+    """A tensor `op:k`, the requested key, and a shape to refine the graph's shape."""
 
     key: str | None
     tensor: str
@@ -44,7 +44,7 @@ class Spec:
 
 
 def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
-    """Parse the values of one repeatable flag. Raises UsageError."""
+    """Parse the values of a repeatable flag. Raises UsageError."""
     specs = []
     for item in (part.strip() for text in items for part in _parts(text, flag)):
         match = _SPEC.fullmatch(item)
@@ -57,7 +57,7 @@ def parse(items: Iterable[str], *, flag: str) -> list[Spec]:
 
 
 def item(key: str, name: str, shape: tuple[int | None, ...] | None = None) -> str:
-    """Format a key, tensor and shape so that `parse` reads them back."""
+    """Format a key, tensor and shape in the syntax of `parse`."""
     quoted = key if _PLAIN.fullmatch(key) else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
     widths = () if shape is None else ("?" if width is None else str(width) for width in shape)
     return f"{quoted}={name}" + ("" if shape is None else f"[{','.join(widths)}]")
@@ -108,7 +108,10 @@ Shape = tuple[int | None, ...]
 
 
 def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[str]) -> tuple[str, ...]:
-    """The flags that repeat a plan; `shapes` are those the user refined, by tensor."""
+    """Return the flags to repeat a plan.
+
+    `shapes` are those the user refined, by tensor.
+    """
     listed = [
         f"--{name}={','.join(item(key, value, shapes.get(value)) for key, value in tensors.items())}"
         for name, tensors in (("inputs", source.inputs), ("outputs", source.outputs))
@@ -118,12 +121,12 @@ def flags(source: Signature, shapes: Mapping[str, Shape], constants: Sequence[st
 
 
 def note_outputs(source: Signature) -> str:
-    """The note on outputs chosen from the graph."""
+    """Return the note on outputs chosen from the graph."""
     return f"outputs chosen from the graph: {', '.join(source.outputs.values())}"
 
 
 def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> Iterator[str]:
-    """A note on tensors that `outputs` leave out, with the flag that adds them.
+    """Yield a note on tensors left out of `outputs`, with the flag for inclusion.
 
     `tensors` maps them to their types.
     """
@@ -134,27 +137,27 @@ def note_other_outputs(tensors: Mapping[str, str], outputs: Sequence[str]) -> It
 
 
 def note_read_by_training(tensors: Sequence[str], outputs: Sequence[str]) -> Iterator[str]:
-    """A note on tensors that their author named and only training reads, with the flag that adds them."""
+    """Yield a note on author-named tensors read by training alone, with the including flag."""
     if tensors:
         flag = f"--outputs {','.join([*outputs, *tensors])}"
         yield f"left out because only training reads them: {', '.join(tensors)}; include them with {flag}"
 
 
 def note_unread(inputs: Sequence[Spec]) -> Iterator[str]:
-    """A note on inputs of a signature that are left out."""
+    """Yield a note on left-out inputs of a signature."""
     if inputs:
         listed = ", ".join(f"{spec.key} ({spec.tensor})" for spec in inputs)
         yield f"left out of the inputs because no output needs them: {listed}"
 
 
 def note_flags(names: Sequence[str]) -> Iterator[str]:
-    """A note on variables that decide what belongs to training."""
+    """Yield a note on variables separating training from inference."""
     if names:
         yield f"{', '.join(names)}: what the file holds decides what belongs to training; --set changes it"
 
 
 def untaken(names: Sequence[str]) -> Iterator[str]:
-    """A note on training recurrences that are left out."""
+    """Yield a note on left-out training recurrences."""
     if names:
         yield f"left out because their branches are for training and not taken: {', '.join(names)}"
 
@@ -162,7 +165,10 @@ def untaken(names: Sequence[str]) -> Iterator[str]:
 def notes(
     source: Signature, recurrences: Sequence[Recurrence], streams: Sequence[str], *, chosen_here: bool
 ) -> tuple[str, ...]:
-    """All choices made without a flag; `streams` are components that became inputs."""
+    """Return a note on each choice left open by the flags.
+
+    `streams` are components that became inputs.
+    """
     lines = [note_outputs(source)] if chosen_here else []
     if streams:
         lines.append(f"cut at the iterator or queue: {', '.join(streams)} became inputs")
@@ -173,7 +179,7 @@ def notes(
 
 
 def note_examples(features: Sequence[ParsedFeature]) -> Iterator[str]:
-    """A note that inputs begin after the tf.Example parser, and how to keep it."""
+    """Yield a note on inputs after the tf.Example parser, and on keeping the parser."""
     if features:
         parsers = ", ".join(dict.fromkeys(feature.parser for feature in features))
         listed = ", ".join(feature.tensor for feature in features)
@@ -184,10 +190,11 @@ def note_examples(features: Sequence[ParsedFeature]) -> Iterator[str]:
 
 
 def note_padding(index: Index, recurrences: Sequence[Recurrence]) -> Iterator[str]:
-    """A note on recurrences whose source stops on a GPU where a row is padded elsewhere than behind.
+    """Yield a note on recurrences with a source allowing only padding behind on GPUs.
 
-    Keras 3 asserts it, and gives cuDNN the number of steps that the mask keeps; on a CPU it takes any mask.
-    Source: keras v3.15.0 src/backend/tensorflow/rnn.py `_assert_valid_mask`.
+    On a GPU the source stops where a row is padded elsewhere than behind. Keras 3 asserts it, and gives cuDNN
+    the number of steps that the mask keeps; on a CPU it takes any mask. Source: keras v3.15.0
+    src/backend/tensorflow/rnn.py `_assert_valid_mask`.
     """
     asserts = [node.name for node in index.nodes.values() if _is_of_padding(index, node)]
     if not asserts:
@@ -214,14 +221,17 @@ def _is_of_padding(index: Index, node: NodeDef) -> bool:
 
 
 def _find_mask(index: Index, node: str) -> str | None:
-    """The op that makes the mask whose kept steps are a recurrence's lengths."""
+    """Return the op making the mask of a recurrence's lengths.
+
+    The lengths are the steps that the mask keeps.
+    """
     if node not in index.nodes or index.nodes[node].op != "CudnnRNNV3":
         return None
     return index.maker(index.data_inputs(index.nodes[node])[LENGTHS], ops.IDENTITIES | {"Sum", "Cast"}).name
 
 
 def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
-    """A note on recurrences whose weights have NaN or infinite values.
+    """Yield a note on recurrences with NaN or infinite weights.
 
     Large weights count only as far as they have been read: a plan reads few; `late` asks again after
     conversion.
@@ -232,7 +242,7 @@ def no_numbers(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
 
 def late(recurrences: Sequence[Recurrence], known: Sequence[str]) -> tuple[str, ...]:
-    """Notes that needed large weights to be read, without those already `known`."""
+    """Return the notes after a reading of large weights, except for `known` notes."""
     large = [recurrence for recurrence in recurrences if isinstance(recurrence.cells, LazyLayers)]
     return tuple(note for note in no_numbers(large) if note not in known)
 

@@ -1,4 +1,4 @@
-"""Collects what keeps a graph from a CPU, a target or a proof.
+"""Collects the obstacles between a graph and a CPU, a target or a proof.
 
 `check_runs_on_cpu`: what stays in the graph must run on a CPU, always with the same result; else all reasons
 are raised at once. `undrawable`: what a proof by random inputs must know of a plan's inputs, and the flags
@@ -44,7 +44,7 @@ def check_runs_on_cpu(
     asked: Collection[str] = (),
     cut: CutGraph | None = None,
 ) -> None:
-    """Check that `graph` runs on a CPU and is deterministic.
+    """Check `graph` for obstacles to running on a CPU deterministically.
 
     `outputs` are tensors by their keys in the signature, `asked` statistics of the batch that the user's flag
     keeps. `cut` is what the graph was simplified from. Raises UnsupportedModelError with one line for
@@ -65,7 +65,7 @@ def check_runs_on_cpu(
 
 
 def _random(graph: Graph, index: Index, outputs: Mapping[str, str], cut: CutGraph) -> Iterator[str]:
-    """Active dropout and other random ops, with the `--set` that turns them off.
+    """Yield reasons for active dropout and random ops, with the `--set` as a remedy.
 
     `cut` is what `graph` was made of, and still has the author's flags.
     """
@@ -115,9 +115,10 @@ def _list_masks(graph: Graph) -> list[str]:
 def _dropouts(
     index: Index, masks: Mapping[str, tuple[str, int]], off: Sequence[knobs.Knob], cut: CutGraph
 ) -> Iterator[str]:
-    """A reason for dropout that is on: one where the author's knobs `off` turn all of it off.
+    """Yield a single reason for active dropout if the knobs `off` turn off all dropout.
 
-    Else one for each rate, which is bound where it enters loops.
+    The knobs are those of the author. Else there is a reason for each rate, which is bound where it enters
+    loops.
     """
     groups: dict[str, list[str]] = {}
     if off:
@@ -135,7 +136,7 @@ def _dropouts(
 
 
 def _calls_of_python(graph: Graph, cut: CutGraph | None) -> Iterator[Reason]:
-    """A reason for calls of Python that the author's own flag leaves out, such as of what augments data."""
+    """Yield a reason for Python calls removable by the author's flag, such as data augmentation."""
     calls = _list_calls(graph)
     off = knobs.find_knobs(cut.graph, cut.outputs, _list_calls) if calls and cut else []
     if off and cut:
@@ -173,7 +174,10 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _lacking(node: NodeDef) -> str:
-    """What of a node a CPU has no kernel for, though it has one for its op; nothing where it has."""
+    """Return the reason if a node lacks a CPU kernel despite the op's kernels.
+
+    Empty where the node has a kernel.
+    """
     row = gpu_ops.find_row(node)
     if row is not None and row.type:
         return f"without a CPU kernel for {row.type.partition('=')[2]}"
@@ -190,7 +194,7 @@ def _lacking(node: NodeDef) -> str:
 
 
 def note_gpu_ops(graph: Graph) -> Iterator[str]:
-    """Notes on ops that only a GPU runs as the source has them."""
+    """Yield notes on ops run in the source's form by a GPU alone."""
     first = [node.op for node in graph.node if channels_last.is_channels_first(node)]
     if first:
         yield f"computed channels last, as every CPU does: {_count(first)}"
@@ -209,7 +213,7 @@ def _count(names: Sequence[str]) -> str:
 
 @cache
 def _has_cpu_kernel(op: str) -> bool:
-    """Whether an op has a CPU kernel; cached, since TensorFlow searches all kernels."""
+    """Return True if an op has a CPU kernel; cached, since TensorFlow searches all kernels."""
     listed = tf_private.list_kernels(op)
     # Ops without any kernel are structural: the runtime replaces them (PartitionedCall, If, While).
     return any(kernel.device_type in ("CPU", "DEFAULT") for kernel in listed) or (
@@ -218,7 +222,7 @@ def _has_cpu_kernel(op: str) -> bool:
 
 
 def reserve_space_readers(index: Index, outputs: Iterable[str]) -> Iterator[str]:
-    """Readers of cuDNN outputs for gradients, which the CPU form lacks."""
+    """Yield reasons for readers of cuDNN's gradient outputs, missing from the CPU form."""
     for node in index.nodes.values():
         if node.op in ops.CUDNN:
             for reader in index.consumers(node.name):
@@ -242,7 +246,7 @@ _RANKS: Final = (3, 2, 1, 4, 5)
 
 
 def check_format(plan: Plan, options: Options) -> None:
-    """Raise UnsupportedModelError for what the format of `options` cannot hold."""
+    """Raise UnsupportedModelError for tables and cells unsupported by the format of `options`."""
     keeps = options.form.keeps
     if Keeps.TABLES not in keeps:
         words = (f"{key}={tensor}" for key, tensor in plan.source.inputs.items())
@@ -253,7 +257,7 @@ def check_format(plan: Plan, options: Options) -> None:
 
 
 def refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
-    """Refuse recurrences that CPU-compatible cells cannot store.
+    """Refuse recurrences unfit for storage as CPU-compatible cells.
 
     Raises UnsupportedModelError with all reasons.
     """
@@ -271,13 +275,13 @@ def refuse_cells(path: Path, recurrences: Sequence[Recurrence]) -> None:
 
 
 def check_inputs(plan: Plan, options: Options) -> None:
-    """Raise UnsupportedModelError where a proof by random inputs cannot draw some."""
+    """Raise UnsupportedModelError for inputs impossible to draw in a proof by random inputs."""
     if options.draws_inputs and (reasons := undrawable(plan)):
         raise UnsupportedModelError(plan.model.path, reasons)
 
 
 def undrawable(plan: Plan) -> list[str]:
-    """A reason for each input without possible random values, with the flags that help.
+    """Return a reason for each input impossible to draw, with the flags to help.
 
     An input that nothing reads may have any value.
     """
@@ -291,7 +295,7 @@ def undrawable(plan: Plan) -> list[str]:
 
 
 def _is_plain(node: NodeDef) -> bool:
-    """Whether a placeholder states a shape of known rank and is not a string."""
+    """Return True if a placeholder has a shape of known rank and a non-string dtype."""
     shape = node.attr["shape"].shape if "shape" in node.attr else None
     return shape is not None and bool(shape.dim) and node.attr["dtype"].type != tf.string.as_datatype_enum
 
@@ -316,7 +320,7 @@ def _undrawable(plan: Plan, seen: tf.Graph, read: Collection[str]) -> Iterator[s
 
 
 def _has_words(plan: Plan) -> bool:
-    """Whether a table of the model has string keys, from which inputs can be drawn."""
+    """Return True if a table of the model has string keys for drawing inputs."""
     return bool(plan.initializers) and any(
         node.op in ops.TABLES and node.attr["key_dtype"].type == tf.string.as_datatype_enum
         for node in plan.graph.node
@@ -324,7 +328,7 @@ def _has_words(plan: Plan) -> bool:
 
 
 def _inputs(plan: Plan, shapes: Mapping[str, axes.Shape]) -> str:
-    """The value of `--inputs` for all inputs, with `shapes` by the plan's tensor names."""
+    """Return the value of `--inputs` for all inputs, with `shapes` by the plan's tensor names."""
     pairs = zip(plan.source.inputs.items(), plan.signature.inputs.values(), strict=True)
     return ",".join(f"{key}={tensor}{_bracket(shapes.get(name))}" for (key, tensor), name in pairs)
 
@@ -334,7 +338,7 @@ def _bracket(shape: axes.Shape | None) -> str:
 
 
 def _likely(plan: Plan, name: str) -> axes.Shape | None:
-    """A shape for an input that fits the graph and the width of its recurrence."""
+    """Return a shape for an input, fitting the graph and the width of the recurrence."""
     for rank in _RANKS:
         shape: axes.Shape = (None,) * rank
         widths = axes.infer_widths(plan.graph, name, shape, plan.recurrences)

@@ -1,4 +1,4 @@
-"""The passes that a graph takes while it is planned, in order.
+"""The passes of a graph during planning, in order.
 
 1. `OF_SOURCE`: the graph of a file, which `source.ensure_graph` gives.
 2. Functions are inlined, and the outputs are chosen (`from_graph.plan_graph`).
@@ -21,7 +21,10 @@ BEFORE_CUT: Final[tuple[Pass, ...]] = (replicas.reduce_replicas, inference.drop_
 
 
 def list_cpu_passes(*, carries_layouts: bool) -> tuple[Pass, ...]:
-    """The passes that give each op a kernel on CPUs; `carries_layouts` as in `plan_graph`."""
+    """Return the passes for giving each op a kernel on CPUs.
+
+    `carries_layouts` is as in `plan_graph`.
+    """
     return (
         partial(channels_last.compute_channels_last, carry=carries_layouts),
         half_precision.compute_in_float32,

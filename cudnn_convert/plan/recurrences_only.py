@@ -19,9 +19,10 @@ from cudnn_convert.recurrences import graphless, parameter_source, resolve, rest
 
 
 def plan_recurrences(model: Model, options: Options) -> RecurrencesPlan:
-    """Plan the recurrences that a signature reaches, or all of a graph without signatures.
+    """Plan the recurrences reached by a signature.
 
-    Those of the same weights are planned once. Raises UnsupportedModelError with all reasons at once.
+    Of a graph without signatures all recurrences are planned. Those of the same weights are planned once.
+    Raises UnsupportedModelError with all reasons at once.
     """
     signature, weights = options.signature, options.weights
     requests.require(model, signature)
@@ -51,7 +52,7 @@ _ENDS: Final = frozenset({"Placeholder", "PlaceholderWithDefault"})
 
 
 def list_other_ops(model: Model) -> tuple[str, ...]:
-    """Describe ops that feed or read a graph's recurrences, beside placeholders and copies.
+    """Describe ops feeding or reading a graph's recurrences, beside placeholders and copies.
 
     At most one on each side of each recurrence, as `name (op)`.
     """
@@ -65,7 +66,7 @@ def list_other_ops(model: Model) -> tuple[str, ...]:
 
 
 def _readers(index: Index, node: Any) -> Iterator[Any]:
-    """The ops that read a node, through copies."""
+    """Return the readers of a node, through copies."""
 
     def below(name: str) -> Iterator[str]:
         is_passed = name == node.name or index.nodes[name].op in _COPIES
@@ -75,7 +76,7 @@ def _readers(index: Index, node: Any) -> Iterator[Any]:
 
 
 def _extract_needed(model: Model) -> Graph:
-    """Prune the graph to what the recurrences need.
+    """Prune the graph to the needs of the recurrences.
 
     Raises UnsupportedModelError where TensorFlow cannot import it.
     """
@@ -89,7 +90,7 @@ def _extract_needed(model: Model) -> Graph:
 
 
 def _distinct(recurrences: Sequence[Recurrence], twins: dict[str, list[str]]) -> Iterator[Recurrence]:
-    """Yield one recurrence for each set of weights and axes; `twins` collects the others."""
+    """Yield the first recurrence for each set of weights and axes; `twins` collects the rest."""
     seen: dict[tuple[Any, ...], str] = {}
     for recurrence in recurrences:
         first = seen.setdefault(

@@ -27,7 +27,7 @@ NEXT: Final = "_next"
 
 
 def with_updates(index: Index, wanted: Iterable[Spec]) -> list[Spec]:
-    """Replace each output that groups assignments by those, named after their variables."""
+    """Replace an output grouping assignments by the assignments, named after the variables."""
     specs = []
     for spec in wanted:
         writes = recurrent_state.assignments(index, split(spec.tensor)[0])
@@ -42,7 +42,7 @@ def _key(variable: str) -> str:
 
 
 def find_requested_states(graph: Graph, outputs: Sequence[str], inputs: Iterable[Spec]) -> set[str]:
-    """The requested inputs that are state: they leave their variables in every format."""
+    """Return the requested inputs of state, taken out of variables in every format."""
     index, tensors = graph.index, [spec.tensor for spec in inputs]
     named = {name for name in tensors if index.nodes[split(name)[0]].op in ops.VARIABLES}
     if not named:
@@ -65,10 +65,10 @@ def refuse_bound(graph: Graph, outputs: Sequence[str], bound: Collection[str]) -
 def next_outputs(
     settled: state_io.Settled, graph: Graph, inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> list[tuple[Spec, str]]:
-    """The next values of leaving states that are no output yet, each with its tensor.
+    """Return the next values of leaving states, as outputs to add, with tensors.
 
-    The specs use the source's names. `graph` still has the assignments; `inputs` maps the keys of the inputs
-    to the source's tensors.
+    States whose next value is an output already are left out. The specs use the source's names. `graph` still
+    has the assignments; `inputs` maps the keys of the inputs to the source's tensors.
     """
     index, keys, present = graph.index, {name: key for key, name in inputs.items()}, set(outputs)
     return [
@@ -82,7 +82,7 @@ def next_outputs(
 
 
 def without_promoted(source: Signature, settled: state_io.Settled) -> Signature:
-    """A signature of the source's tensors without the state that `--states` alone asks for."""
+    """Return the signature `source` minus the state requested by `--states` alone."""
     promoted = [state.state for state in settled.carried if state.promoted]
     starts = {state.tensor for state in promoted}
     ends = {f"{write.op}:0" for state in promoted for write in state.writes}
@@ -95,7 +95,7 @@ def without_promoted(source: Signature, settled: state_io.Settled) -> Signature:
 def state_notes(
     settled: state_io.Settled, left_out: Sequence[tuple[str, str]], outputs: Iterable[str]
 ) -> Iterator[str]:
-    """Notes on what became of the state, and on updates left out."""
+    """Yield notes on the handling of state, and on left-out updates."""
     leaving = [state.state for state in settled.leaving if not state.promoted]
     staying = [state.state for state in settled.carried if state.stays]
     dropped = [state.state for state in settled.carried if state.dropped]
@@ -122,7 +122,7 @@ def _variables(states: Sequence[recurrent_state.State]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to convert: signatures, inputs, outputs, constants, states.
+    """The request for a conversion: signatures, inputs, outputs, constants, states.
 
     `given` are the signatures taken from the file; `choice` is what the graph tells where nobody names
     outputs; `complete`: the user named all inputs. `constants` are the values of `--set` by tensor. `writes`
@@ -140,7 +140,7 @@ class Request:
 
     @property
     def names(self) -> list[str]:
-        """The output tensors, as the source names them."""
+        """The output tensors, by names of the source."""
         return [spec.tensor for spec in self.outputs]
 
 
@@ -169,7 +169,7 @@ def request(
 
 
 def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
-    """The inputs of the file's signatures that no output needs, where they are placeholders."""
+    """Return placeholder inputs of the file's signatures, unneeded by any output."""
     if request.complete:
         return ()
     needed = index.ancestors(split(name)[0] for name in request.names)
@@ -180,7 +180,7 @@ def find_unread(index: Index, request: Request) -> tuple[Spec, ...]:
 def _choose_parts(
     model: Model, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], signature: str | None
 ) -> tuple[tuple[Part, ...], list[Spec], list[Spec], choose_outputs.Choice]:
-    """The file's signatures taken, the inputs, the outputs, and the choice from the graph.
+    """Return the taken signatures of the file, the inputs, the outputs, and the graph's choice.
 
     Inputs and outputs come from the flags, else from signatures, else from the graph.
     """
@@ -214,14 +214,14 @@ def _refuse_bound(inputs: list[Spec], bound: dict[str, Array]) -> None:
 
 
 def require(model: Model, signature: str | None) -> None:
-    """Check that the requested signature exists. Raises UsageError."""
+    """Raise UsageError if the requested signature is missing."""
     if signature is not None and signature not in model.signatures:
         listed = ", ".join(sorted(model.signatures)) or "none"
         raise UsageError(f"{model.path}: --signature: expected one of {listed}, found {signature}")
 
 
 def _choose_signatures(model: Model, wanted: str | None) -> tuple[Part, ...]:
-    """The file's signatures to take: the requested one, all, or the serving default.
+    """Choose the file's signatures: the requested signature, all, or the serving default.
 
     All where they belong together. Raises UsageError, AmbiguousSourceError.
     """
@@ -243,7 +243,7 @@ def _specs(part: Part, tensors: Mapping[str, str]) -> list[Spec]:
 
 
 def _constants(path: Path, graph: Graph, settings: Sequence[str], outputs: list[str]) -> dict[str, Array]:
-    """The values that `--set` binds, by tensor; globs match tensors that the outputs need."""
+    """Return the values bound by `--set`, by tensor; globs match tensors needed by outputs."""
     if not settings:
         return {}
     index = graph.index

@@ -1,4 +1,4 @@
-"""Tells by its ops whether an output has probabilities, their logarithms or logits for tokens.
+"""Finds the scale of an output for tokens: probabilities, log probabilities or logits.
 
 Names decide nothing. `find_scale` looks at the ops alone and says nothing where they leave it open;
 `verification/scales.py` looks at the numbers.
@@ -34,7 +34,10 @@ _DEPTH: Final = 8
 
 
 def find_scale(index: Index, name: str, depth: int = _DEPTH) -> str | None:
-    """One of `SCALES` for a tensor `op:k`, as far as the ops that make it tell; else None."""
+    """Return the scale of a tensor `op:k`, from `SCALES`, as told by the ops.
+
+    The ops are those that make the tensor. None where they do not tell.
+    """
     node = index.maker(name, CARRIERS)
     own = _OWN.get(node.op, PROBABILITIES if _is_softmax(index, node) else None)
     if own is not None or not depth or node.op not in _PASSING:
@@ -50,7 +53,7 @@ def find_scale(index: Index, name: str, depth: int = _DEPTH) -> str | None:
 
 
 def _is_softmax(index: Index, node: Any) -> bool:
-    """Whether a node divides exponentials by their sum, as Keras' softmax of three axes does."""
+    """Return True if a node divides exponentials by a sum, as Keras' three-axis softmax."""
     if node.op not in ("RealDiv", "Div"):
         return False
     above, below = (index.maker(name, CARRIERS) for name in index.data_inputs(node))

@@ -30,9 +30,10 @@ def read_source(source: Path, options: Options, *, tag: str | None) -> Model:
 def read_shared(
     source: Path, options: Options, shared: Collection[str]
 ) -> tuple[Model, Options, tuple[str, ...]]:
-    """Read the model at `source` as `read_source`, after `shared` options that mean nothing for its kind.
+    """Read the model at `source` as `read_source`, and drop meaningless `shared` options.
 
-    The options come back without these, with a note on each.
+    Options that mean nothing for the kind of the model are dropped: the options come back without these, with
+    a note on each.
     """
     context.report_progress("reading")
     tag = None if "tag" in shared and not takes_tag(source) else options.tag
@@ -42,7 +43,7 @@ def read_shared(
 
 
 def _with_architecture(model: Model, options: Options) -> Model:
-    """A model with the layers or the graph of `--architecture`, where it is given. Raises UsageError."""
+    """Return a model with the layers or graph of `--architecture`, if given. Raises UsageError."""
     if options.architecture is None:
         return _translate_older(model)
     if model.keras is KerasFile.HDF5:
@@ -56,7 +57,10 @@ def _with_architecture(model: Model, options: Options) -> Model:
 
 
 def _translate_older(model: Model) -> Model:
-    """A model of Keras 1 as one of Keras 2; others unchanged."""
+    """Translate a model of Keras 1 to Keras 2.
+
+    Other models are unchanged.
+    """
     if not model.has_layers:
         return model
     from cudnn_convert.keras import keras1
@@ -65,7 +69,7 @@ def _translate_older(model: Model) -> Model:
 
 
 def cut_at_layers(model: Model, options: Options) -> tuple[Model, Options]:
-    """Cut a Keras model at the layers that `--outputs` names, and leave these out of the options.
+    """Cut a Keras model at the layers of `--outputs`, and clear the option.
 
     Both are unchanged where outputs are tensors of a graph. Raises UsageError for a layer that is not there.
     """
@@ -75,7 +79,10 @@ def cut_at_layers(model: Model, options: Options) -> tuple[Model, Options]:
 
 
 def is_portable(model: Model, options: Options) -> bool:
-    """Whether the source is what was asked for: it runs on a CPU unchanged, and the format keeps its kind."""
+    """Return True if the source is already the requested artifact.
+
+    It runs on a CPU unchanged, and the format keeps its kind.
+    """
     if stays_whole(model, options):
         from cudnn_convert.recurrences import saved_functions
 
@@ -95,7 +102,10 @@ def is_portable(model: Model, options: Options) -> bool:
 
 
 def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | None:
-    """The format that a Keras file has already; None where today's libraries do not open it as it is."""
+    """Return the present format of a Keras file.
+
+    None where today's libraries do not open it as it is.
+    """
     if architecture.translated:
         return None
     if architecture.is_keras3:  # Keras 3 finds no operations in HDF5 files
@@ -105,7 +115,7 @@ def _own_format(kind: KerasFile | None, architecture: Architecture) -> str | Non
 
 
 def needs_gpu(model: Model) -> bool:
-    """Whether a model has cuDNN's ops or layers, or is weights of such."""
+    """Return True if a model has cuDNN's ops or layers, or weights for cuDNN."""
     if model.has_functions:
         from cudnn_convert.recurrences import saved_functions
 
@@ -121,13 +131,13 @@ def needs_gpu(model: Model) -> bool:
 
 
 def needs_no_graph(model: Model, options: Options) -> bool:
-    """Whether weights without a graph go to a format of recurrences, uncut."""
+    """Return True if graphless weights go uncut to a format of recurrences."""
     cut = options.inputs or options.outputs or options.set
     return model.is_graphless and Keeps.WEIGHTS in options.form.keeps and not cut
 
 
 def convention_of(options: Options) -> Convention:
-    """How the source's weights differ from TensorFlow's convention, as `options` say."""
+    """Return the difference of the source's weights from TensorFlow's convention, by `options`."""
     return Convention(options.gate_order, options.forget_bias)
 
 
@@ -141,7 +151,7 @@ def interface_of(options: Options) -> SignatureOptions:
 
 
 def ensure_graph(model: Model, options: Options) -> Model:
-    """The model with its graph, or with one built for its weights or layers.
+    """Return the model with a graph: present, or built for weights or layers.
 
     Raises UnsupportedModelError, AmbiguousSourceError, UsageError.
     """
@@ -164,18 +174,18 @@ def ensure_graph(model: Model, options: Options) -> Model:
 
 
 def stays_whole(model: Model, options: Options) -> bool:
-    """Whether the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
+    """Return True if the artifact is the whole SavedModel of TensorFlow 2, repaired in place."""
     return Keeps.FUNCTIONS in options.form.keeps and model.has_functions and not _asks_for_another(options)
 
 
 def _asks_for_another(options: Options) -> bool:
-    """Whether a model of other inputs and outputs than the source's is asked for."""
+    """Return True if `options` request inputs and outputs different from the source's."""
     cut = options.inputs or options.outputs or options.set or options.signature
     return bool(cut) or options.streams
 
 
 def _whole(model: Model) -> Model:
-    """The model with all signatures except training steps, and its objects' functions."""
+    """Return the model with all signatures except training steps, and the objects' functions."""
     from cudnn_convert.recurrences import saved_functions
 
     steps = saved_functions.training(model.graph, model.signatures)
@@ -193,7 +203,7 @@ def _whole(model: Model) -> Model:
 
 
 def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
-    """Trace a Keras model to a graph. Raises UnsupportedModelError where it cannot be built."""
+    """Trace a Keras model to a graph. Raises UnsupportedModelError if building fails."""
     from cudnn_convert.keras import cpu_layers, trace
 
     if options.form.has_layers:
@@ -220,6 +230,6 @@ def _trace(model: Model, architecture: Architecture, options: Options) -> Model:
 
 
 def user_code(options: Options) -> classes.Vouched:
-    """The user's classes and functions, in the form that the format needs."""
+    """Return the user's classes and functions, in the form for the format."""
     brought = classes.import_user_objects(options.custom_objects, trust=options.trust)
     return brought.for_both() if options.form.is_keras3 else brought

@@ -1,4 +1,4 @@
-"""Decides what stands for statistics of the batch in a graph that is cut for inference.
+"""Decides the replacement of batch statistics in a graph cut for inference.
 
 The first of these that applies:
 
@@ -27,10 +27,10 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CutGraph:
-    """A graph cut for inference before simplification, the tensors `outputs` of it, and bound constants.
+    """A graph cut for inference before simplification, with `outputs` and bound constants.
 
-    `constants` has the values of `--set` by tensor of the source. `flags` are variables whose values in the
-    file decide what is left for inference.
+    `outputs` are tensors of the graph. `constants` has the values of `--set` by tensor of the source. `flags`
+    are variables whose values in the file decide what is left for inference.
     """
 
     graph: Graph
@@ -41,7 +41,7 @@ class CutGraph:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What stands for statistics of the batch.
+    """The replacement of batch statistics.
 
     `averages` has the variable for each statistic `op:k` that it replaces; `asked` are statistics that the
     user's flag keeps.
@@ -56,7 +56,7 @@ _NOTHING: Final = Decision({})
 
 
 def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph, *, whole: bool) -> Decision:
-    """Decide for the statistics that are left in the graph `simple`, which is made of `cut`.
+    """Decide on the statistics left in the graph `simple`, made of `cut`.
 
     `source` has the assignments of training. A model that stays `whole` gets no averages: its functions do
     not change. Raises UnsupportedModelError where the author's flag must be set.
@@ -80,7 +80,7 @@ def decide(model: Model, source: Graph, cut: CutGraph, simple: Graph, *, whole: 
 
 
 def _keeps_training(source: Graph, cut: CutGraph, name: str, list_left: partial[list[str]]) -> bool:
-    """Whether a flag that the user set would leave no statistic if it had its other value."""
+    """Return True if the opposite value of a user's flag would remove all statistics."""
     word = knobs.opposite(cut.constants[name])
     if word is None:
         return False
@@ -96,7 +96,10 @@ def _word(value: Array) -> str:
 
 
 def _choose(simple: Graph, averages: Mapping[str, Sequence[str]], left: Sequence[str]) -> dict[str, str]:
-    """The only average of each statistic, if all of them that one normalisation reads have one."""
+    """Return the only average of each statistic of fully covered normalisations.
+
+    A normalisation is covered if each statistic that it reads has one average.
+    """
     index = simple.index
     chosen: dict[str, str] = {}
     for name in left:
@@ -126,12 +129,12 @@ def _is_initial(model: Model, variable: NodeDef) -> bool:
 
 
 def read_shape(model: Model, variable: NodeDef) -> tuple[int, ...]:
-    """The shape of a variable's value."""
+    """Return the shape of a variable's value."""
     return tuple(model.variables[session.checkpoint_key(variable)].shape)
 
 
 def reasons(graph: Graph, outputs: Collection[str], asked: Collection[str]) -> Iterator[Reason]:
-    """A reason for each statistic of the batch on which `outputs` depend, without those `asked` for."""
+    """Yield a reason for each batch statistic needed by `outputs`, except `asked` statistics."""
     for name in batch_statistics.find_statistics(graph, outputs):
         node = graph.index.nodes[split(name)[0]]
         if name in asked:

@@ -1,4 +1,4 @@
-"""Plans a model that goes on from chunk to chunk of its steps, for `--states` and `--decode`.
+"""Plans a model for running in chunks of steps, for `--states` and `--decode`.
 
 `plan_stream` takes a plan and gives one in which every recurrence has its initial states as inputs and its
 final states as outputs. It refuses, with all reasons at once, recurrences that cannot go on from their last
@@ -51,7 +51,7 @@ _WITHOUT: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A plan's graph with states as inputs, and what is known of it.
+    """A draft of a streamed plan: the graph with states as inputs, and known facts.
 
     `full` has all nodes, `graph` those that a step needs; `encoders` are the ops that need no step. `inputs`
     are the step's by key, without states and what is `encoded`.
@@ -69,7 +69,7 @@ class _Draft:
 
 
 def stream(plan: Plan, options: Options) -> Plan:
-    """Plan states as inputs and outputs where `options` ask for it: of recurrences, or in variables.
+    """Plan states of recurrences or variables as inputs and outputs, if requested by `options`.
 
     Raises UnsupportedModelError with all reasons, UsageError.
     """
@@ -86,7 +86,7 @@ def stream(plan: Plan, options: Options) -> Plan:
 
 
 def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states") -> Plan:
-    """Plan `plan` with its recurrences' states as inputs and outputs, as `flag` asks for.
+    """Plan `plan` with the recurrences' states as inputs and outputs, for `flag`.
 
     `stateless`: an artifact of the format `form` keeps the signatures of `plan` too, which begin with the
     source's own states. Raises UnsupportedModelError with all reasons at once, UsageError without a
@@ -109,9 +109,10 @@ def plan_stream(plan: Plan, *, stateless: bool, form: str, flag: str = "--states
 
 
 def _choose_draft(plan: Plan, flag: str, steps: Mapping[str, int] = _NONE) -> _Draft | list[Reason]:
-    """The plan's graph in chunks, or why it is none where no input is the same at all steps.
+    """Return the plan's graph in chunks, or the reasons against chunks.
 
-    `steps` has the axis of the steps of inputs by tensor, where it is known.
+    The reasons are those of the graph where no input is the same at all steps. `steps` has the axis of the
+    steps of inputs by tensor, where it is known.
     """
     known = {key for key, name in plan.signature.inputs.items() if name in steps}
     drafts = (_draft(plan, still, flag, steps) for still in _list_still(plan) if not still & known)
@@ -122,7 +123,10 @@ def _choose_draft(plan: Plan, flag: str, steps: Mapping[str, int] = _NONE) -> _D
 
 
 def _find_fixed_steps(plan: Plan, flag: str) -> int | None:
-    """The number of steps that the source fixes for recurrences that can go on; None where it fixes none."""
+    """Return the source's fixed number of steps for recurrences able to go on.
+
+    None where the source fixes none.
+    """
     groups = (beginnings.find_streamed(plan, still) for still in _list_still(plan))
     able = (group for group in groups if group and not find_obstacles(plan, group, flag=flag))
     counts = (fixed_steps.find_fixed_steps(plan, group) for group in able)
@@ -130,7 +134,7 @@ def _find_fixed_steps(plan: Plan, flag: str) -> int | None:
 
 
 def _open(plan: Plan, steps: int, flag: str) -> tuple[Plan, _Draft]:
-    """The plan with an open number of steps, and its graph in chunks.
+    """Return the plan with an open number of steps, and the graph in chunks.
 
     Raises UnsupportedModelError where there is none, or more than one.
     """
@@ -149,9 +153,10 @@ def _open(plan: Plan, steps: int, flag: str) -> tuple[Plan, _Draft]:
 
 
 def _list_still(plan: Plan) -> Iterator[frozenset[str]]:
-    """The sets of inputs that may be the same at all steps, the smallest first; at first none.
+    """Yield the sets of inputs possibly equal at all steps, the smallest first.
 
-    Each has an input with an axis beside the batch, such as what an attention looks at.
+    The first set is empty. Each other one has an input with an axis beside the batch, such as what an
+    attention looks at.
     """
     yield frozenset()
     keys = [*plan.signature.inputs]
@@ -165,7 +170,10 @@ def _list_still(plan: Plan) -> Iterator[frozenset[str]]:
 
 
 def _draft(plan: Plan, still: frozenset[str], flag: str, steps: Mapping[str, int]) -> _Draft | list[Reason]:
-    """The plan's graph in chunks, where inputs of these keys are the same at all steps, or why it is none."""
+    """Return the plan's graph in chunks, or the reasons against chunks.
+
+    Inputs of the keys `still` are the same at all steps.
+    """
     recurrences = beginnings.find_streamed(plan, still)
     if not recurrences:
         what = "expected a recurrence over the steps of an input, found none"
@@ -207,7 +215,7 @@ def _draft(plan: Plan, still: frozenset[str], flag: str, steps: Mapping[str, int
 
 
 def _with_states(plan: Plan, draft: _Draft, form: str, *, stateless: bool) -> Plan:
-    """The plan with its states in signature and graph."""
+    """Return the plan with states in signature and graph."""
     states, encoded, inputs = draft.states, draft.encoded, draft.inputs
     index = plan.graph.index
     streaming = _streaming(draft, plan, stateless=stateless)
@@ -252,7 +260,7 @@ def _ends(parts: Sequence[Part]) -> list[str]:
 
 
 def _streaming(draft: _Draft, plan: Plan, *, stateless: bool) -> Streaming:
-    """How a model is run in chunks, and what its artifact has for that beside the steps."""
+    """Return the way to run a model in chunks, and parts beside the steps."""
     own = dict(draft.inputs) | {each.key: each.start for each in draft.encoded}
     streaming = _chunks(Signature(own, draft.outputs), draft.states, draft.time)
     beginning = draft.beginning
@@ -274,9 +282,10 @@ def _streaming(draft: _Draft, plan: Plan, *, stateless: bool) -> Streaming:
 
 
 def stream_assembled(plan: Plan) -> Plan:
-    """A plan of weights without a graph, around which one was built, that says how it is run in chunks.
+    """Add the way to run in chunks to a plan with a graph around weights.
 
-    Its signatures have states already. As it is where one of its recurrences is bidirectional.
+    The graph was built for the weights, and its signatures have states already. The plan is unchanged where
+    one of its recurrences is bidirectional.
     """
     states = name_states(plan.parts, plan.recurrences)
     if any(recurrence.sizes.directions == 2 for recurrence in plan.recurrences):
@@ -291,7 +300,7 @@ def stream_assembled(plan: Plan) -> Plan:
 
 
 def _chunks(signature: Signature, states: tuple[StreamState, ...], time: TimeAxis) -> Streaming:
-    """How a model of a signature is run in chunks, from what is known of its axes."""
+    """Return the way to run a signature's model in chunks, from known axes."""
     starts, ends = {state.start for state in states}, {state.end for state in states}
     inputs = {name: key for key, name in signature.inputs.items() if name not in starts}
     outputs = {name: key for key, name in signature.outputs.items() if name not in ends}
@@ -307,7 +316,7 @@ def _chunks(signature: Signature, states: tuple[StreamState, ...], time: TimeAxi
 def find_obstacles(
     plan: Plan, recurrences: Sequence[Recurrence], *, flag: str = "--states"
 ) -> dict[str, Reason]:
-    """Why recurrences of a plan cannot go on from their last step: a line by node, for those that cannot."""
+    """Return a reason by node for each recurrence unable to continue from the last step."""
     index = plan.graph.index
     certain, frames = control_flow.certain(index), control_flow.frames(index)
     expected = f"{flag}: expected a recurrence that goes on from its last step"
@@ -331,7 +340,10 @@ def find_obstacles(
 
 
 def _find_obstacle(index: Index, recurrence: Recurrence) -> str:
-    """Why a recurrence cannot go on from its last step, by what it is and reads; empty if it can."""
+    """Return the obstacle to continuing a recurrence from the last step; else empty.
+
+    It is found by what the recurrence is and reads.
+    """
     if recurrence.sizes.directions == 2:
         return "a bidirectional one, which needs the end of the sequence first"
     turned = index.maker(index.data_inputs(index.nodes[recurrence.node])[INPUT], _CARRIERS)
@@ -340,7 +352,7 @@ def _find_obstacle(index: Index, recurrence: Recurrence) -> str:
 
 
 def _find_computed_lengths(index: Index, recurrence: Recurrence) -> str:
-    """The tensor of a recurrence's lengths, where that is no input of the model; else empty."""
+    """Return the tensor of a recurrence's lengths, if computed by the model; else empty."""
     if not recurrence.lengths:
         return ""
     name = index.origin(index.data_inputs(index.nodes[recurrence.node])[LENGTHS], ["Identity", "Cast"])
@@ -350,7 +362,7 @@ def _find_computed_lengths(index: Index, recurrence: Recurrence) -> str:
 def _name_states(
     recurrences: Sequence[Recurrence], taken_keys: set[str], taken_ops: set[str]
 ) -> tuple[StreamState, ...]:
-    """The states of recurrences, with keys and tensor names that nothing else has."""
+    """Return the states of recurrences, with unique keys and tensor names."""
     states = []
     for recurrence, layer in zip(recurrences, layer_names(recurrences), strict=True):
         for kind in "hc" if recurrence.sizes.mode is Mode.LSTM else "h":
@@ -362,7 +374,7 @@ def _name_states(
 
 
 def _name_encoded(name: str, taken_keys: set[str], taken_ops: set[str]) -> EncodedTensor:
-    """An input for a tensor that is the same at all steps, named after its op."""
+    """Return an input for a tensor common to all steps, named after the op."""
     op, k = split(name)
     scopes = [part for part in op.split("/") if not _GENERIC.fullmatch(part)] or ["encoded"]
     plain = re.sub(r"\W", "_", "_".join(scopes)) + (f"_{k}" if k else "")
@@ -371,7 +383,7 @@ def _name_encoded(name: str, taken_keys: set[str], taken_ops: set[str]) -> Encod
 
 
 def _free(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str]) -> str:
-    """`key`, numbered where it or it with one of the endings is taken."""
+    """Return `key`, numbered if already taken alone or with an ending."""
     number, free = 0, key
     while (names := {free, *(free + ending for ending in endings)}) & keys or {
         name.lower() for name in names
@@ -384,7 +396,7 @@ def _free(key: str, endings: Sequence[str], keys: set[str], ops_taken: set[str])
 
 
 def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
-    """A name for each recurrence: of its layer, with as many scopes around as tell it from the others."""
+    """Return a name for each recurrence: the layer, with enough scopes to be unique."""
     paths = []
     for recurrence in recurrences:
         scopes = [part for part in recurrence.node.split("/") if not _GENERIC.fullmatch(part)]
@@ -401,7 +413,7 @@ def layer_names(recurrences: Sequence[Recurrence]) -> list[str]:
 
 
 def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Iterator[Reason]:
-    """A line for each reason why the graph with states cannot run in chunks."""
+    """Yield a reason for each obstacle to running the streamed graph in chunks."""
     begin, without = f"{flag}: expected", _WITHOUT[flag]
     if time is None:
         yield Reason(f"inputs: {begin} sizes of which one may be time, found none; {without}")
@@ -434,7 +446,10 @@ def _refuse(plan: Plan, graph: Graph, time: TimeAxis | None, flag: str) -> Itera
 
 
 def _frontier(index: Index, mixing: Mapping[str, Mixing], front: set[str]) -> list[Mixing]:
-    """Of ops before recurrences those with no other behind, of the others those with none before."""
+    """Return the mixing ops nearest to recurrences, on both sides.
+
+    Of ops before recurrences those with no other behind, of the others those with none before.
+    """
     shown: list[Mixing] = []
     for name, op in mixing.items():
         is_before = name in front
@@ -453,7 +468,10 @@ _CARRIERS: Final = ops.COPIES | frozenset(
 
 
 def _cut_behind(plan: Plan, tensor: str, lead: str) -> Remedy | None:
-    """The remedy that makes a tensor an input, or what carries its result on; None where it is no cut."""
+    """Return the remedy for making a tensor, or a carrier of the result, an input.
+
+    None where that is no cut.
+    """
     index, name = plan.graph.index, tensor
     while len(readers := [*index.consumers(*split(name))]) == 1 and readers[0].op in _CARRIERS:
         name = f"{readers[0].name}:0"

@@ -1,4 +1,4 @@
-"""Names what a model holds in variables from call to call, once it goes in and comes out.
+"""Names the states in a model's variables, once turned into inputs and outputs.
 
 The states of plain layers with `stateful=True` are variables that each call reads and then writes. For
 `--states` the pass `state_io` has made them inputs and outputs; here they get the names that the states of
@@ -31,7 +31,7 @@ _ASSIGNMENT: Final = re.compile(r"(.+)/AssignVariableOp(?:_(\d+))?")
 
 
 def plan_variable_states(plan: Plan, form: str) -> Plan:
-    """Plan `plan` with the names of its states in variables, for an artifact of the format `form`.
+    """Name the states in variables of `plan`, for an artifact of the format `form`.
 
     A state is `NAME_h` or `NAME_c` for a layer NAME, else called as its variable; what it is after a call is
     `..._next`.
@@ -70,7 +70,7 @@ def plan_variable_states(plan: Plan, form: str) -> Plan:
 
 
 def _name(carried: Sequence[Carried]) -> list[tuple[str, str]]:
-    """The name of each state, and its kind `h` or `c` where it is such a state of a layer of Keras."""
+    """Return the name of each state, and the kind `h` or `c` for Keras layers."""
     names = []
     for state in carried:
         name = state.state.variable
@@ -82,10 +82,11 @@ def _name(carried: Sequence[Carried]) -> list[tuple[str, str]]:
 
 
 def _find_place(state: Carried, carried: Sequence[Carried]) -> tuple[str, str]:
-    """The layer whose state tf_keras holds in `LAYER/Variable`, and which it is by the order of assignments.
+    """Return the layer and place of a state held by tf_keras in `LAYER/Variable`.
 
-    Empty for other variables. Source: tf_keras v2.21.0 src/layers/rnn/base_rnn.py RNN.call, which assigns
-    `states` in their order, and lstm.py, whose hidden state is the first.
+    The order of assignments tells which of the layer's states it is. Empty for other variables. Source:
+    tf_keras v2.21.0 src/layers/rnn/base_rnn.py RNN.call, which assigns `states` in their order, and lstm.py,
+    whose hidden state is the first.
     """
     match = _VARIABLE.fullmatch(state.state.variable)
     if match is None:
@@ -102,7 +103,7 @@ def _find_place(state: Carried, carried: Sequence[Carried]) -> tuple[str, str]:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """`name`, numbered where it or what is made of it is taken."""
+    """Return `name`, numbered if already taken alone or with an ending."""
     number, free = 0, name
     while {free, free + NEXT, free + _BEGIN} & taken:
         number += 1
@@ -112,7 +113,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _rename(signature: Signature, keys: Mapping[str, str], more: dict[str, str]) -> Signature:
-    """A signature with other keys, and with `more` outputs."""
+    """Return a signature with changed keys, and with `more` outputs."""
     return Signature(
         {keys.get(key, key): name for key, name in signature.inputs.items()},
         {keys.get(key, key): name for key, name in signature.outputs.items()} | more,
@@ -120,7 +121,7 @@ def _rename(signature: Signature, keys: Mapping[str, str], more: dict[str, str])
 
 
 def _describe(plan: Plan, form: str) -> str:
-    """The note on what goes in and comes out."""
+    """Return the note on states as inputs and outputs."""
     taken = plan.signature.inputs
     names = [state.key for state in plan.variable_states]
     if Keeps.TENSOR_NAMES in FORMATS[form].keeps:
