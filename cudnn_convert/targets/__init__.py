@@ -1,19 +1,19 @@
-"""Writers: from a plan to an artifact, one module per format.
+"""Writers: from a plan to an artifact, with a module for each format.
 
 The module of a format is named in its row of `formats.FORMATS`, has the functions of `Target`, and is
 imported on demand: some formats need no TensorFlow.
 
-* saved_model: Writes SavedModels: new ones, repaired ones, their assets.
-* frozen     : Writes a frozen graph: one binary GraphDef, tensor names as in the source.
-* checkpoint : Writes TensorFlow 1 checkpoints with their MetaGraph.
-* bundle     : Writes variable bundles, and the ops that restore them.
-* onnx       : Writes an ONNX file; weights past 2 GiB go to a file beside it.
-* tflite     : Writes a TensorFlow Lite file with its provenance in the metadata.
+* saved_model: Writes SavedModels: new models, repaired models, and assets.
+* frozen     : Writes a frozen graph: a binary GraphDef with the tensor names of the source.
+* checkpoint : Writes TensorFlow 1 checkpoints, each with a MetaGraph.
+* bundle     : Writes variable bundles, and the ops for restoring variables.
+* onnx       : Writes an ONNX file, with weights past 2 GiB in a second file.
+* tflite     : Writes a TensorFlow Lite file with the provenance in the metadata.
 * keras      : Writes a `.keras` archive for Keras 3, the same bytes every time.
-* h5         : Writes a Keras model in one HDF5 file, as Keras 2 and tf_keras do.
+* h5         : Writes a Keras model in a single HDF5 file, as Keras 2 and tf_keras do.
 * layers     : Rewrites the layers of a Keras 2 model for a CPU.
 * weights    : Writes decoded weights as `.npz` or safetensors.
-* flags      : Checks flags against the format that they are given with.
+* flags      : Checks flags against the requested format.
 * accuracy_gate: The accuracy gate of `--quantize`: a bound of the user's, on the user's inputs.
 
 May import: text, errors, private, formats, context, model, values, options, weights, report, graph,
@@ -34,13 +34,13 @@ class Target(Protocol):
     """The functions of a format's module."""
 
     def prepare(self, plan: Plan, options: Options, /) -> Plan:
-        """Return the plan as the format writes it, with notes on what is left out.
+        """Return the plan in the form of the format, with notes on omissions.
 
         Raises UnsupportedModelError, and UsageError for a flag of the format that has no effect.
         """
 
     def write_artifact(self, plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-        """Lower and write a plan; returns notes that need the finished artifact."""
+        """Lower and write a plan; return notes on the finished artifact."""
 
 
 def _target(options: Options) -> Target:
@@ -48,7 +48,7 @@ def _target(options: Options) -> Target:
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Return the plan as `options.format` writes it, with notes on what is left out.
+    """Return the plan in the form of `options.format`, with notes on omissions.
 
     Raises UnsupportedModelError, and UsageError where a flag of the format has no effect.
     """

@@ -40,14 +40,14 @@ def check_options(options: Options) -> None:
 
 
 def gate_provenance(options: Options) -> dict[str, Any]:
-    """The gate's entries in an artifact's provenance, empty without `--quantize`."""
+    """Return the gate's entries for an artifact's provenance; empty unless `--quantize` is given."""
     if options.quantize is None:
         return {}
     return {"quantize": options.quantize, "max_error": options.max_error}
 
 
 def failure_message(result: Verification, options: Options) -> str:
-    """One line with the largest errors, their outputs, and the bound."""
+    """Return a line with the largest errors, the outputs, and the bound."""
     wrong = sorted(
         (output for output in result.outputs if not output.passed), key=lambda output: -output.needed
     )
@@ -64,17 +64,17 @@ def _worst(output: OutputReport) -> str:
 
 
 def _is_above(output: OutputReport) -> bool:
-    """Whether a float output has an error above the bound."""
+    """Return True if a float output has an error above the bound."""
     return output.max_abs is not None and output.max_abs > output.atol
 
 
 def errors(result: Verification) -> dict[str, float]:
-    """The largest absolute error of each float output."""
+    """Return the largest absolute error of each float output."""
     return {output.output: output.max_abs for output in result.outputs if output.max_abs is not None}
 
 
 def note(result: Verification, options: Options) -> str:
-    """The report's note on a gate that passed."""
+    """Return the report's note on a passed gate."""
     figures = errors(result)
     worst = max(figures, key=lambda name: figures[name], default=None)
     message = (
@@ -86,5 +86,5 @@ def note(result: Verification, options: Options) -> str:
 
 
 def add_errors(text: str, result: Verification) -> str:
-    """Add the errors measured on this machine to the provenance beside an artifact."""
+    """Add the locally measured errors to the provenance beside an artifact."""
     return json.dumps({**json.loads(text), "errors": errors(result)}, indent=2)

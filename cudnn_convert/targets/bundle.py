@@ -1,4 +1,4 @@
-"""Writes variable bundles, and the ops that restore them.
+"""Writes variable bundles, and the ops for restoring variables.
 
 TensorFlow's ops write `<prefix>.index` and `<prefix>.data-00000-of-00001`. A large bundle has several data
 files, written in turn, so that the content of at most three is in memory.
@@ -34,9 +34,10 @@ _AHEAD: Final = 2
 
 
 def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
-    """Write each tensor under its key; at least one, since a bundle cannot be empty.
+    """Write each tensor under the tensor's key.
 
-    Each is read once, in the order of the keys. Raises OSError, and what reading them raises.
+    At least one, since a bundle cannot be empty. Each is read once, in the order of the keys. Raises OSError,
+    and what reading them raises.
     """
     shards = [*_shards(variables)]
     written, total = 0, sum(map(size, variables.values()))
@@ -57,7 +58,7 @@ def write_bundle(prefix: Path, variables: Mapping[str, Tensor]) -> None:
 
 
 def _shards(variables: Mapping[str, Tensor]) -> Iterator[list[str]]:
-    """The sorted keys, grouped by data file."""
+    """Yield the sorted keys, grouped by data file."""
     names: list[str] = []
     bytes_taken = 0
     for name in sorted(variables):
@@ -86,7 +87,7 @@ def _save_tensors(prefix: Path, names: Sequence[str], tensors: list[Any]) -> Non
 
 
 def _tensor(array: Array) -> Any:
-    """A tensor that shares the array's memory where possible."""
+    """Return a tensor with the array's memory, shared where possible."""
     if array.dtype.kind == "O":
         return tf.convert_to_tensor(array)
     return tf_private.share_memory(array, tf.as_dtype(array.dtype))
@@ -102,7 +103,7 @@ def _as_os_error() -> Iterator[None]:
 
 
 def add_variables(meta: Any, ops: list[Any], variables: Mapping[str, Tensor]) -> None:
-    """Add the save and restore nodes of variables to `meta`, and their protos."""
+    """Add the save and restore nodes of variables, and the protos, to `meta`."""
     scope = index.unique("save", {node.name.partition("/")[0] for node in meta.graph_def.node})
     dtypes = [tf.as_dtype(variables[session.checkpoint_key(node)].dtype) for node in ops]
     prefix = node_defs.string_constant(f"{scope}/Const", ["model"], scalar=True)
@@ -162,7 +163,7 @@ def _saver(scope: str) -> Any:
 
 
 def _definition(node: Any, scope: str) -> Any:
-    """A VariableDef whose initial value is restored from the checkpoint."""
+    """Return a VariableDef with an initial value restored from the checkpoint."""
     stem = f"{scope}/{node.name}"
     return variable_pb2.VariableDef(
         variable_name=f"{node.name}:0",

@@ -1,4 +1,4 @@
-"""Writes TensorFlow 1 checkpoints with their MetaGraph.
+"""Writes TensorFlow 1 checkpoints, each with a MetaGraph.
 
 A checkpoint is `model.ckpt.index`, `.data-*`, the MetaGraph `.meta`, and a `checkpoint` file.
 `tf.train.import_meta_graph` and the saver that it returns restore it in TensorFlow 1.15 and in TensorFlow 2
@@ -37,7 +37,10 @@ _PRODUCER: Final = 134
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Add a note on dropped optimizer slots. Raises UsageError for `--cell` without an LSTM."""
+    """Add a note on dropped optimizer slots.
+
+    Raises UsageError for `--cell` without an LSTM.
+    """
     if options.cell != "compatible" and all(r.sizes.mode is not Mode.LSTM for r in plan.recurrences):
         raise UsageError(f"--cell {options.cell}: expected a model with an LSTM, found none; leave it out")
     slots, note = _slots(plan), ""
@@ -49,7 +52,10 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write the files of the prefix `path`; the caller writes the provenance beside them."""
+    """Write the files of the prefix `path`.
+
+    The caller writes the provenance beside them.
+    """
     del provenance
     cells = tf1_cells.cells(
         plan.model, plan.graph, plan.recurrences, cell=options.cell, lowering=options.lowering
@@ -73,7 +79,7 @@ def write(
     others: Mapping[str, Tensor] = MappingProxyType({}),
     renames: Sequence[str] = (),
 ) -> None:
-    """Write the files of `prefix` into its folder, which exists.
+    """Write the files of `prefix` into an existing folder.
 
     `variables` has the value of each variable op of `graph` by key, `others` further tensors of the
     checkpoint, `renames` the values of `--rename`. Raises UsageError where those do not fit.
@@ -120,7 +126,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
 def rename_keys(names: Iterable[str], settings: Sequence[str]) -> dict[str, str]:
-    """Apply `--rename` settings in order: a map of each name to its new one.
+    """Apply `--rename` settings in order, and return a map from old to new names.
 
     OLD is a name or a scope of one; NEW "" drops OLD. Raises UsageError where OLD does not occur, NEW is no
     variable name, or two names become equal.
@@ -160,7 +166,7 @@ def _some(renamed: Mapping[str, str]) -> str:
 
 
 def rename_variables(graph: AnyGraph, renamed: Mapping[str, str], *, outputs: Collection[str]) -> Any:
-    """A copy of `graph` whose variables have the keys and op names in `renamed`.
+    """Return a copy of `graph` with the variables' keys and op names from `renamed`.
 
     A variable that is one of the tensors `outputs` also stays fetchable under its old name. Raises UsageError
     where another op has the new name.

@@ -1,4 +1,4 @@
-"""Checks flags against the format that they are given with."""
+"""Checks flags against the requested format."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -12,7 +12,7 @@ from cudnn_convert.targets import accuracy_gate
 
 
 def check_options(options: Options) -> None:
-    """Check the flags against the format. Raises UsageError for one of another format."""
+    """Check the flags against the format. Raises UsageError for another format's flag."""
     given: dict[tuple[str, ...], list[str]] = {}
     for field in fields(Options):
         formats, value = _formats_with(field.name), getattr(options, field.name)
@@ -37,9 +37,10 @@ def _refuse_cuts(options: Options, cuts: Mapping[str, Sequence[str]]) -> None:
 
 
 def settle_layers(model: Model, options: Options) -> Options:
-    """The options of a source; where a format of layers finds none, of its recurrences alone.
+    """Return the options for a source, of recurrences alone if layers are missing.
 
-    Raises UsageError where the user must say so, or where it has layers or the format needs them.
+    A format of layers takes the recurrences of a source without layers. Raises UsageError where the user must
+    say so, where such a flag is given for a source with layers, or where the format needs layers.
     """
     form, actual = FORMATS[options.format], f"found {model.kind} {model.path}"
     if form.has_layers and not cut_layers.names_layers(model, options.outputs):
@@ -75,7 +76,7 @@ def settle_layers(model: Model, options: Options) -> Options:
 
 
 def _formats_with(option: str) -> tuple[str, ...]:
-    """The formats that have an option of their own; empty for options of all formats."""
+    """Return the formats for a format-specific option; empty for options of all formats."""
     return tuple(name for name, form in FORMATS.items() if option in form.flags)
 
 

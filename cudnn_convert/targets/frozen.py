@@ -1,4 +1,4 @@
-"""Writes a frozen graph: one binary GraphDef, tensor names as in the source.
+"""Writes a frozen graph: a binary GraphDef with the tensor names of the source.
 
 Its provenance is an attribute of the first node: TensorFlow allows attributes whose names begin with an
 underscore on any node, and ignores them (tensorflow v2.21.0 core/framework/node_def_util.cc ValidateNodeDef).
@@ -17,7 +17,7 @@ from cudnn_convert.targets.saved_model import lower_plan
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Add notes on tensors of the signature whose names differ from the source's."""
+    """Add notes on tensors of the signature renamed from the source."""
     source, signature = plan.source, plan.signature
     ends = (("input", source.inputs, signature.inputs), ("output", source.outputs, signature.outputs))
     notes = (

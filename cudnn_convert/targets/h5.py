@@ -1,4 +1,4 @@
-"""Writes a Keras model in one HDF5 file, as Keras 2 and tf_keras do.
+"""Writes a Keras model in a single HDF5 file, as Keras 2 and tf_keras do.
 
 The bytes are deterministic: h5py stores no times by default.
 
@@ -28,7 +28,7 @@ _VERSION: Final = "2.13.0"
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Rewrite the layers, with notes on training state that is left out.
+    """Rewrite the layers, with notes on left-out training state.
 
     Raises UnsupportedModelError.
     """
@@ -51,7 +51,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def notes(model: Architecture) -> tuple[str, ...]:
-    """Notes on dropped training state, and on code that the file keeps."""
+    """Return notes on dropped training state, and on code kept in the file."""
     compiled, notes_of_training = values.keep_training_config(model.training)
     lost = (
         ("optimizer state dropped with its training config",) if model.optimizer and compiled is None else ()
@@ -60,7 +60,7 @@ def notes(model: Architecture) -> tuple[str, ...]:
 
 
 def write(path: Path, model: Architecture, *, provenance: str) -> None:
-    """Write `model` to the file `path`, reading one weight at a time."""
+    """Write `model` to the file `path`, reading weight by weight."""
     import h5py
 
     compiled, _ = values.keep_training_config(model.training)
@@ -88,12 +88,15 @@ def write(path: Path, model: Architecture, *, provenance: str) -> None:
 
 
 def _put_text(group: Any, attribute: str, text: str) -> None:
-    """Write a text as bytes, which older Keras decodes (keras 2.2.4 engine/saving.py load_model)."""
+    """Write a text as bytes, for decoding by older Keras.
+
+    Source: keras 2.2.4 engine/saving.py load_model.
+    """
     group.attrs[attribute] = text.encode("utf-8")
 
 
 def _layer_names(model: Architecture) -> list[str]:
-    """All layers in config order, adapted to the order of the weights.
+    """Return all layer names in config order, adapted to the order of the weights.
 
     Loaders pair layers that have weights by order alone.
     """

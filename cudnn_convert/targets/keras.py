@@ -27,7 +27,7 @@ _DATE: Final = "1980-01-01@00:00:00"
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Rewrite the layers for Keras 3, with notes on what it cannot represent.
+    """Rewrite the layers for Keras 3, with notes on unrepresentable parts.
 
     Raises UnsupportedModelError.
     """
@@ -47,7 +47,10 @@ def prepare(plan: Plan, options: Options) -> Plan:
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a plan's Keras model, with CPU layers, to the file `path`; of recurrences one file each."""
+    """Write a plan's Keras model, with CPU layers, to the file `path`.
+
+    Of recurrences there is one file each.
+    """
     if isinstance(plan, RecurrencesPlan):
         for single in plan.singles:
             recurrence = single.recurrence
@@ -62,7 +65,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def notes(modern: translate.Modern) -> tuple[str, ...]:
-    """Notes on what of a rewritten model Keras 3 cannot represent."""
+    """Return notes on the parts of a rewritten model unrepresentable in Keras 3."""
     lines, model = list(modern.notes), modern.model
     lines += classes.notes(model.config, safe_mode=True)
     newer = versions.newer_names(model.keras_version)
@@ -87,9 +90,10 @@ def notes(modern: translate.Modern) -> tuple[str, ...]:
 
 
 def write(path: Path, source: Path, modern: translate.Modern, *, provenance: str) -> tuple[str, ...]:
-    """Write a model that was read from `source`; `provenance` is JSON. Returns notes on its training state.
+    """Write a model read from `source`, and return notes on the training state.
 
-    Layers of unknown classes keep their config. Raises UnsupportedModelError for what Keras 3 cannot build.
+    `provenance` is JSON. Layers of unknown classes keep their config. Raises UnsupportedModelError for what
+    Keras 3 cannot build.
     """
     model, brought = modern.model, modern.vouched
     if model.is_keras3:
@@ -130,7 +134,7 @@ def _never_called(value: Any) -> Any:
 
 
 def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
-    """Write an archive of `config` and the weights of `built`, which may be another model."""
+    """Write an archive of `config` and the weights of `built`, possibly another model."""
     import keras
 
     weights = path.with_name("model.weights.h5")
@@ -142,7 +146,7 @@ def _save(built: Any, config: Mapping[str, Any], path: Path) -> None:
 
 
 def _rewrite(saved: Path, path: Path, provenance: str) -> None:
-    """Rewrite the archive with a fixed date and without addresses in its config."""
+    """Rewrite the archive with a fixed date and an address-free config."""
     with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as written:
         for name in sorted(archive.namelist()):
             content = archive.read(name)
@@ -161,7 +165,7 @@ def _rewrite(saved: Path, path: Path, provenance: str) -> None:
 
 
 def _number(value: Any, seen: dict[int, int]) -> Any:
-    """Number shared objects in order, where Keras uses their addresses."""
+    """Number shared objects in order, in the place of Keras' addresses."""
     if isinstance(value, list):
         return [_number(item, seen) for item in value]
     if isinstance(value, dict):

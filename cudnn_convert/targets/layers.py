@@ -13,7 +13,7 @@ from cudnn_convert.plan.source import is_portable
 
 
 def rewrite(plan: Plan, options: Options) -> tuple[Plan, cpu_layers.Rewritten]:
-    """Rewrite a plan's layers, with a note in the plan where their images turn.
+    """Rewrite a plan's layers, with a note in the plan on turned images.
 
     Raises UnsupportedModelError.
     """
@@ -27,12 +27,12 @@ def rewrite(plan: Plan, options: Options) -> tuple[Plan, cpu_layers.Rewritten]:
 
 
 def refuse_channels_first(path: Path, architecture: Architecture, *, keras3: bool) -> None:
-    """Raise UnsupportedModelError for layers whose images have their channels first."""
+    """Raise UnsupportedModelError for layers of channels-first images."""
     if layers := channels_first.find_layers(architecture, keras3=keras3):
         expected = "expected layers that every CPU runs, found images whose channels come first"
         raise UnsupportedModelError(path, [f"{', '.join(layers)}: {expected}; choose --format savedmodel"])
 
 
 def choose_other(model: Model, form: str, options: Options) -> str:
-    """Return another format of layers to advise, or `savedmodel` where that one would change nothing."""
+    """Return `form` as advice, or `savedmodel` if the source already fits `form`."""
     return "savedmodel" if is_portable(model, replace(options, format=form)) else form

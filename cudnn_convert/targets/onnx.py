@@ -1,4 +1,4 @@
-"""Writes an ONNX file; weights past 2 GiB go to a file beside it.
+"""Writes an ONNX file, with weights past 2 GiB in a second file.
 
 The file is written field by field: a proto with the weights, and its bytes, would be two copies in memory.
 
@@ -41,7 +41,7 @@ _GRAPH, _INITIALIZER, _RAW = (number << 3 | 2 for number in (7, 5, 9))
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Return the plan: the lowering refuses what ONNX lacks."""
+    """Return the plan: the lowering refuses constructs missing from ONNX."""
     return plan
 
 
@@ -78,7 +78,10 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
-    """The model of each part; single recurrences need neither TensorFlow nor tf2onnx."""
+    """Yield the model of each part.
+
+    Single recurrences need neither TensorFlow nor tf2onnx.
+    """
     if isinstance(plan, RecurrencesPlan):
         yield from (finish.lower(single, opset=options.opset) for single in plan.singles)
         return
@@ -103,11 +106,11 @@ def _models(plan: Plan, options: Options) -> Iterator[finish.Finished]:
 
 
 def write(model: Any, weights: Mapping[str, Parts], path: Path, *, provenance: str) -> None:
-    """Write a ModelProto, which is not changed, to `path` with deterministic bytes.
+    """Write a ModelProto to `path` with deterministic bytes.
 
-    `weights` has, by name, the values of the main graph's constants that only have a shape. A model too large
-    for one file has its large constants in `<path>.data`. Only a few parts, or one other constant, are in
-    memory at a time. Raises OSError.
+    The proto is not changed. `weights` has, by name, the values of the main graph's constants that only have
+    a shape. A model too large for one file has its large constants in `<path>.data`. Only a few parts, or one
+    other constant, are in memory at a time. Raises OSError.
     """
     rest, graph = _without_constants(model)
     rest.metadata_props.add(key=KEY, value=provenance)
@@ -138,7 +141,7 @@ def _put(file: BinaryIO, piece: Any) -> None:
 
 
 def _without_constants(model: Any) -> tuple[Any, Any]:
-    """Copies of the model without its graph, and of the graph without its constants."""
+    """Copy the model except for the graph, and the graph except for the constants."""
     rest, graph = onnx.ModelProto(), onnx.GraphProto()
     for target, source, left_out in ((rest, model, "graph"), (graph, model.graph, "initializer")):
         for field, value in source.ListFields():
@@ -165,7 +168,7 @@ def _varint(value: int) -> bytes:
 
 
 def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
-    """Encode a constant with its values."""
+    """Encode a constant with the values."""
     if weights is None:
         return tensor.ByteSize(), (tensor.SerializeToString(deterministic=True) for _ in range(1))
     size = _size(tensor)
@@ -176,7 +179,7 @@ def _inside(tensor: Any, weights: Parts | None) -> _Encoded:
 def _beside(
     constants: Iterable[Any], weights: Mapping[str, Parts], path: Path, total: int
 ) -> dict[str, _Encoded]:
-    """Write large constants to `path`; returns their encoded references by name.
+    """Write large constants to `path`; return encoded references by name.
 
     `total` is the size of all constants, for progress.
     """
@@ -202,7 +205,7 @@ def _beside(
 
 
 def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[tuple[str, Any]]:
-    """The name and bytes of each part of the constants."""
+    """Yield the name and bytes of each part of the constants."""
     for constant in constants:
         if constant.name in weights:
             yield from ((constant.name, part.data) for part in weights[constant.name]())
@@ -211,7 +214,7 @@ def _pieces(constants: Iterable[Any], weights: Mapping[str, Parts]) -> Iterator[
 
 
 def _place_outside(tensor: Any, location: str, start: int) -> Any:
-    """A constant whose values lie in a file beside the model's."""
+    """Return a constant with external values, in a file beside the model's."""
     tensor_proto = onnx.TensorProto(
         name=tensor.name,
         data_type=tensor.data_type,

@@ -1,4 +1,4 @@
-"""Writes SavedModels: new ones, repaired ones, their assets.
+"""Writes SavedModels: new models, repaired models, and assets.
 
 New ones (`write`) have the form of TensorFlow 1's builder, written as a proto. That form keeps the source's
 tensor names, loads in TensorFlow 1.15 and in TensorFlow 2, and has deterministic bytes. Variables keep their
@@ -41,12 +41,12 @@ from cudnn_convert.values import Axis
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Return the plan: a SavedModel omits no part of it."""
+    """Return the plan: a SavedModel holds all parts."""
     return plan
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a SavedModel into the folder `path`, a TensorFlow 2 source repaired."""
+    """Write a SavedModel into the folder `path`; a TensorFlow 2 source is repaired."""
     source = plan.model
     if source.has_functions:
         convention = Convention(options.gate_order, options.forget_bias)
@@ -78,7 +78,7 @@ def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str)
 
 
 def lower_plan(plan: Plan, options: Options, form: WeightForm | None = None) -> Lowered:
-    """The CPU graph of a plan, including inputs of the signature without readers."""
+    """Return the CPU graph of a plan, including unread inputs of the signature."""
     signatures = [plan.signature, *([plan.serving.signature] if plan.serving else [])]
     signatures += [part.signature for part in plan.all_parts]
     ends = [*dict.fromkeys(name for signature in signatures for name in signature.tensors)]
@@ -93,7 +93,7 @@ def lower_plan(plan: Plan, options: Options, form: WeightForm | None = None) -> 
 
 
 def lowering(options: Options) -> str:
-    """The lowering that the options choose."""
+    """Return the lowering chosen by the options."""
     return layer_stack.COMPILED if options.jit else options.lowering
 
 
@@ -145,7 +145,7 @@ def write(
 
 
 def _rename_case_clashes(graph: GraphDef, keep: Iterable[str]) -> None:
-    """Rename ops whose names differ only in case, those in `keep` last.
+    """Rename ops with names equal but for case, ops in `keep` last.
 
     tensorflow v2.21.0 python/framework/ops.py `Graph.unique_name` ignores case: its loader would give one of
     the two another name and then not find it.
@@ -173,7 +173,7 @@ def describe(
     seen: tf.Graph,
     axes: Mapping[str, Sequence[Axis]] = MappingProxyType({}),
 ) -> None:
-    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and names of axes."""
+    """Fill a SignatureDef with dtypes and shapes of the imported graph `seen`, and axis names."""
     proto.method_name = "tensorflow/serving/predict"
     for infos, names in ((proto.inputs, signature.inputs), (proto.outputs, signature.outputs)):
         for key, name in names.items():
@@ -186,7 +186,7 @@ def describe(
 
 
 def _name_axes(shape: Any, axes: Sequence[Axis]) -> None:
-    """Name the dimensions of a TensorShapeProto in place; one of unknown rank gets its rank."""
+    """Name the dimensions of a TensorShapeProto in place; fill in an unknown rank."""
     if shape.unknown_rank:
         shape.unknown_rank = False
         shape.dim.extend(tf.TensorShape([None] * len(axes)).as_proto().dim)
@@ -219,7 +219,7 @@ def write_repaired(folder: Path, source: Path, saved: Any, *, provenance: str, t
 
 
 def _write_fingerprint(folder: Path) -> None:
-    """Write TensorFlow's fingerprint with a deterministic id in place of the random one."""
+    """Write TensorFlow's fingerprint with a deterministic id in place of the random id."""
     tf_private.write_fingerprint(str(folder))
     path = folder / _FINGERPRINT
     fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
@@ -231,7 +231,7 @@ def _write_fingerprint(folder: Path) -> None:
 
 
 def _refuse_links(source: Path, *, trust: bool) -> None:
-    """Refuse files that are no regular files, and without `trust` links out of the source.
+    """Refuse pipes, sockets and devices, and, if `trust` is false, links out of the source.
 
     What a link points to outside the model was not given with it, so it must not be copied.
     Raises UnsupportedModelError.
@@ -253,7 +253,7 @@ def _refuse_links(source: Path, *, trust: bool) -> None:
 
 
 def _ignore_rewritten(source: Path) -> Callable[[str, list[str]], list[str]]:
-    """The `ignore` of `copytree`: top-level files that are written anew."""
+    """Return the `ignore` of `copytree`: top-level files to be written anew."""
 
     def ignore(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if Path(folder) == source and name in (*_PROTOS, _FINGERPRINT)]
@@ -266,7 +266,7 @@ _MAIN_OP: Final = "saved_model_main_op"
 
 
 def add(meta: Any, folder: Path, initializers: Sequence[str], files: Mapping[str, Path]) -> None:
-    """Add the op that runs the `initializers`, and the assets of the graph.
+    """Add the op for running the `initializers`, and the assets of the graph.
 
     The files are copied to `assets/` of `folder`.
     """

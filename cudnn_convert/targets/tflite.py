@@ -1,4 +1,4 @@
-"""Writes a TensorFlow Lite file with its provenance in the metadata.
+"""Writes a TensorFlow Lite file with the provenance in the metadata.
 
 The converter takes a SavedModel of TensorFlow 1's form and converts its control flow to functions. It is
 limited to built-in ops; unverified models may also use TensorFlow's kernels ("Flex").
@@ -40,12 +40,12 @@ _NO_OP: Final = "is neither a custom op nor a flex"
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Add notes on float types that become float32."""
+    """Add notes on float types turned into float32."""
     return replace(plan, notes=(*plan.notes, *tflite.notes(plan.graph)))
 
 
 def write_artifact(plan: Plan, path: Path, options: Options, *, provenance: str) -> tuple[str, ...]:
-    """Write a file for each part of a plan; returns notes on Flex ops."""
+    """Write a file for each part of a plan; return notes on Flex ops."""
     ends = [*plan.signature.tensors, *(name for part in plan.all_parts for name in part.signature.tensors)]
     ends, values = [*dict.fromkeys(ends)], plan.model.variables
     lowered = tflite.lower_tflite(plan.graph, plan.recurrences, values, ends=ends)
@@ -75,7 +75,7 @@ def write(
     user: UserGraph | None = None,
     recurrences: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Write a frozen float32 GraphDef to `path`; returns the ops that need Flex.
+    """Write a frozen float32 GraphDef to `path`; return the ops in need of Flex.
 
     `user` is the user's graph, where a cut may be advised, by default this one; `recurrences` are its
     recurrences, which every advised cut keeps. The file has the one signature `serving_default`, with the
@@ -122,7 +122,10 @@ def _by(folder: str, ops: tuple[Any, ...]) -> bytes:
 
 
 def _reasons(error: Exception, cuts: CutFinder, more: str = "") -> list[Reason]:
-    """A line for each op that TensorFlow Lite lacks; `more` is advice besides a cut."""
+    """Return a line for each op missing from TensorFlow Lite.
+
+    `more` is advice besides a cut.
+    """
     matches: list[tuple[str, str, str]] = _SAID.findall(str(error))
     avoid = {name for _, name, _ in matches}
     unknown: dict[str, list[str]] = {}

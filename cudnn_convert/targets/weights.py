@@ -22,7 +22,7 @@ _SYSTEM: Final = re.compile(r"\(os error (\d+)\)")
 
 
 def prepare(plan: Plan, options: Options) -> Plan:
-    """Return the plan: a file of weights has all of them."""
+    """Return the plan: a file of weights has all weights."""
     return plan
 
 
