@@ -2,9 +2,9 @@
 
 This room reads no model files and imports no TensorFlow.
 
-* layouts    : The gate table: every order and shape in which a source or target keeps weights.
-* parameter_blob: cuDNN's parameter blob: its length, its division into cells, and back.
-* lazy       : Weights larger than memory, read one part at a time.
+* layouts    : The gate table: every order and shape of weights in sources and targets.
+* parameter_blob: cuDNN's parameter blob: length, division into cells, and joining.
+* lazy       : Weights larger than memory, read part by part.
 * buffers    : Buffers for large arrays: aligned, used again, filled and read ahead.
 * npz_archive: Reads `.npz` archives of plain arrays: headers are checked before data is read.
 

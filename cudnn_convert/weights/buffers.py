@@ -41,14 +41,14 @@ _THREADS: Final = 8
 
 
 class _Pool:
-    """Buffers that were given out before, and in which no array lies any more."""
+    """Buffers given out before, and free of arrays again."""
 
     def __init__(self) -> None:
         self.unused: list[Array] = []
         self._lock = Lock()
 
     def take(self, size: int) -> Array:
-        """Return a byte buffer that returns to the pool when no array uses it."""
+        """Return a byte buffer on loan from the pool until the last array is gone."""
         with self._lock:  # buffers come back without it, at the end of the list
             fitting = [number for number, buffer in enumerate(self.unused) if buffer.size == size]
             if fitting:
@@ -76,7 +76,7 @@ _POOL: Final[ContextVar[_Pool | None]] = ContextVar("pool", default=None)
 
 @contextmanager
 def buffer_pool() -> Iterator[None]:
-    """Let `empty` reuse large buffers that no array uses, within the context.
+    """Let `empty` reuse large buffers free of arrays, within the context.
 
     New memory is slow where the system has to find and clear it, most of all in a virtual machine: reading
     into it then takes many times as long as into reused memory.
@@ -89,7 +89,10 @@ def buffer_pool() -> Iterator[None]:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """As `numpy.empty`, aligned so that runtimes share the memory without a copy."""
+    """Return an array as `numpy.empty`, aligned for runtimes to share the memory.
+
+    They share it without a copy.
+    """
     size = math.prod(shape) * dtype.itemsize
     pool = _POOL.get() if size >= _LARGE else None
     buffer = pool.take(size + _ALIGNED) if pool else _new(size + _ALIGNED)
@@ -112,7 +115,10 @@ def _new(size: int) -> Array:
 
 
 def row_chunks(matrix: Array) -> Iterator[Array]:
-    """A matrix in row-major pieces, copied only if needed; other ranks in one piece."""
+    """Yield a matrix in row-major pieces, copied only if needed.
+
+    Arrays of other ranks come in one piece.
+    """
     if matrix.ndim != 2:
         yield np.ascontiguousarray(matrix)
         return
@@ -122,7 +128,10 @@ def row_chunks(matrix: Array) -> Iterator[Array]:
 
 
 def contiguous(matrix: Array) -> Array:
-    """A row-major matrix: itself, or a copy. Other ranks use NumPy's copy."""
+    """Return a row-major matrix: the given matrix, or a copy.
+
+    Other ranks use NumPy's copy.
+    """
     if matrix.flags.c_contiguous or matrix.ndim != 2:
         return np.ascontiguousarray(matrix)
     values = empty(matrix.shape, matrix.dtype)
@@ -131,7 +140,7 @@ def contiguous(matrix: Array) -> Array:
 
 
 def fill(array: Array, matrix: Array) -> None:
-    """Copy a matrix into `array`, block by block where it must be transposed.
+    """Copy a matrix into `array`, block by block in case of a transposition.
 
     NumPy copies a transposed matrix one value after the other along a column, which takes twenty times as
     long for columns longer than a cache. Each block is first gathered: only contiguous blocks are transposed

@@ -1,4 +1,4 @@
-"""The gate table: every order and shape in which a source or target keeps weights.
+"""The gate table: every order and shape of weights in sources and targets.
 
 Only this file permutes gates, transposes kernels between conventions or sums biases. Each row cites the
 definition of its order. `Cell` itself is in cuDNN's order (`Mode.gates`).
@@ -27,7 +27,7 @@ _PLAIN: Final = {Mode.RNN_TANH: (Gate.HIDDEN,), Mode.RNN_RELU: (Gate.HIDDEN,)}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Gate order per mode, and the file that defines it."""
+    """The gate order per mode, and the defining file."""
 
     name: str
     gates: Mapping[Mode, tuple[Gate, ...]]
@@ -119,7 +119,7 @@ _MISPLACED: Final[Mapping[str, Layout]] = MappingProxyType(
 
 
 def conventional(cell: Cell, convention: Convention, *, canonical: bool) -> Cell:
-    """Convert a cell decoded by TensorFlow's convention to what its source means.
+    """Convert a cell decoded by TensorFlow's convention to the source's convention.
 
     `canonical`: decoded from canonical tensors; only those may lack a forget bias or have Lingvo's order.
     """
@@ -145,18 +145,18 @@ def _permutation(cell: Cell, layout: Layout) -> list[int]:
 
 
 def columns(cell: Cell, layout: Layout) -> tuple[Array, Array]:
-    """`(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])`, as TensorFlow has them."""
+    """Return `(kernel [inputs, gates*units], recurrent_kernel [width, gates*units])` in TensorFlow's form."""
     order = _permutation(cell, layout)
     return _columns([cell.kernel], order), _columns([cell.recurrent_kernel], order)
 
 
 def stack_columns(cell: Cell, layout: Layout) -> Array:
-    """Both kernels stacked, `[inputs+units, gates*units]`, for TensorFlow's LSTM ops."""
+    """Return both kernels stacked, `[inputs+units, gates*units]`, for TensorFlow's LSTM ops."""
     return _columns([cell.kernel, cell.recurrent_kernel], _permutation(cell, layout))
 
 
 def projection_columns(cell: Cell) -> list[Array]:
-    """The transposed projection `[units, width]` in a list, empty without one."""
+    """Return the transposed projection `[units, width]` in a list; else an empty list."""
     return [] if cell.projection is None else [cell.projection.T.copy()]
 
 
@@ -178,7 +178,10 @@ def unpack_block(
 
 
 def peephole_row(cell: Cell, layout: Layout) -> Array | None:
-    """`[3*units]`, gates in the order of the layout, or None without peepholes."""
+    """Return the peepholes `[3*units]`, with gates in the order of the layout.
+
+    None without peepholes.
+    """
     if cell.peepholes is None:
         return None
     order = [PEEPHOLES.index(gate) for gate in layout.gates[cell.mode] if gate in PEEPHOLES]
@@ -186,7 +189,7 @@ def peephole_row(cell: Cell, layout: Layout) -> Array | None:
 
 
 def rows(cell: Cell, layout: Layout) -> tuple[list[Array], list[Array]]:
-    """Each gate's `[units, inputs]` and `[units, units]` matrix: ONNX's convention.
+    """Return each gate's `[units, inputs]` and `[units, units]` matrix: ONNX's convention.
 
     They are views of the cell's arrays, in the order of the layout.
     """
@@ -208,13 +211,16 @@ def _columns(kernels: Sequence[Array], order: Sequence[int]) -> Array:
 
 
 def biases(cell: Cell, layout: Layout) -> tuple[Array, Array]:
-    """`(bias, recurrent_bias)`, each `[gates*units]`."""
+    """Return `(bias, recurrent_bias)`, each `[gates*units]`."""
     order = _permutation(cell, layout)
     return cell.bias[order].reshape(-1), cell.recurrent_bias[order].reshape(-1)
 
 
 def sum_biases(cell: Cell, layout: Layout) -> Array:
-    """The summed biases, `[gates*units]`; not valid for a GRU's candidate."""
+    """Return the summed biases, `[gates*units]`.
+
+    They are not valid for a GRU's candidate.
+    """
     bias, recurrent_bias = biases(cell, layout)
     return np.asarray(bias + recurrent_bias)
 
@@ -256,7 +262,7 @@ def _unpack_contrib_gru(tensors: Mapping[str, Array]) -> Cell:
 
 
 def _side_by_side(blocks: Sequence[Array]) -> Array:
-    """Blocks `[rows, units]`, one a gate, as `[gates, units, rows]`.
+    """Join blocks `[rows, units]`, each of a gate, to `[gates, units, rows]`.
 
     The result is a transposed view: gates are reordered, values are not transposed in memory.
     """
@@ -268,7 +274,7 @@ def _side_by_side(blocks: Sequence[Array]) -> Array:
 
 
 def contrib_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of one cell's variables for `unpack_contrib`, by key."""
+    """Return the shapes of a cell's variables for `unpack_contrib`, by key."""
     gates = len(mode.gates)
     if mode is not Mode.GRU:
         return {"kernel": (inputs + units, gates * units), "bias": (gates * units,)}
@@ -302,13 +308,13 @@ def unpack_keras(mode: Mode, tensors: Mapping[str, Array]) -> Cell:
 
 
 def keras_shapes(mode: Mode, *, units: int, inputs: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of one layer's variables for `unpack_keras`, by key."""
+    """Return the shapes of a layer's variables for `unpack_keras`, by key."""
     wide = len(mode.gates) * units
     return {"kernel": (inputs, wide), "recurrent_kernel": (units, wide), "bias": (2 * wide,)}
 
 
 def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[str, Array]:
-    """The variables of a TensorFlow 1 CPU cell, with the keys of `contrib_shapes`.
+    """Return the variables of a TensorFlow 1 CPU cell, with the keys of `contrib_shapes`.
 
     `forget_bias` is what the LSTM cell adds to its forget gate, and is subtracted here.
     """
@@ -332,19 +338,19 @@ def pack_cell(cell: Cell, layout: Layout, *, forget_bias: float = 0.0) -> dict[s
 
 
 def forget_row(cell: Cell, layout: Layout, value: float) -> Array:
-    """`[gates*units]`: `value` for the forget gate, 0 for the others."""
+    """Return a row `[gates*units]`: `value` for the forget gate, 0 elsewhere."""
     row = np.zeros_like(cell.bias)
     row[layout.gates[cell.mode].index(Gate.FORGET)] = value
     return row.reshape(-1)
 
 
 def moves(mode: Mode, source: Layout, target: Layout) -> list[int]:
-    """For each gate of `target`, in order, its position in `source`."""
+    """Return the position in `source` of each gate of `target`, in order."""
     return [source.gates[mode].index(gate) for gate in target.gates[mode]]
 
 
 def one_bias(cell: Cell) -> Cell:
-    """The cell with zero recurrent biases, except for a GRU's candidate.
+    """Return the cell with zero recurrent biases, except for a GRU's candidate.
 
     For optimizer slots: TensorFlow's cells have one summed bias, whose slot is that of one bias, not the sum.
     """
@@ -354,7 +360,7 @@ def one_bias(cell: Cell) -> Cell:
 
 
 def pack_keras(cell: Cell) -> dict[str, Array]:
-    """The variables of Keras' LSTM and SimpleRNN, or of its GRU with `reset_after`.
+    """Return the variables of Keras' LSTM, SimpleRNN, or GRU with `reset_after`.
 
     `kernel [inputs, gates*units]`, `recurrent_kernel [units, gates*units]`, `bias [gates*units]`, the sum of
     both, or `[2, 3*units]` of a GRU, input biases first. Source: tf_keras v2.21.0
@@ -384,7 +390,7 @@ _SOLVABLE: Final = 1e-3
 
 
 def fold_projection(cell: Cell) -> Cell:
-    """A cell without projection and with equal gates, in float32.
+    """Return a projection-free cell with equal gates, in float32.
 
     `cell` itself if it has no projection.
     """
@@ -396,7 +402,7 @@ def fold_projection(cell: Cell) -> Cell:
 
 
 def invert_projection(cell: Cell) -> Array | None:
-    """The matrix `[width, units]` that maps h0 to v0, in float32.
+    """Return the matrix `[width, units]` from h0 to v0, in float32.
 
     None without a projection, or where its rows are linearly dependent as far as float32 can tell.
     """
@@ -404,12 +410,12 @@ def invert_projection(cell: Cell) -> Array | None:
 
 
 def can_invert_projection(cell: Cell) -> bool:
-    """Whether ops without projection can compute `cell`."""
+    """Return True if projection-free ops are able to compute `cell`."""
     return cell.projection is None or _pseudo_inverse(cell, _SOLVABLE) is not None
 
 
 def inverts_accurately(cell: Cell) -> bool:
-    """Whether ops without projection compute `cell` as accurately as others."""
+    """Return True if projection-free ops compute `cell` with usual accuracy."""
     return cell.projection is None or _pseudo_inverse(cell, _ACCURATE) is not None
 
 

@@ -1,4 +1,4 @@
-"""Weights larger than memory, read one part at a time.
+"""Weights larger than memory, read part by part.
 
 Layers and tensors are read on access. Small recurrences are decoded once and kept
 (`exceeds_memory_budget`).
@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 16
 
 
 def exceeds_memory_budget(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
-    """Whether a recurrence's weights are decoded layer by layer on each access."""
+    """Return True if a recurrence's weights are decoded layer by layer on each access."""
     return length(sizes) * dtype.itemsize > LARGE
 
 
@@ -59,23 +59,23 @@ class LazyLayers(Sequence[tuple[Cell, ...]]):
 
     @property
     def finite(self) -> bool:
-        """Whether all layers read so far have only finite weights."""
+        """True if all layers read so far have finite weights only."""
         return all(self._seen.values())
 
     def change_cells(self, change: Callable[[Cell], Cell]) -> LazyLayers:
-        """These layers with `change` applied to each cell as it is decoded."""
+        """Return the layers with `change` applied to each cell at decoding."""
         return LazyLayers(self._count, lambda number: tuple(map(change, self._decode(number))))
 
 
 def map_cells(cells: Cells, change: Callable[[Cell], Cell]) -> LazyLayers:
-    """Cells with `change` applied on access."""
+    """Return the cells with `change` applied on access."""
     if isinstance(cells, LazyLayers):
         return cells.change_cells(change)
     return LazyLayers(len(cells), lambda number: tuple(map(change, cells[number])))
 
 
 def is_finite(cell: Cell) -> bool:
-    """Whether all weights are finite."""
+    """Return True if all weights are finite."""
     parts = (cell.kernel, cell.recurrent_kernel, cell.bias, cell.recurrent_bias, cell.projection)
     return all(_is_finite(part) for part in parts if part is not None)
 
@@ -89,7 +89,10 @@ def _is_finite(part: Array) -> bool:
 
 
 class Read(Mapping[str, Array]):
-    """Arrays by name, each read on access. Raises what `read` raises, KeyError."""
+    """Arrays by name, each read on access.
+
+    Raises what `read` raises, KeyError.
+    """
 
     def __init__(self, names: Iterable[str], read: Callable[[str], Array]) -> None:
         self._names, self._read = dict.fromkeys(names), read
@@ -115,11 +118,14 @@ def read(tensors: Mapping[str, Tensor]) -> Read:
 
 
 def size(tensor: Tensor) -> int:
-    """The size of a tensor in bytes, without reading it."""
+    """Return the size of a tensor in bytes, from shape and dtype.
+
+    The tensor is not read.
+    """
     return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
 def report_lowered(recurrences: Sequence[Recurrence], number: int) -> None:
-    """Report progress: the bytes of weights of the first `number` recurrences, which are lowered."""
+    """Report progress: the bytes of weights in the first `number` recurrences, now lowered."""
     sizes = [length(each.sizes) * each.dtype.itemsize for each in recurrences]
     context.report_progress("lowering", sum(sizes[:number]), sum(sizes))

@@ -98,7 +98,7 @@ class _PickledArray:
 
 
 class _Named:
-    """The unpickler's placeholder for a name; calling it gives an `_PickledArray`, or bytes.
+    """The unpickler's placeholder for a name; a call gives a `_PickledArray`, or bytes.
 
     Old pickle protocols encode bytes as a call.
     """
@@ -132,7 +132,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _strings(stream: Any, shape: tuple[int, ...]) -> Array:
-    """Unpickle an array of bytes; text becomes UTF-8. Raises ValueError for other objects."""
+    """Unpickle an array of bytes; text becomes UTF-8.
+
+    Raises ValueError for other objects.
+    """
     try:
         strings = _Unpickler(stream).load()
     except (pickle.UnpicklingError, IndexError, MemoryError) as cause:
@@ -155,9 +158,9 @@ _NUMBERED: Final = re.compile(r"feed(\d{1,9})/(.+)", re.DOTALL)
 def load_user_arrays(
     given: Path | Mapping[str, Any], *, flag: str, strings: bool = False
 ) -> dict[str, Array]:
-    """Load a user's `.npz` by key, or take arrays by key as they are, with `strings` also strings as objects.
+    """Load a user's `.npz` by key, or take arrays by key unchanged.
 
-    Raises UsageError.
+    With `strings` also strings are taken, as objects. Raises UsageError.
     """
     where = describe(flag, given)
     if isinstance(given, Mapping):
@@ -169,12 +172,18 @@ def load_user_arrays(
 
 
 def describe(flag: str, given: object) -> str:
-    """Where a mistake in a user's arrays is: the flag with its file, or alone for arrays in memory."""
+    """Return the place of a mistake in a user's arrays, for messages.
+
+    It is the flag with its file, or the flag alone for arrays in memory.
+    """
     return flag if isinstance(given, Mapping) else f"{flag} {given}"
 
 
 def _take_array(value: Any, where: str, *, strings: bool) -> Array:
-    """An array of a library call: of numbers, or with `strings` of bytes or text. Raises UsageError."""
+    """Take a library call's array: numbers, or with `strings` bytes or text.
+
+    Raises UsageError.
+    """
     try:
         array = np.asarray(value)
     except ValueError as cause:  # rows of several lengths
@@ -202,7 +211,7 @@ def load_array(path: Path, *, flag: str) -> Array:
 
 
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:
-    """The arrays of each call, from keys `feed<k>/KEY` with k from 0.
+    """Return the arrays of each call, from keys `feed<k>/KEY` with k from 0.
 
     Without such keys all arrays belong to one call. Of a recording (`verification/recordings.py`), which has
     `meta`, they are the inputs `feed<k>/in/KEY`. Raises UsageError for a missing number.

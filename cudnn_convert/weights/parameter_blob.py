@@ -1,4 +1,4 @@
-"""cuDNN's parameter blob: its length, its division into cells, and back.
+"""cuDNN's parameter blob: length, division into cells, and joining.
 
 Layout of the blob: for each pseudo-layer (layer-major, forward before backward) the input matrices of all
 gates, then the recurrent ones, each row-major `[units, inputs]`, then the projection `[width, units]` where
@@ -28,7 +28,7 @@ _WIDEST: Final = 1 << 14
 
 
 def length(sizes: Sizes) -> int:
-    """Number of elements of the blob."""
+    """Return the number of elements of the blob."""
     gates, units, width = len(sizes.mode.gates), sizes.units, sizes.width
 
     def count_layer(layer: int) -> int:
@@ -40,10 +40,10 @@ def length(sizes: Sizes) -> int:
 
 
 def solve_input_size(elements: int, sizes: Sizes) -> int | None:
-    """The input size that gives a blob of `elements`, or None.
+    """Solve for the input size of a blob of `elements` values.
 
-    `sizes.input_size` is ignored. With `sizes.skip_input` only one length is possible, and the input size
-    equals the units.
+    None where no size fits. `sizes.input_size` is ignored. With `sizes.skip_input` only one length is
+    possible, and the input size equals the units.
     """
     without = length(replace(sizes, input_size=0))
     if sizes.skip_input:
@@ -54,7 +54,7 @@ def solve_input_size(elements: int, sizes: Sizes) -> int | None:
 
 
 def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], ...]:
-    """Cells `[layer][direction]` as views of the 1-D `blob`.
+    """Split the 1-D `blob` into cells `[layer][direction]`, as views.
 
     A skipped input gives identity kernels. Raises InvalidModelError where the length differs from
     `length(sizes)`, or where a skipped input's size differs from the units.
@@ -94,13 +94,13 @@ def split(blob: Array, sizes: Sizes, *, where: str) -> tuple[tuple[Cell, ...], .
 
 
 def _identities(sizes: Sizes, blob: Array) -> Array:
-    """Identity kernels `[gates, units, units]`: every gate gets the input itself."""
+    """Return identity kernels `[gates, units, units]`: every gate gets the input itself."""
     identity = np.eye(sizes.units).astype(blob.dtype)
     return np.broadcast_to(identity, (len(sizes.mode.gates), *identity.shape))
 
 
 def join(layers: Sequence[Sequence[Cell]], *, skip_input: bool = False) -> Array:
-    """The blob of cells `[layer][direction]`; the inverse of `split`.
+    """Join cells `[layer][direction]` to a blob; the inverse of `split`.
 
     With `skip_input` the kernels of layer 0 are left out. Raises InvalidModelError where those are no
     identities.
@@ -128,7 +128,7 @@ def fitting(
     directions: int | None = None,
     units: int | None = None,
 ) -> list[Sizes]:
-    """All sizes of a linear-input blob of `elements` values, rounder units first.
+    """Return all sizes of a linear-input blob of `elements` values, rounder units first.
 
     Arguments that are not None are fixed.
     """
