@@ -1,9 +1,9 @@
-"""Private parts of other libraries: what to look at first when one of them moves.
+"""Private parts of foreign libraries: the first places to check after an upgrade.
 
-* tf_private   : Functions of TensorFlow that have no public name.
+* tf_private   : Functions of TensorFlow with private names only.
 * keras_private: Patches and private attributes of Keras 3 and tf_keras.
-* older_layers : Layers of tf_keras that compute as those of older versions of Keras did.
-* fused_layers : LSTM and GRU layers of tf_keras that are traced to one cuDNN op, as Keras 3 does.
+* older_layers : Layers of tf_keras computing as in older versions of Keras.
+* fused_layers : LSTM and GRU layers of tf_keras, traced to a single cuDNN op as in Keras 3.
 * layer_calls  : Notes how layers of tf_keras are called while a model is built.
 
 Those of tf2onnx need the graph: `lower/onnx/tf2onnx_private.py`. The schema of TensorFlow Lite is imported by

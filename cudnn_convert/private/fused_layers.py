@@ -1,4 +1,4 @@
-"""LSTM and GRU layers of tf_keras that are traced to one cuDNN op, as Keras 3 does.
+"""LSTM and GRU layers of tf_keras, traced to a single cuDNN op as in Keras 3.
 
 Every format has a form of the op, such as the fused node of ONNX. The op replaces a layer that computes the
 same: gates of tanh and sigmoid, a bias, and for a GRU a reset gate after the product. Two kinds stay loops.
@@ -19,7 +19,7 @@ def list_fused_layers() -> dict[str, Any]:
     from tf_keras.src.layers.rnn import gru, gru_v1, lstm, lstm_v1
 
     class LSTM(lstm_v1.LSTM):  # type: ignore[misc]
-        """Calls the cuDNN op if the call has no mask."""
+        """An LSTM with the cuDNN op for unmasked calls."""
 
         def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
             if mask is not None or not _matches_cudnn(self):
@@ -28,7 +28,7 @@ def list_fused_layers() -> dict[str, Any]:
                 return _call_op(self, lstm.gpu_lstm, inputs, initial_state)
 
     class GRU(gru_v1.GRU):  # type: ignore[misc]
-        """Calls the cuDNN op if the call has no mask."""
+        """A GRU with the cuDNN op for unmasked calls."""
 
         def call(self, inputs: Any, mask: Any = None, training: Any = None, initial_state: Any = None) -> Any:
             if mask is not None or not (_matches_cudnn(self) and self.reset_after):
@@ -45,7 +45,7 @@ def _matches_cudnn(layer: Any) -> bool:
 
 
 def _call_op(layer: Any, op: Any, inputs: Any, initial_state: Any) -> Any:
-    """Call a layer through a GPU function of tf_keras, and return what `RNN.call` returns."""
+    """Call a layer through a GPU function of tf_keras; return the results of `RNN.call`."""
     inputs, begin, _ = layer._process_inputs(inputs, initial_state, None)
     steps = tf.transpose(tf.reverse(inputs, [1]) if layer.go_backwards else inputs, [1, 0, 2])
     weights = layer.cell.kernel, layer.cell.recurrent_kernel, layer.cell.bias

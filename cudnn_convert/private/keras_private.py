@@ -19,7 +19,7 @@ from cudnn_convert.private import fused_layers
 
 @contextmanager
 def replace(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    """Replace an attribute of a module or class within the context, also an inherited one."""
+    """Replace an attribute, own or inherited, of a module or class within the context."""
     original = vars(owner).get(name)
     setattr(owner, name, value)
     try:
@@ -58,7 +58,7 @@ def build_for_inference() -> Iterator[None]:
 
 @contextmanager
 def load_code(*, allowed: bool) -> Iterator[None]:
-    """Let tf_keras run the code of Lambdas that it builds within the context, or refuse it."""
+    """Let tf_keras run or refuse the code of Lambdas built within the context."""
     from tf_keras.src.saving import serialization_lib
 
     with serialization_lib.SafeModeScope(safe_mode=not allowed):
@@ -67,7 +67,7 @@ def load_code(*, allowed: bool) -> Iterator[None]:
 
 @contextmanager
 def _keep_bases() -> Iterator[None]:
-    """Give the layers and models of tf_keras their base classes back after the context.
+    """Restore the base classes of tf_keras' layers and models after the context.
 
     A layer that is built in a graph of TensorFlow 1 gives its class the bases of version 1. Models of the
     caller share the class, and cannot be called then.
@@ -93,12 +93,15 @@ def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def has_mask(tensor: Any) -> bool:
-    """Whether a symbolic tensor of Keras 3 has a mask (keras v3.15.0 src/backend/common/masking.py)."""
+    """Return True if a symbolic tensor of Keras 3 has a mask.
+
+    Source: keras v3.15.0 src/backend/common/masking.py.
+    """
     return getattr(tensor, "_keras_mask", None) is not None
 
 
 def list_calls(layer: Any) -> list[list[Any]]:
-    """The symbolic tensors, without masks, that each call of a layer of Keras 3 takes.
+    """Return the symbolic tensors of each call of a Keras 3 layer, except masks.
 
     Source: keras v3.15.0 src/ops/node.py, src/ops/symbolic_arguments.py; src/layers/layer.py `__call__` adds
     the masks to a call's arguments.
@@ -114,19 +117,22 @@ def list_calls(layer: Any) -> list[list[Any]]:
 
 
 def tf1_layers() -> dict[str, Any]:
-    """The layers of TensorFlow 1 by their class names, and those that change in its graphs."""
+    """Return the layers of TensorFlow 1, and layers changed in graphs, by class name."""
     import tf_keras
     from tf_keras.src.layers.core import tf_op_layer
     from tf_keras.src.layers.rnn import cudnn_gru, cudnn_lstm, gru_v1, lstm_v1, rnn_utils
 
     class LayerNormalization(tf_keras.layers.LayerNormalization):  # type: ignore[misc]
-        """Computes in plain ops: the fused form is a batch normalisation in training mode."""
+        """A layer in plain ops: the fused form is a batch normalisation in training mode."""
 
         def _fused_can_be_used(self, ndims: int) -> bool:
             return False
 
     class RNN(tf_keras.layers.RNN):  # type: ignore[misc]
-        """Takes the states of stacked cells one after the other, as Keras 2.2 hands them on, or by cells."""
+        """A layer taking states of stacked cells in a flat sequence or by cells.
+
+        Keras 2.2 hands them on one after the other.
+        """
 
         def __call__(
             self, inputs: Any, initial_state: Any = None, constants: Any = None, **named: Any
@@ -140,7 +146,10 @@ def tf1_layers() -> dict[str, Any]:
             return super().__call__(inputs, initial_state=states, constants=constants, **named)
 
     class TFOpLambda(tf_op_layer.TFOpLambda):  # type: ignore[misc]
-        """Is part of a model where its first argument is a number: version 1 looks at that one alone."""
+        """A layer kept in a model even if the first argument is a number.
+
+        Version 1 looks at the first argument alone.
+        """
 
         def __call__(self, *args: Any, **named: Any) -> Any:
             outputs = super().__call__(*args, **named)
@@ -162,26 +171,29 @@ def tf1_layers() -> dict[str, Any]:
 
 
 def _is_of_model(value: Any) -> bool:
-    """Whether a value is a tensor that a layer of a model returned."""
+    """Return True if a value is a tensor returned by a layer of a model."""
     return hasattr(value, "_keras_history")
 
 
 def legacy_layer() -> Any:
-    """The base class of TensorFlow 1's `tf.layers`: variable scopes, reference variables."""
+    """Return the base class of TensorFlow 1's `tf.layers`: variable scopes, reference variables."""
     from tf_keras.src.legacy_tf_layers import base
 
     return base.Layer
 
 
 def legacy_cells() -> Any:
-    """The module of TensorFlow 1's `tf.nn.rnn_cell`, with its `LayerRNNCell`."""
+    """Return the module of TensorFlow 1's `tf.nn.rnn_cell`, with `LayerRNNCell`."""
     from tf_keras.src.layers.rnn import legacy_cells
 
     return legacy_cells
 
 
 def legacy_namespaces() -> tuple[Any, Any]:
-    """TensorFlow 1's `tf.nn.rnn_cell` and `tf.layers`, which TensorFlow 2 has with tf_keras alone."""
+    """Return TensorFlow 1's `tf.nn.rnn_cell` and `tf.layers`.
+
+    TensorFlow 2 has them with tf_keras alone.
+    """
     legacy = "tf_keras.api._v1.keras.__internal__.legacy"
     return importlib.import_module(f"{legacy}.rnn_cell"), importlib.import_module(f"{legacy}.layers")
 
@@ -200,7 +212,7 @@ def trace_as_on_gpu() -> Iterator[None]:
 
 @contextmanager
 def trace_as_on_cpu() -> Iterator[None]:
-    """Trace Keras 3 models as on a machine without a GPU: with loops in place of cuDNN ops.
+    """Trace Keras 3 models as on a CPU-only machine, with loops for cuDNN ops.
 
     Where Keras 3 is not imported, no model is its own.
     """
@@ -210,18 +222,18 @@ def trace_as_on_cpu() -> Iterator[None]:
 
 
 def flatten_layers(model: Any) -> Iterator[Any]:
-    """All layers of a Keras 3 or tf_keras model, of nested models and wrappers too."""
+    """Return all layers of a Keras 3 or tf_keras model, nested models and wrappers included."""
     layers: Iterator[Any] = iter(model._flatten_layers())
     return layers
 
 
 def functional_model(model: Any) -> Any:
-    """The functional model inside a Sequential model of Keras 3; any other model itself."""
+    """Return the functional model inside a Keras 3 Sequential; else the model."""
     return getattr(model, "_functional", None) or model
 
 
 def pack_inputs(model: Any, tensors: Sequence[Any]) -> Any:
-    """Tensors in the order of a model's `inputs`, in the lists and dicts that it takes.
+    """Pack tensors, in the order of a model's `inputs`, into the model's lists and dicts.
 
     Keras 3 refuses a list for a dict whose keys are not in sorted order.
     Source: keras v3.15.0 src/models/functional.py Functional._standardize_inputs.
@@ -231,7 +243,7 @@ def pack_inputs(model: Any, tensors: Sequence[Any]) -> Any:
 
 
 def innermost_line(cause: BaseException) -> str:
-    """Return the first line of a layer's error, without the configs Keras 3 adds.
+    """Return the first line of a layer's error, cleared of Keras 3's configs.
 
     Source: keras v3.15.0 src/saving/serialization_lib.py deserialize_keras_object.
     """

@@ -20,9 +20,10 @@ _INPUTS: Final = ("inputs", "input", "x", "query", "value", "key", "initial_stat
 
 @dataclass(frozen=True, slots=True)
 class NotedCall:
-    """A layer, and the tensors of a call to it: each input and output has a mask or None.
+    """A layer and the tensors of a call: inputs, outputs, and a mask of each.
 
-    `wrapper` has the classes of the layers that make the call, from the outermost on.
+    A mask is None where a tensor has none. `wrapper` has the classes of the layers that make the call, from
+    the outermost on.
     """
 
     layer: Any
@@ -35,7 +36,7 @@ class NotedCall:
 
 @contextmanager
 def note_calls() -> Iterator[list[NotedCall]]:
-    """Note the calls in the graph that is built, outside of loops, within the context.
+    """Note the calls within the context, in the current graph and outside of loops.
 
     A call with an argument that is neither an input nor its mask is left out.
     """
@@ -95,7 +96,7 @@ def _note(
 
 
 def _is_outside(noted: NotedCall, graph: Any) -> bool:
-    """Whether all tensors of a call are those of a graph, and of no loop or branch in it."""
+    """Return True if all tensors of a call are of a graph, outside loops and branches."""
     tensors = [*noted.inputs, *noted.outputs]
     tensors += [mask for mask in (*noted.masks, *noted.output_masks) if mask is not None]
     return bool(noted.inputs) and all(
@@ -105,6 +106,9 @@ def _is_outside(noted: NotedCall, graph: Any) -> bool:
 
 
 def _find_context(op: Any) -> Any:
-    """The loop or branch whose values an op gives; None outside of all. What leaves one is outside of it."""
+    """Return the loop or branch of an op's values.
+
+    None outside of all. What leaves one is outside of it.
+    """
     context = op._get_control_flow_context()
     return context.outer_context if op.type == "Exit" and context is not None else context

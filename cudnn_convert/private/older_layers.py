@@ -1,4 +1,4 @@
-"""Layers of tf_keras that compute as those of older versions of Keras did.
+"""Layers of tf_keras computing as in older versions of Keras.
 
 `keras/config/differences.py` says which version differs in what, and has the sources. The patches are seen by
 all threads, as those of `keras_private` are.
@@ -26,7 +26,7 @@ Patch = tuple[Any, str, Callable[..., Any]]
 
 @contextmanager
 def compute_as(differences: Collection[str]) -> Iterator[dict[str, list[str]]]:
-    """Build layers of tf_keras that compute as those of an older Keras, within the context.
+    """Build layers of tf_keras with the arithmetic of an older Keras, within the context.
 
     `differences` are names of keras/config/differences.py. The dict gets the layers that compute otherwise
     than those of tf_keras, as often as they do, by the name of the difference.
@@ -60,10 +60,10 @@ def _patches(differences: Collection[str], report: Callable[[str, str], None]) -
 
 
 def _repeat_masked_steps(backend: Any, report: Callable[[str, str], None], *, first_state: bool) -> Patch:
-    """At a masked step a recurrence repeats what came before, also inside a Bidirectional.
+    """Make recurrences repeat the preceding values at masked steps, also inside a Bidirectional.
 
-    That is the output, which begins with zeros, or with `first_state` the first state, which an initial state
-    may begin. TimeDistributed has no mask.
+    Repeated is the output, which begins with zeros, or with `first_state` the first state, which an initial
+    state may begin. TimeDistributed has no mask.
     """
     steps = backend.rnn
 
@@ -107,7 +107,7 @@ def _forget_states(layer: Any, report: Report) -> Iterator[Patch]:
 
 
 def _reverse_states(cells: Any, report: Report) -> Iterator[Patch]:
-    """Stacked cells have their states from the last to the first.
+    """Make stacked cells keep states from the last to the first.
 
     tf_keras with `reverse_state_order` gives them out so, and takes them from the first to the last: src/
     layers/rnn/stacked_rnn_cells.py `call`, v2.21.0.
@@ -127,7 +127,7 @@ def _reverse_states(cells: Any, report: Report) -> Iterator[Patch]:
 
 
 def _resize_from_corners(backend: Any, report: Report) -> Patch:
-    """Bilinear resizing takes the values of pixels at their corners."""
+    """Make bilinear resizing take the values of pixels at the corners."""
     resize = backend.resize_images
 
     def resize_images(
@@ -147,9 +147,10 @@ def _resize_from_corners(backend: Any, report: Report) -> Patch:
 
 
 def _multiply_last_axes(layer: Any, report: Report) -> Iterator[Patch]:
-    """A Dot of rank 4 or more is a product of matrices, whatever axes of the last two it contracts.
+    """Make a Dot of rank 4 or more a product of matrices.
 
-    The tensor of the lower rank gets axes of size 1 behind its own, which the product loses again.
+    So it is, whatever axes of the last two it contracts. The tensor of the lower rank gets axes of size 1
+    behind its own, which the product loses again.
     """
     merge = layer._merge_function
 
@@ -190,7 +191,10 @@ def _ignore_mask(layer: Any, report: Report) -> Iterator[Patch]:
 
 
 def _attend_everywhere(layer: Any, report: Report) -> Iterator[Patch]:
-    """Masks of queries and values are ignored, and none is passed on; one that is an argument is not."""
+    """Make attention ignore the masks of queries and values, and stop all masks.
+
+    A mask that is an argument counts.
+    """
 
     def compute_attention_mask(
         self: Any, query: Any, value: Any, key: Any = None, attention_mask: Any = None, **_: Any
@@ -227,7 +231,10 @@ def _keep_mask_inside(model: Any, report: Report) -> Patch:
 
 
 def _end_in_zeros(wrapper: Any, report: Report) -> Iterator[Patch]:
-    """A Bidirectional whose layer was saved with `zero_output_for_mask` has it whatever it returns."""
+    """Keep a saved layer's `zero_output_for_mask` in a Bidirectional.
+
+    So it is, whatever the Bidirectional returns.
+    """
     begin = wrapper.__init__
 
     def begin_with_zeros(self: Any, layer: Any, *args: Any, **named: Any) -> None:
@@ -241,7 +248,7 @@ def _end_in_zeros(wrapper: Any, report: Report) -> Iterator[Patch]:
 
 
 def _convolve(layer: Any, report: Report) -> Iterator[Patch]:
-    """A transposed convolution computes as its base class, which does not transpose."""
+    """Make a transposed convolution compute as the base class, a plain convolution."""
     base = layer.__base__
 
     def build(self: Any, input_shape: Any) -> None:
@@ -266,7 +273,10 @@ def _leave_out_dilation(layer: Any, report: Report) -> Iterator[Patch]:
 
 
 def _raise_epsilon(layer: Any, report: Report, *, rank: int) -> Iterator[Patch]:
-    """A normalisation of tensors of a rank has cuDNN's least epsilon; its versions share the base class."""
+    """Give normalisations of tensors of `rank` at least cuDNN's least epsilon.
+
+    The versions of the layer share the base class.
+    """
     base = layer.__base__
     build = base.build
 

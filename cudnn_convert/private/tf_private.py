@@ -1,4 +1,4 @@
-"""Functions of TensorFlow that have no public name.
+"""Functions of TensorFlow with private names only.
 
 Source: tensorflow v2.21.0, the modules that are imported here. `tests/private` calls each.
 """
@@ -29,27 +29,33 @@ _BOUND: Final = MappingProxyType(
 
 
 def find_op(name: str) -> Any:
-    """The OpDef of an op, with inputs, outputs and attributes; None for an unknown op."""
+    """Return the OpDef of an op, with inputs, outputs and attributes.
+
+    None for an unknown op.
+    """
     return op_def_registry.get(name)
 
 
 def list_kernels(op: str) -> Any:
-    """The KernelDefs of an op, for all devices. Slow: TensorFlow looks through all its kernels."""
+    """Return the KernelDefs of an op, for all devices.
+
+    Slow: TensorFlow looks through all its kernels.
+    """
     return kernels.get_registered_kernels_for_op(op).kernel
 
 
 def list_all_kernels() -> Any:
-    """The KernelDefs of all ops, for all devices."""
+    """Return the KernelDefs of all ops, for all devices."""
     return kernels.get_all_registered_kernels().kernel
 
 
 def strip_defaults(meta: Any) -> None:
-    """Remove attributes at their default from all nodes of a MetaGraphDef, in place."""
+    """Remove default-valued attributes from all nodes of a MetaGraphDef, in place."""
     meta_graph.strip_graph_default_valued_attrs(meta)
 
 
 def optimize_graph(config: Any, meta: Any) -> Any:
-    """The GraphDef of a MetaGraphDef after the passes of Grappler that the ConfigProto names.
+    """Return the GraphDef of a MetaGraphDef after the ConfigProto's passes of Grappler.
 
     Raises ValueError or `tf.errors.OpError` where a pass fails.
     """
@@ -59,20 +65,26 @@ def optimize_graph(config: Any, meta: Any) -> Any:
 
 
 def register_function(function: Callable[..., Any]) -> str:
-    """The token by which a `PyFunc` node calls a function; TensorFlow holds the function weakly."""
+    """Return the token of a function for `PyFunc` nodes.
+
+    TensorFlow holds the function weakly.
+    """
     token: str = script_ops._py_funcs.insert(function)
     return token
 
 
 def eager_mode() -> AbstractContextManager[None]:
-    """Eager execution within, also where a graph stands open."""
+    """Return a context of eager execution, even beside an open graph."""
     mode: AbstractContextManager[None] = context.eager_mode()
     return mode
 
 
 @contextmanager
 def without_callbacks() -> Iterator[None]:
-    """Record no gradients, and call nothing for each op, as `tf.debugging.enable_check_numerics` does."""
+    """Stop the recording of gradients and the callbacks of ops, within the context.
+
+    `tf.debugging.enable_check_numerics` sets such a callback.
+    """
     current = context.context()
     callbacks = [*current.op_callbacks]
     for callback in callbacks:
@@ -86,7 +98,7 @@ def without_callbacks() -> Iterator[None]:
 
 
 def share_memory(array: Any, dtype: Any) -> Any:
-    """An eager tensor in the memory of a NumPy array, copied only if not aligned.
+    """Return an eager tensor in a NumPy array's memory, copied only if misaligned.
 
     `tf.constant` copies an array twice (python/framework/constant_op.py).
     """
@@ -96,7 +108,7 @@ def share_memory(array: Any, dtype: Any) -> Any:
 
 
 def list_devices() -> Any:
-    """The devices of this process as DeviceAttributes, the CPU first."""
+    """Return the devices of the process as DeviceAttributes, the CPU first."""
     return device_lib.list_local_devices()
 
 
@@ -108,29 +120,32 @@ def write_fingerprint(folder: str) -> None:
 
 
 def dynamic_update_slice(values: Any, update: Any, indices: Any) -> Any:
-    """`values` with `update` written at `indices`: XlaDynamicUpdateSlice, which `tf.raw_ops` lacks."""
+    """Return `values` with `update` written at `indices`.
+
+    The op is XlaDynamicUpdateSlice, which `tf.raw_ops` lacks.
+    """
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
     return gen_xla_ops.xla_dynamic_update_slice(input=values, update=update, indices=indices)
 
 
 def parse_xspace(content: bytes) -> Any:
-    """The trace that TensorFlow's profiler wrote, an XSpace."""
+    """Parse a trace of TensorFlow's profiler, an XSpace."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     return xplane_pb2.XSpace.FromString(content)
 
 
 def run_on_one_thread(op: Any) -> None:
-    """Have both functions of a loop, or the first of a branch, run op after op on one thread.
+    """Make both functions of a loop, or a branch's first, run on a single thread.
 
-    `op` is the loop or branch, or reads it; nothing happens where it is none of TensorFlow 2. It stays an op
-    when the graph runs: by default TensorFlow makes Switch and Merge nodes of it, and its scheduler handles
-    each node of each iteration. A loop in such a branch runs whole on the caller's thread; elsewhere each
-    iteration may go on with another. The functions must hold no branch or call: with a pool of one thread
-    those would wait for ever.
-    Source: tensorflow v2.21.0 core/common_runtime/function.cc (`_executor`), single_threaded_executor.cc,
-    core/kernels/functional_ops.cc (WhileOp::Compute).
+    Their ops run one after the other. `op` is the loop or branch, or reads it; nothing happens where it is
+    none of TensorFlow 2. It stays an op when the graph runs: by default TensorFlow makes Switch and Merge
+    nodes of it, and its scheduler handles each node of each iteration. A loop in such a branch runs whole on
+    the caller's thread; elsewhere each iteration may go on with another. The functions must hold no branch or
+    call: with a pool of one thread those would wait for ever. Source: tensorflow v2.21.0
+    core/common_runtime/function.cc (`_executor`), single_threaded_executor.cc, core/kernels/functional_ops.cc
+    (WhileOp::Compute).
     """
     while op.type not in _BOUND:
         if op.type != "Identity":
