@@ -7,7 +7,7 @@ Each decoder runs all examples and beams together, in one `tf.while_loop`, so th
 with the number of steps. Sequences come out in order: nothing is left to do in Python. A decoder that is
 called eagerly runs its loop in Python; inside a `tf.function` it becomes part of the graph.
 
-* arguments: Checks of what decoders are called with, and of what steps answer.
+* arguments: Checks of decoders' arguments, and of steps' answers.
 * beams    : Beam search over a model's steps, and the paths of a search from each step's parents.
 * choices  : Greedy search and sampling over a model's steps.
 * ctc      : Label sequences of CTC outputs: the best path, and prefix beam search.

@@ -1,4 +1,4 @@
-"""Checks of what decoders are called with, and of what steps answer.
+"""Checks of decoders' arguments, and of steps' answers.
 
 All raise ValueError with a line: the argument, what was expected, what was found. Sizes that are unknown
 while the graph is built are not checked here; TensorFlow refuses them when it runs the graph.
@@ -39,14 +39,14 @@ def check_number(where: str, value: Any) -> float:
 
 
 def check_token(where: str, token: Any, vocabulary: int | None) -> None:
-    """Refuse a token that the vocabulary does not have; its size may be unknown."""
+    """Refuse a token beyond the vocabulary, if of known size."""
     check_count(where, token, least=0)
     if vocabulary is not None and token >= vocabulary:
         raise refuse(where, f"a token below {vocabulary}, the size of the vocabulary", token)
 
 
 def check_shape(where: str, value: Any, dims: str) -> Any:
-    """Return a tensor that has an axis for each word of `dims`."""
+    """Return a tensor with an axis for each word of `dims`."""
     tensor, axes = tf.convert_to_tensor(value), dims.split()
     if tensor.shape.rank not in (None, len(axes)):
         raise refuse(where, f"rank {len(axes)}, [{', '.join(axes)}]", describe(tensor))
@@ -54,7 +54,7 @@ def check_shape(where: str, value: Any, dims: str) -> Any:
 
 
 def check_floats(where: str, value: Any, dims: str) -> Any:
-    """Return floats that have an axis for each word of `dims`; narrower types become float32."""
+    """Return floats with an axis for each word of `dims`; narrower types become float32."""
     tensor = check_shape(where, value, dims)
     if not tensor.dtype.is_floating:
         raise refuse(where, "floats", describe(tensor))
@@ -62,7 +62,7 @@ def check_floats(where: str, value: Any, dims: str) -> Any:
 
 
 def check_integers(where: str, value: Any, dims: str) -> Any:
-    """Return int32 or int64 that have an axis for each word of `dims`."""
+    """Return int32 or int64 with an axis for each word of `dims`."""
     tensor = check_shape(where, value, dims)
     if tensor.dtype not in (tf.int32, tf.int64):
         raise refuse(where, "int32 or int64", describe(tensor))
@@ -70,7 +70,7 @@ def check_integers(where: str, value: Any, dims: str) -> Any:
 
 
 def check_lengths(lengths: Any, sequences: Any) -> Any:
-    """Return lengths `[n]` int32 of `sequences [n, time, ...]`; None is all of time."""
+    """Return lengths `[n]` int32 of `sequences [n, time, ...]`, by default all of time."""
     if lengths is None:
         return tf.fill(tf.shape(sequences)[:1], tf.shape(sequences)[1])
     lengths = check_integers("lengths", lengths, "n")
@@ -80,15 +80,15 @@ def check_lengths(lengths: Any, sequences: Any) -> Any:
 
 
 def take_rows(value: Any, rows: Any) -> Any:
-    """Take rows of a tensor as `tf.gather` does, which has a second node for the axis.
+    """Take rows of a tensor as `tf.gather` does, but by a single node.
 
-    In a beam search that would be a twentieth of all nodes.
+    `tf.gather` has a second node for the axis. In a beam search that would be a twentieth of all nodes.
     """
     return tf.raw_ops.Gather(params=value, indices=rows)
 
 
 def keep_shape(where: str, value: Any, before: Any) -> Any:
-    """Return the tensor `value` with all that is known of the shape of `before`, which a loop carries.
+    """Return the tensor `value` with all known sizes of `before`, a loop's earlier value.
 
     Raises ValueError where dtype or shape differ. What is not known yet TensorFlow checks at every step.
     """
@@ -98,20 +98,23 @@ def keep_shape(where: str, value: Any, before: Any) -> Any:
 
 
 def with_shape(value: Any, shape: Any) -> Any:
-    """Return the tensor `value` with all that is known of a `shape`: as it is, where that is nothing more."""
+    """Return the tensor `value` with all known sizes of a `shape`.
+
+    It comes back as it is where these are nothing more.
+    """
     shape, before = tf.TensorShape(shape), value.shape
     is_known = before.rank is not None and shape.merge_with(before).as_list() == before.as_list()
     return value if is_known else tf.ensure_shape(value, shape)
 
 
 def keep_shapes(after: Any, before: Any) -> Iterator[Any]:
-    """Yield the fields of a named tuple, tensors or nested ones, each as `keep_shape` returns it."""
+    """Yield the fields of a named tuple, single or nested tensors, through `keep_shape`."""
     for where, new, old in zip(after._fields, after, before, strict=True):
         yield tf.nest.map_structure(partial(keep_shape, where), new, old)
 
 
 def choose(condition: Any, x: Any, y: Any) -> Any:
-    """`tf.where` of log probabilities, minus infinity among them, in a form that tf2onnx keeps exact.
+    """Return `tf.where` of log probabilities, including minus infinity, exact under tf2onnx too.
 
     Of floats tf2onnx makes `condition * x + (1 - condition) * y`, in which minus infinity becomes NaN, unless
     one of both is a constant that has an infinity (tf2onnx v1.17.0 tf2onnx/onnx_opset/controlflow.py Select).
@@ -121,7 +124,7 @@ def choose(condition: Any, x: Any, y: Any) -> Any:
 
 
 def describe(tensor: Any) -> str:
-    """The dtype and shape of a tensor, as `float32 [?, 3]`."""
+    """Return the dtype and shape of a tensor, as `float32 [?, 3]`."""
     if tensor.shape.rank is None:
         return f"{tensor.dtype.name} of unknown rank"
     return f"{tensor.dtype.name} [{', '.join('?' if dim is None else str(dim) for dim in tensor.shape)}]"
@@ -129,7 +132,7 @@ def describe(tensor: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchArguments:
-    """The arguments that all searches share, checked, with a row for each of n examples.
+    """The checked arguments common to all searches, with a row for each of n examples.
 
     `dtype` is that of scores. `bias`, `[vocabulary]` or `[n, vocabulary]`, is what a `pad_mask` adds to log
     probabilities: minus infinity for tokens that are forbidden, else 0.
@@ -165,12 +168,12 @@ class SearchArguments:
 
     @property
     def never(self) -> Any:
-        """Minus infinity, the score of what does not exist."""
+        """Minus infinity, the score of nonexistent sequences."""
         return tf.constant(-math.inf, self.dtype)
 
     @property
     def padding(self) -> Any:
-        """`pad` as a token that comes out."""
+        """`pad` as an output token."""
         return tf.constant(self.pad, self.tokens.dtype)
 
     def call(self, step: Step, tokens: Any, states: Any) -> tuple[Any, Any]:
@@ -190,5 +193,5 @@ class SearchArguments:
 
 
 def _outline(states: Any) -> str:
-    """A structure with each tensor's dtype and shape."""
+    """Describe a structure by each tensor's dtype and shape."""
     return str(tf.nest.map_structure(lambda state: describe(tf.convert_to_tensor(state)), states))

@@ -23,7 +23,7 @@ from cudnn_convert.decode.arguments import SearchArguments, Step
 
 
 class History(NamedTuple):
-    """What every step of a beam search chose, each `[n, steps, width]`.
+    """The choices of every step of a beam search, each `[n, steps, width]`.
 
     `tokens` are the last of each beam after the step, `parents` (int32) the beams before it that they
     continue, `scores` their sums so far. A beam that has ended continues itself with `pad`; so does one that
@@ -98,12 +98,15 @@ def beam_search(
 
 
 def _count(size: Any) -> Any:
-    """`[0, ..., size - 1]`, a constant where the size is known: it is one node of a graph instead of many."""
+    """Return `[0, ..., size - 1]`, as a constant if the size is known.
+
+    A constant is one node of a graph instead of many.
+    """
     return np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
 
 
 class _Beams(NamedTuple):
-    """What the loop carries.
+    """The values carried by the loop.
 
     `tokens [n * width]` and `states [n * width, ...]` are the next step's input, token 0 where a beam has
     ended; `scores` and `ended` are `[n, width]`, `ended` the length of a beam that has ended, 0 before; it is
@@ -118,7 +121,7 @@ class _Beams(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _BeamLoop:
-    """What the loop begins with, what it does at a step, and what its end gives.
+    """The loop of a beam search: start, steps and end.
 
     `n` is the number of examples, `offsets [n, 1]` where the beams of each begin among all.
     """
@@ -142,7 +145,7 @@ class _BeamLoop:
         return self.rows.end is not None
 
     def for_each(self, row: Any) -> Any:
-        """`row [width]`, an array, for each example: `[n, width]`."""
+        """Return the array `row [width]` for each example: `[n, width]`."""
         if isinstance(self.n, int):
             return tf.constant(np.broadcast_to(row, [self.n, self.width]))
         return tf.ensure_shape(tf.broadcast_to(row, [self.n, self.width]), self.shape)
@@ -164,12 +167,15 @@ class _BeamLoop:
         )
 
     def arrays(self, keep_history: bool) -> tuple[Any, ...]:
-        """Arrays of a row for each step: tokens and parents `[2, n, width]`; for a history scores."""
+        """Return arrays of a row for each step: tokens and parents `[2, n, width]`.
+
+        For a history there is one of scores too.
+        """
         kinds = ((tf.int32, [2, *self.shape]), (self.rows.dtype, self.shape))[: 2 if keep_history else 1]
         return tuple(tf.TensorArray(kind, self.steps, element_shape=shape) for kind, shape in kinds)
 
     def goes_on(self, number: Any, beams: _Beams, _: Any) -> Any:
-        """Whether a step is left that may change something; the first is always taken."""
+        """Return True if a remaining step may change something; the first is always taken."""
         if not self.can_end:
             return number < self.steps
         open_beams = (beams.ended == 0) & (beams.scores > self.rows.never)
@@ -198,7 +204,7 @@ class _BeamLoop:
         return following, after, kept
 
     def choose(self, length: Any, log_probs: Any, beams: _Beams) -> tuple[Any, Any, Any]:
-        """The best candidates of each example: scores, parents and tokens `[n, width]`.
+        """Choose the best candidates of each example: scores, parents and tokens `[n, width]`.
 
         `length` is that of a beam with a token more. Where sequences can end, each beam has a candidate more,
         the first: itself, if it has ended. Its token is -1.
@@ -232,12 +238,15 @@ class _BeamLoop:
         return scores, best // candidates, tokens - 1 if self.can_end else tokens
 
     def penalties(self) -> Any:
-        """What scores are divided by, by length: constants, for runtimes need not round powers alike."""
+        """Return the divisors of scores by length, as constants.
+
+        Runtimes need not round powers alike.
+        """
         powers = [((5 + length) / 6) ** self.penalty for length in range(self.steps + 1)]
         return tf.constant(powers, self.rows.dtype)
 
     def check_width(self, vocabulary: int | None) -> None:
-        """Refuse more beams than there are sequences, where all begin as one."""
+        """Refuse more beams than possible sequences, for a single initial beam."""
         if vocabulary is None or self.initial_scores is not None:
             return
         can_end, running, ended = int(self.can_end), 1, 0
@@ -251,7 +260,7 @@ class _BeamLoop:
         raise arguments.refuse("width", most, self.width)
 
     def finish(self, taken: Any, beams: _Beams, kept: Any) -> BeamSearch:
-        """Bring the tokens that were kept into order, and fill what the early end left out."""
+        """Order the kept tokens, and fill in the steps after an early end."""
         slots, pad = self.for_each(_count(self.width)), self.rows.padding
         chosen, *scores = (array.stack()[:taken] if self.can_end else array.stack() for array in kept)
         numbers, parents = tf.unstack(chosen, axis=1)
@@ -271,7 +280,7 @@ class _BeamLoop:
         return BeamSearch(self.order(sequences, pad, taken, [1, 2, 0]), lengths, beams.scores, history)
 
     def order(self, kept: Any, row: Any, taken: Any, axes: list[int]) -> Any:
-        """`kept [taken, n, width]`, then `row`, `[n, width]` or `[]`, for each step that was not taken."""
+        """Return `kept [taken, n, width]`, then `row`, `[n, width]` or `[]`, for each remaining step."""
         if self.can_end:
             rest = tf.broadcast_to(row, [self.steps - taken, self.n, self.width])
             kept = tf.concat([kept, rest], 0)

@@ -12,7 +12,7 @@ from cudnn_convert.decode.arguments import SearchArguments, Step
 
 
 class Decoded(NamedTuple):
-    """One sequence for each example.
+    """A sequence for each example.
 
     `sequences [n, steps]` with `pad` after the end, in the dtype of the tokens; `lengths [n]` int32, the end
     token counted; `scores [n]`. An example that ran out of tokens it may choose has the score minus infinity:
@@ -34,7 +34,7 @@ def greedy(
     pad: int = 0,
     pad_mask: Any = None,
 ) -> Decoded:
-    """Choose the most likely token at every step, of equal ones the lower.
+    """Choose the most likely token at every step, of equal tokens the lower.
 
     Arguments and errors are those of `beam_search`, and so is the answer, of its width 1; `scores [n]` are
     sums of log probabilities. The loop stops early once every example has ended.
@@ -56,7 +56,7 @@ def sample(
     pad: int = 0,
     pad_mask: Any = None,
 ) -> Decoded:
-    """Draw a token at every step with noise that is an argument: the same noise draws the same tokens.
+    """Draw a token at every step by given noise: equal noise draws equal tokens.
 
     `noise [n, steps]` is uniform in [0, 1). A token's probability is in proportion to exp(log_probs /
     temperature); with `top_k`, that of all but the `top_k` most likely is 0. Tokens stand in the order of the
@@ -88,7 +88,7 @@ def sample(
 
 
 def _draw(log_weights: Any, noise: Any) -> Any:
-    """Indices `[n, 1]` into `log_weights [n, m]`, drawn by `noise [n]`."""
+    """Draw indices `[n, 1]` into `log_weights [n, m]` by `noise [n]`."""
     weights = tf.exp(log_weights - tf.reduce_max(log_weights, 1, keepdims=True))
     sums = tf.cumsum(weights, 1)
     total = sums[:, -1:]
@@ -98,9 +98,9 @@ def _draw(log_weights: Any, noise: Any) -> Any:
 
 
 class _Loop(NamedTuple):
-    """What the loop carries: the next step's input, token 0 where no answer is read, and `scores [n]`.
+    """The values carried by the loop: the next step's input, and `scores [n]`.
 
-    `ended [n]` is the length of an example that has ended, 0 before.
+    The token is 0 where no answer is read. `ended [n]` is the length of an example that has ended, 0 before.
     """
 
     tokens: Any
@@ -110,7 +110,7 @@ class _Loop(NamedTuple):
 
 
 def _decode(rows: SearchArguments, step: Step, steps: Any, choose: Callable[[Any, Any], Any]) -> Decoded:
-    """Follow what `choose(log_probs [n, vocabulary], number)` gives as `[n, 1]`, step by step."""
+    """Follow the choices `[n, 1]` of `choose(log_probs [n, vocabulary], number)`, step by step."""
     shape = rows.tokens.shape
 
     def goes_on(number: Any, loop: _Loop, _: Any) -> Any:

@@ -89,14 +89,14 @@ def _check(log_probs: Any, lengths: Any, blank: Any, pad: Any) -> tuple[Any, Any
 
 
 def _add(x: Any, y: Any) -> Any:
-    """log(exp(x) + exp(y)), where both may be minus infinity."""
+    """Return log(exp(x) + exp(y)), where both may be minus infinity."""
     most = tf.maximum(x, y)
     finite = tf.maximum(most, most.dtype.min)
     return finite + tf.math.log(tf.exp(x - finite) + tf.exp(y - finite))
 
 
 def _choose(rows: Any, new: Any, old: Any) -> Any:
-    """`new` in the rows `[n]` that are true, elsewhere `old`."""
+    """Return `new` in the true rows of `rows [n]`, elsewhere `old`."""
     is_new = tf.reshape(rows, [-1] + [1] * (old.shape.rank - 1))
     return (arguments.choose if old.dtype.is_floating else tf.where)(is_new, new, old)
 
@@ -131,7 +131,7 @@ class _PrefixSearch:
         return tf.constant(float("-inf"), self.log_probs.dtype)
 
     def start(self) -> _Prefixes:
-        """One empty prefix; all other beams do not exist."""
+        """Return a single empty prefix; the remaining beams are nonexistent."""
         time, n = tf.shape(self.log_probs)[0], tf.shape(self.log_probs)[1]
         static_time, static_n = self.log_probs.shape[:2]
         beams = tf.stack([n, self.width])
@@ -148,7 +148,7 @@ class _PrefixSearch:
         )
 
     def advance(self, number: Any, old: _Prefixes) -> tuple[Any, _Prefixes]:
-        """Take the classes of one step into the prefixes of all rows that are that long."""
+        """Add the classes of a step to the prefixes of all long enough rows."""
         blank, label, longer = self.extend(tf.gather(self.log_probs, number), old)
         stays = _add(blank, label)
         classes = self.log_probs.shape[2]
@@ -171,7 +171,7 @@ class _PrefixSearch:
         return number + 1, _Prefixes(*arguments.keep_shapes(new, old))
 
     def extend(self, log_probs: Any, old: _Prefixes) -> tuple[Any, Any, Any]:
-        """Log probabilities after a step: of the same prefixes, and of those with a label more.
+        """Return log probabilities after a step: of unchanged prefixes, and of prefixes a label longer.
 
         Of the same ones by their last class: a blank, or their last label, `[n, width]` each; longer ones are
         `[n, width, classes]`. A longer one that is a beam already goes into that beam.
@@ -197,10 +197,11 @@ class _PrefixSearch:
         return total + log_probs[:, None, self.blank], label, longer
 
     def relate(self, old: _Prefixes, parents: Any, chosen: Any, is_longer: Any) -> Any:
-        """Which of the new prefixes begins which, exactly: they are never compared label by label.
+        """Return exactly the pairs of new prefixes where the first begins the second.
 
-        A new prefix begins another where its parent begins the other's, and its new label, if it has one, is
-        the label that follows there. Two that are the same are the same beam.
+        They are never compared label by label. A new prefix begins another where its parent begins the
+        other's, and its new label, if it has one, is the label that follows there. Two that are the same are
+        the same beam.
         """
         begins = tf.gather(tf.gather(old.within, parents, batch_dims=1), parents, axis=2, batch_dims=1)
         parent_lengths = tf.gather(old.lengths, parents, batch_dims=1)
