@@ -157,7 +157,7 @@ def convert(
     card: str | PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Report:
-    """Converts the model at `source` to `out` and verifies it.
+    """Convert the model at `source` to `out`, and verify the artifact.
 
     Without `format` the suffix of `out` names it (`model.onnx`), else a SavedModel is written. `inputs` and
     `outputs` are items `[KEY=]TENSOR[[shape]]`, `set` items `TENSOR=VALUE`. `report` is the file of a report,
@@ -205,7 +205,7 @@ def inspect(
     trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Inspection:
-    """Describe the source, its recurrences, and the command that converts it.
+    """Describe the source, the recurrences, and the command for the conversion.
 
     Runs nothing of it, and imports TensorFlow only for a source with a graph. `format` is that of the
     command, by default the one that fits the source. What a conversion would refuse is reported in the
@@ -259,7 +259,7 @@ def profile(
     steps: int = 5,
     folder: str | PathLike[str] | None = None,
 ) -> Profile:
-    """Say where the time of `callable(feed)` goes: in Python, in recurrences, loops and other ops.
+    """Measure the time of `callable(feed)` in Python, recurrences, loops and remaining ops.
 
     Each feed is passed as it is, in turn, `steps` calls in all after two of each that are not measured.
     `Profile.sentence` has the verdict, `parts` the shares, whose sum is 1, and microseconds of a call, `ops`
@@ -296,7 +296,7 @@ def record(
     force: bool = False,
     progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Run the original at `source` on `data` and write its answers to `out`.
+    """Run the original at `source` on `data` and write the answers to `out`.
 
     `data` has an array for each input, by key, or those of several calls as `feed0/KEY`, `feed1/KEY`; or it
     is a pattern of files of records, tables or arrays, whose `features` become the inputs. Returns the
@@ -325,11 +325,12 @@ def run(
     trust: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Answers:
-    """Run an artifact, a file or an OUT folder, and return its inputs and outputs as NumPy arrays.
+    """Run an artifact, and return inputs and outputs as NumPy arrays.
 
-    Without `data` it is called once on random inputs of `seed`, sizes that are not fixed all alike. Raises
-    UsageError where the signature or `data` does not fit, ReadError where the artifact does not load or run,
-    UnsupportedModelError where that would run more than arithmetic and `trust` is not given.
+    The artifact is a file or an OUT folder. Without `data` it is called once on random inputs of `seed`,
+    sizes that are not fixed all alike. Raises UsageError where the signature or `data` does not fit,
+    ReadError where the artifact does not load or run, UnsupportedModelError where that would run more than
+    arithmetic and `trust` is not given.
     """
     given = locals()
     with _call(progress):
@@ -374,7 +375,7 @@ def verify(
     report: str | PathLike[str] | None = None,
     progress: ProgressCallback | None = None,
 ) -> Verification:
-    """Compare an artifact, a file or an OUT folder, with its source.
+    """Compare an artifact, a file or an OUT folder, with the source.
 
     Tensors are paired by the artifact's provenance, else by `inputs` and `outputs`. `golden` is a recording
     of the original, which then gives the inputs and the expected outputs. `report` is as in `convert`; with
@@ -433,7 +434,10 @@ def _format(out: str | PathLike[str], given: str | None) -> str:
 
 
 def _options(given: Mapping[str, Any]) -> Options:
-    """A call's keywords as the flags of the same names; None means not given."""
+    """Return a call's keywords as the flags of the same names.
+
+    None means not given.
+    """
     from cudnn_convert.options import Options
 
     return Options.of({name: value for name, value in given.items() if name not in _ASIDE})

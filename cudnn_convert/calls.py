@@ -1,4 +1,4 @@
-"""What a library call has beside its work: arguments in the place of flags, progress, a log.
+"""The surroundings of a library call: arguments in place of flags, progress, a log.
 
 Messages are written with the flags of the command line. What a library call raises names the arguments of
 the call instead: the remedies of a reason exactly, for they are values, and flags in prose by the type that
@@ -30,7 +30,7 @@ LOGGER.addHandler(logging.NullHandler())
 
 @contextmanager
 def library_call(progress: ProgressCallback | None = None) -> Iterator[None]:
-    """Hear the steps of a call, and name arguments in what it raises."""
+    """Hear the steps of a call, and name arguments in raised errors."""
     silence_native()
     try:
         with mute_import("tensorflow"), listen(_StepLogger(progress or current_listener())):
@@ -42,7 +42,7 @@ def library_call(progress: ProgressCallback | None = None) -> Iterator[None]:
 
 @contextmanager
 def mute_import(package: str) -> Iterator[None]:
-    """Discard what native code prints while `package` is imported for the first time.
+    """Discard the output of native code during the first import of `package`.
 
     absl writes to descriptor 2 before it reads any setting.
     """
@@ -58,7 +58,10 @@ def mute_import(package: str) -> Iterator[None]:
 
 
 class _MutedFinder(MetaPathFinder):
-    """Finds one package as all other finders do, with a loader that mutes its import."""
+    """A finder of a single package, with a loader for a muted import.
+
+    It finds the package as all other finders do.
+    """
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -90,7 +93,7 @@ def log_warnings(warnings: Iterable[str]) -> None:
 
 
 class _StepLogger:
-    """Logs the name of each step, and passes all on to the caller's own function."""
+    """A listener logging the name of each step, and passing all to the caller's function."""
 
     def __init__(self, progress: ProgressCallback) -> None:
         self._progress, self._step = progress, ""
@@ -144,7 +147,7 @@ def spell_arguments(text: str) -> str:
 
 
 class _Argument:
-    """An argument with the values it has so far: those of a flag that is repeated become a list."""
+    """An argument with the values so far, a list for a repeated flag."""
 
     def __init__(self, name: str = "", value: str | None = None) -> None:
         self._name, self._values = name, [] if value is None else [value]
@@ -153,7 +156,7 @@ class _Argument:
         return bool(self._values)
 
     def joins(self, name: str, value: str | None, between: str) -> bool:
-        """Take the next value where it is one more of the same argument."""
+        """Take a further value of the same argument; return True if taken."""
         is_next = bool(self) and value is not None and name == self._name and between == ", "
         if is_next and KINDS.get(name) is list:
             assert value is not None
@@ -170,7 +173,10 @@ class _Argument:
 
 
 def _take(match: re.Match[str], name: str) -> tuple[str | None, int]:
-    """The value that a flag in prose has, as Python writes it, and where the text goes on."""
+    """Return a prose flag's value in Python's form, and the place after the value.
+
+    The value is None where the flag has none.
+    """
     kind, word = KINDS.get(name), match[3]
     alone = match.end() if match[2] is not None or word is None else match.start(3) - 1
     if kind is None or kind is bool or word is None:
@@ -196,7 +202,7 @@ def _unquote(word: str) -> str:
 
 
 def _plain(flag: str, *, is_place: bool) -> str:
-    """A flag that has no value: the argument's name, and True for one that switches something on."""
+    """Return the argument for a bare flag: the name, with True for a switch."""
     name = flag.replace("-", "_")
     if is_place:
         return name

@@ -1,4 +1,4 @@
-"""Casts of a user's arrays to the types of a model's inputs, refused where a number would change.
+"""Casts a user's arrays to the types of model inputs, with lossy casts refused.
 
 Floats may be rounded, since a model computes with its own precision in any case. A fraction, a number outside
 the range, an imaginary part, or an integer that a float does not have would become another number without a
@@ -17,16 +17,16 @@ _TEXT: Final = frozenset("OSU")
 
 
 def cast(value: Array, wanted: np.dtype[Any], *, where: str) -> Array:
-    """Cast an array, text excepted, which stays. Raises UsageError where a number would change."""
+    """Cast an array, except for text. Raises UsageError if a number would change."""
     if loss := explain_loss(value, wanted):
         raise UsageError(f"{where}: {loss}")
     return value if {value.dtype.kind, wanted.kind} <= _TEXT else _to(value, wanted)
 
 
 def explain_loss(value: Array, wanted: np.dtype[Any], *, of: str = "") -> str:
-    """What a cast to `wanted` would change, as "expected ..., found ..."; "" where nothing.
+    """Describe the change by a cast to `wanted`, as "expected ..., found ...".
 
-    `of` follows the type that is expected.
+    Empty where nothing changes. `of` follows the type that is expected.
     """
     given = value.dtype
     if given == wanted or {given.kind, wanted.kind} <= _TEXT:
@@ -43,7 +43,7 @@ def explain_loss(value: Array, wanted: np.dtype[Any], *, of: str = "") -> str:
 
 
 def find_changed(value: Array, wanted: np.dtype[Any]) -> Array:
-    """Where a cast to `wanted` would change a number by more than the rounding of a float."""
+    """Mark numbers changed by a cast to `wanted` beyond the rounding of a float."""
     if value.dtype.kind == "c":
         if wanted.kind != "c":
             return np.asarray(value.imag != 0) | find_changed(value.real, wanted)
@@ -62,7 +62,7 @@ def find_changed(value: Array, wanted: np.dtype[Any]) -> Array:
 
 
 def _is_no_integer(value: Array, wanted: np.dtype[Any]) -> Array:
-    """Where numbers are none of an integer type, or of a bool's 0 and 1."""
+    """Mark numbers outside an integer type, or outside a bool's 0 and 1."""
     low, high = _bounds(wanted)
     if value.dtype.kind in "biu":  # compared with numbers of its own type, for NumPy has no others beside it
         least, most = _bounds(value.dtype)
@@ -81,7 +81,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _to(value: Array, wanted: np.dtype[Any]) -> Array:
-    """Cast without the warnings of NumPy: a range is judged by `find_changed`."""
+    """Cast with NumPy's warnings turned off: `find_changed` judges the range."""
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = (value.real if value.dtype.kind == "c" and wanted.kind != "c" else value).astype(wanted)
         return cast

@@ -1,4 +1,4 @@
-"""The setting of a library call: its lock, silence, device, limits on files, and progress.
+"""The setting of a library call: lock, silence, device, limits on files, and progress.
 
 The lock, the loggers and the descriptors belong to the process; limits and listeners are context variables,
 so that each thread has its own and a new thread has the defaults.
@@ -30,7 +30,7 @@ _process_lock = threading.RLock()
 
 
 def _renew_lock() -> None:
-    """Give a forked child a free lock: the thread that held the parent's is missing."""
+    """Give a forked child a free lock: the holder of the parent's lock is missing."""
     global _process_lock  # noqa: PLW0603 - a lock cannot be freed by a thread that does not hold it
     _process_lock = threading.RLock()
 
@@ -41,7 +41,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def hold_process_lock() -> Iterator[None]:
-    """Hold the lock around process-wide effects; library calls of other threads wait.
+    """Hold the lock around process-wide effects; concurrent library calls wait.
 
     A library call holds it from begin to end. Patches of Keras, TensorFlow's control flow and float type,
     tf2onnx's tables, `sys.path` and the descriptors are seen by every graph that another thread builds or
@@ -54,12 +54,13 @@ def hold_process_lock() -> Iterator[None]:
 
 @contextmanager
 def silence(*, on_cpu: bool = True) -> Iterator[None]:
-    """Hold the process lock, silence other libraries, and run ops eagerly, on the CPU, with usual settings.
+    """Hold the process lock, silence libraries, and run ops eagerly, with usual settings.
 
-    The caller may be building a graph or have turned TensorFlow 2 off; the items of shapes are numbers even
-    then. A training may have set Keras's types, a tape or checks of numerics. Afterwards all settings are as
-    they were except ONNX Runtime's telemetry, which must be off before its import: it stays off in this
-    process unless the environment says otherwise. Without `on_cpu` TensorFlow chooses the devices.
+    Ops run on the CPU. The caller may be building a graph or have turned TensorFlow 2 off; the items of
+    shapes are numbers even then. A training may have set Keras's types, a tape or checks of numerics.
+    Afterwards all settings are as they were except ONNX Runtime's telemetry, which must be off before its
+    import: it stays off in this process unless the environment says otherwise. Without `on_cpu` TensorFlow
+    chooses the devices.
     """
     os.environ.setdefault(_NO_EVENTS, "1")
     with hold_process_lock(), ExitStack() as stack:
@@ -84,7 +85,7 @@ def silence(*, on_cpu: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _usual_keras() -> Iterator[None]:
-    """Give layers the usual types and layout, whatever the caller has set for all that are built."""
+    """Give layers the usual types and layout, despite the caller's settings."""
     keras, tf_keras = (sys.modules.get(name) for name in ("keras", "tf_keras"))
     with ExitStack() as stack:
         stack.enter_context(_usual_policy())
@@ -102,7 +103,10 @@ def _usual_keras() -> Iterator[None]:
 
 @contextmanager
 def _usual_policy() -> Iterator[None]:
-    """Leave the policy of Keras 3 as unset as it was: the first layer sets it, from then on for all."""
+    """Unset the policy of Keras 3 within the context, and restore the policy afterwards.
+
+    The first layer sets it, from then on for all.
+    """
     name, unset = "keras.src.backend.common.global_state", None
     state = sys.modules.get(name)
     before = state.get_global_attribute("dtype_policy") if state else unset
@@ -118,7 +122,7 @@ def _usual_policy() -> Iterator[None]:
 def _set_for_now(
     stack: ExitStack, read: Callable[[], Any], change: Callable[[Any], None], usual: str
 ) -> None:
-    """Change a setting that is not the usual one, until the stack ends."""
+    """Change an unusual setting to the usual value until the stack ends."""
     before = read()
     if getattr(before, "name", before) != usual:
         change(usual)
@@ -132,12 +136,15 @@ _GPU_SETTINGS: Final = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1
 
 
 def hide_gpus() -> None:
-    """Hide GPUs from TensorFlow in this process, before its import: what is proven here runs on a CPU."""
+    """Hide GPUs from TensorFlow in the current process, before the import.
+
+    What is proven here runs on a CPU.
+    """
     os.environ.update(_GPU_SETTINGS)
 
 
 def use_plain_keras() -> None:
-    """Have Keras in this process, before its import, run on TensorFlow and read no settings of the user.
+    """Make Keras run on TensorFlow and ignore the user's settings, before the import.
 
     `~/.keras/keras.json` may name another backend, which crashes beside TensorFlow, or types for all layers.
     """
@@ -145,14 +152,14 @@ def use_plain_keras() -> None:
 
 
 def _may_have_gpu() -> bool:
-    """Whether TensorFlow could find a GPU when it is imported."""
+    """Return True if TensorFlow may find a GPU at import."""
     is_hidden = any(os.environ.get(name) == value for name, value in _GPU_SETTINGS.items())
     return not is_hidden and any(Path(file).exists() for file in _GPU_FILES)
 
 
 @contextmanager
 def _compute_on_cpu() -> Iterator[None]:
-    """Run eager ops, and functions that they call, on the CPU, and float32 in full.
+    """Run eager ops and called functions on the CPU, with float32 in full.
 
     A function runs where it is called (tensorflow v2.21.0 core/common_runtime/colocation_graph.cc
     FilterSupportedDevices). Keras may still choose cuDNN's op, which only a GPU has: TF32 would give it 10
@@ -188,7 +195,7 @@ def _plain_sizes() -> Iterator[None]:
 
 @contextmanager
 def mute_output() -> Iterator[None]:
-    """Hold the process lock, and discard what is written to descriptors 1 and 2.
+    """Hold the process lock, and discard all output to descriptors 1 and 2.
 
     A graph may print what looks like a verdict, or until the disk is full (Print, PrintV2); these write past
     Python.
@@ -213,7 +220,7 @@ def mute_output() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write out what Python and C have buffered for the descriptors."""
+    """Write out the buffers of Python and C for the descriptors."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError, OSError):  # none, closed, or nothing reads it
             stream.flush()
@@ -228,7 +235,7 @@ OF_PROCESS: Final = frozenset({"memory", "seconds", "file"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on what a file may ask of the machine, by the names of `--limit`.
+    """Limits on a file's demands on the machine, by the names of `--limit`.
 
     Each default is far above what any known model needs. `within` sets them for all that is called in it.
     """
@@ -274,7 +281,10 @@ def _number(name: str, text: str) -> int:
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process may use; None where the system does not say."""
+    """Return the bytes of memory usable by the process.
+
+    None where the system does not say.
+    """
     amounts = []
     with suppress(OSError, ValueError, AttributeError):
         amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -284,13 +294,13 @@ def machine_memory() -> int | None:
 
 
 def is_bomb(size: int, stored: int) -> bool:
-    """Whether a part of `stored` bytes that expands to `size` bytes exceeds the limits."""
+    """Return True if a part of `stored` bytes, expanded to `size`, exceeds the limits."""
     limits = current()
     return size > limits.expanded and size > limits.expansion * stored
 
 
 def raising(size: int) -> str:
-    """Advise how to accept a part of a file that is large on purpose."""
+    """Return advice on accepting an intentionally large part of a file."""
     return f"if that is meant, give --limit expanded={size}"
 
 
@@ -298,13 +308,13 @@ _CURRENT: Final[ContextVar[Limits]] = ContextVar("limits")
 
 
 def current() -> Limits:
-    """The limits of this thread: those of the innermost `within`, else the defaults."""
+    """Return the limits of the thread, from the innermost `within`, else the defaults."""
     return _CURRENT.get(Limits())
 
 
 @contextmanager
 def within(limits: Limits) -> Iterator[None]:
-    """Set the limits of this thread within the context."""
+    """Set the limits of the thread within the context."""
     token = _CURRENT.set(limits)
     try:
         yield
@@ -316,13 +326,16 @@ _THREADS: Final[ContextVar[int | None]] = ContextVar("threads", default=None)
 
 
 def threads() -> int | None:
-    """How many threads a runtime that is opened may use; None: what it chooses itself."""
+    """Return the number of threads allowed to newly opened runtimes.
+
+    None: a runtime chooses itself.
+    """
     return _THREADS.get()
 
 
 @contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Bound the threads of the runtimes that are opened within the context."""
+    """Bound the threads of runtimes opened within the context."""
     token = _THREADS.set(count)
     try:
         yield
@@ -331,7 +344,7 @@ def using_threads(count: int) -> Iterator[None]:
 
 
 class ProgressCallback(Protocol):
-    """A callback for progress: the name of a step, and how much is done.
+    """A callback for progress: the name of a step, and the amount done.
 
     Amounts are 0 of 0 if unknown, calls of a model for `verifying`, bytes for `lowering` (of weights),
     `writing`, `digesting`, `fetching` and `uploading`. The working thread calls it.
@@ -341,7 +354,7 @@ class ProgressCallback(Protocol):
 
 
 def unheard(step: str, done: int = 0, total: int = 0) -> None:
-    """The listener that ignores progress."""
+    """Ignore progress, as the default listener."""
 
 
 _LISTENER: Final[ContextVar[ProgressCallback]] = ContextVar("progress", default=unheard)
@@ -349,7 +362,7 @@ _LISTENER: Final[ContextVar[ProgressCallback]] = ContextVar("progress", default=
 
 @contextmanager
 def listen(listener: ProgressCallback) -> Iterator[None]:
-    """Send the progress of this thread to `listener` within the context."""
+    """Send the progress of the thread to `listener` within the context."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -358,12 +371,12 @@ def listen(listener: ProgressCallback) -> Iterator[None]:
 
 
 def current_listener() -> ProgressCallback:
-    """The listener of this thread."""
+    """Return the listener of the thread."""
     return _LISTENER.get()
 
 
 def report_progress(step: str, done: int = 0, total: int = 0) -> None:
-    """Tell the listener of this thread that `done` of `total` of a step is done."""
+    """Tell the thread's listener of `done` out of `total` in a step."""
     _LISTENER.get()(step, done, total)
 
 
@@ -373,13 +386,13 @@ _MARKER: Final[ContextVar[Marker]] = ContextVar("marker", default=lambda _: None
 
 
 def mark_with(marker: Marker) -> None:
-    """Call `marker` from now on with the path of each file that is worked on."""
+    """Call `marker` from now on with the path of each file worked on."""
     _MARKER.set(marker)
 
 
 @contextmanager
 def on(artifact: object) -> Iterator[None]:
-    """Mark an artifact as the file worked on, to name it if native code crashes."""
+    """Mark an artifact as the file worked on, for a message if native code crashes."""
     mark = _MARKER.get()
     mark(str(artifact))
     try:
@@ -390,7 +403,7 @@ def on(artifact: object) -> Iterator[None]:
 
 @contextmanager
 def renaming(rename: Callable[[str], str]) -> Iterator[None]:
-    """Within the context, files that are worked on are marked by other names."""
+    """Mark files worked on by the names of `rename`, within the context."""
     mark = _MARKER.get()
     token = _MARKER.set(lambda path: mark(rename(path)))
     try:

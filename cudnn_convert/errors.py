@@ -1,4 +1,4 @@
-"""Exceptions of the package and their exit codes.
+"""Exceptions of the package, with exit codes.
 
 Every exception has fields, and its message is made from them: a line for each reason, which says where, what
 was expected, what was found and what to do. What to do is also a value, the remedies of a `Reason`: code
@@ -36,7 +36,7 @@ AGAIN: Final = "copy it again"
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Options that may help, by the fields of `Options`.
+    """Possibly helpful options, by the fields of `Options`.
 
     As text: `lead` and the flags that set them.
     """
@@ -46,7 +46,7 @@ class Remedy:
 
     @property
     def flags(self) -> str:
-        """The flags that set the options, as a shell takes them."""
+        """The flags for the options, in a shell's form."""
         return " ".join(" ".join([flag, *map(_quote, value)]) for flag, *value in flags_of(self.options))
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Remedy:
 
 
 class Reason(str):
-    """A line of a refusal: where, what was expected, what was found, what to do.
+    """A line of a refusal: the place, the expected, the found, and the remedy.
 
     `remedies` are what the line advises, as far as options can follow it: several are alternatives.
     """
@@ -62,19 +62,19 @@ class Reason(str):
     remedies: tuple[Remedy, ...]
 
     def __new__(cls, text: str, *remedies: Remedy | None) -> Reason:
-        """Make a reason of its text and remedies, without those that are None."""
+        """Make a reason of a text and remedies, skipping missing remedies."""
         reason = super().__new__(cls, text)
         reason.remedies = tuple(remedy for remedy in remedies if remedy is not None)
         return reason
 
 
 class CudnnConvertError(Exception):
-    """Base of everything that this library raises on purpose."""
+    """The base of all intentional errors of the library."""
 
     exit_code: ClassVar[int] = 1
 
     def spell(self, how: Callable[[str], str]) -> None:
-        """Write the message and its reasons anew, each line by `how`."""
+        """Rewrite the message and all reasons, each line by `how`."""
         fields = self.__dict__
         if "reasons" in fields:
             fields["reasons"] = tuple(_spell(reason, how) for reason in fields["reasons"])
@@ -91,7 +91,7 @@ class CudnnConvertError(Exception):
 
 
 def _spell(reason: str, how: Callable[[str], str]) -> str:
-    """A reason spelled anew, with its remedies where it has some."""
+    """Spell a reason anew, and keep the remedies."""
     return Reason(how(reason), *reason.remedies) if isinstance(reason, Reason) else how(reason)
 
 
@@ -103,7 +103,7 @@ def _rebuild(cls: type[CudnnConvertError], args: tuple[Any, ...], state: dict[st
 
 
 class ReadError(CudnnConvertError):
-    """The file is damaged, or not what it claims to be."""
+    """A damaged file, or a file different from the claimed kind."""
 
     def __init__(self, path: object, where: str, *, expected: str, found: str, advice: str = "") -> None:
         self.path, self.where, self.advice = str(path), where, advice
@@ -113,7 +113,7 @@ class ReadError(CudnnConvertError):
 
 
 class AccessError(CudnnConvertError):
-    """The system does not let us read the source: a permission, a disk."""
+    """A source unreadable for a reason of the system: a permission, a disk."""
 
     exit_code = 4
 
@@ -124,7 +124,7 @@ class AccessError(CudnnConvertError):
 
 @contextmanager
 def name_access(path: object) -> Iterator[None]:
-    """In this context an OSError becomes an AccessError of its own file, or else of `path`."""
+    """Turn OSErrors of the context into AccessErrors of the error's file, else of `path`."""
     try:
         yield
     except OSError as cause:
@@ -140,7 +140,7 @@ class InvalidModelError(CudnnConvertError):
 
 
 class RefusalError(CudnnConvertError):
-    """A refusal that gives all its reasons at once, a line each.
+    """A refusal with all reasons at once, each in a line.
 
     `path` is the source's, or the name of the format that refuses a graph whose source it does not know.
     """
@@ -157,19 +157,19 @@ class RefusalError(CudnnConvertError):
 
 
 class UnsupportedModelError(RefusalError):
-    """A sound file that asks for something we refuse to do."""
+    """A sound file with demands refused by the library."""
 
 
 class UnprovenError(UnsupportedModelError):
-    """A source whose conversion cannot be proven on these inputs, though nothing differs."""
+    """A conversion left unproven on the given inputs, though all comparisons pass."""
 
 
 class AmbiguousSourceError(RefusalError):
-    """The file can be read in several ways; the reasons list them and their flags."""
+    """A file with several readings; the reasons list the readings and the flags."""
 
 
 class UsageError(CudnnConvertError):
-    """The call is wrong: an unknown tensor, a bad value, an OUT that exists.
+    """A wrong call: an unknown tensor, a bad value, an existing OUT.
 
     Its message has a line for each reason.
     """
@@ -205,7 +205,7 @@ class WriteError(CudnnConvertError):
 
 
 class MissingDependencyError(CudnnConvertError):
-    """A package that the chosen target needs is missing or unusable."""
+    """A package needed by the chosen target is missing or unusable."""
 
     exit_code = 4
 

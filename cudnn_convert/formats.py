@@ -1,4 +1,7 @@
-"""The target formats: what lies at OUT. Imports nothing heavy."""
+"""The target formats: the artifacts at OUT.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ PROVENANCE: Final = "cudnn_convert.json"
 
 
 class Content(Enum):
-    """What an artifact is made of."""
+    """The content of an artifact."""
 
     GRAPH = "the ops between inputs and outputs"
     LAYERS = "the layers of a Keras model"
@@ -22,7 +25,10 @@ class Content(Enum):
 
 
 class Keeps(Enum):
-    """What an artifact can keep of a source; a plan changes or refuses what its format does not keep."""
+    """The parts of a source possibly kept in an artifact.
+
+    A plan changes or refuses what its format does not keep.
+    """
 
     VARIABLES = "variables stay assignable; otherwise state becomes inputs and outputs"
     FUNCTIONS = "functions and objects of TensorFlow 2: only what cannot run on a CPU is replaced"
@@ -40,7 +46,7 @@ class Keeps(Enum):
 
 
 class Computes(Enum):
-    """The float type in which an artifact computes."""
+    """The float type of an artifact's arithmetic."""
 
     AS_SOURCE = "each value in the type that it has in the source"
     RECURRENCES_IN_FLOAT32 = "recurrences in float32, all else as in the source"
@@ -49,7 +55,7 @@ class Computes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One value of `--format`.
+    """A value of `--format`.
 
     `about` is a line of `--help`. `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it.
     `content` and `keeps` say what it holds. `suffixes` make OUT the file itself; otherwise OUT is a folder
@@ -77,17 +83,20 @@ class Format:
 
     @property
     def has_layers(self) -> bool:
-        """Whether the layers of a Keras model are written, not its graph."""
+        """True if a Keras model's layers are written in place of a graph."""
         return self.content is Content.LAYERS
 
     @property
     def has_foreign_runtime(self) -> bool:
-        """Whether a graph is run by another runtime than TensorFlow, which lowers fused LSTMs too."""
+        """True for a graph run by another runtime than TensorFlow.
+
+        Fused LSTMs are then lowered too.
+        """
         return self.content is Content.GRAPH and self.runtime != "tensorflow"
 
     @property
     def has_own_folder(self) -> bool:
-        """Whether the artifact is a folder, which holds its provenance."""
+        """True if the artifact is a folder with the provenance inside."""
         return not self.name
 
     @property
@@ -96,23 +105,26 @@ class Format:
         return self.suffixes[0] if self.suffixes else ""
 
     def of_recurrences(self) -> Format:
-        """The format of layers made of recurrences alone, of a source without layers of its own."""
+        """Return the format of layers for recurrences alone, from a source lacking layers."""
         keeps = self.keeps | {Keeps.WEIGHTS, Keeps.STATES}
         return replace(self, content=Content.RECURRENCES, keeps=keeps) if self.has_layers else self
 
     def has_suffix(self, path: Path) -> bool:
-        """Whether a path ends in one of the suffixes, in upper or lower case."""
+        """Return True if a path ends in a suffix, in upper or lower case."""
         return path.suffix.lower() in self.suffixes
 
     def target(self, out: Path, *, together: bool = False) -> tuple[bool, Path]:
-        """Whether OUT is a folder, and the artifact's path, which is OUT for several files."""
+        """Return True if OUT is a folder, together with the artifact's path.
+
+        The path is OUT for several files.
+        """
         if self.has_suffix(out):
             return False, out
         return True, out / self.name if self.name and (Keeps.ONE_FILE in self.keeps or not together) else out
 
 
 def part_file(path: Path, part: str, suffix: str = ".onnx") -> Path:
-    """The file of one part: `path` itself, or a file in the folder `path`."""
+    """Return the file of a part: `path`, or a file in the folder `path`."""
     return path if path.suffix.lower() == suffix or path.is_file() else path / f"{part}{suffix}"
 
 

@@ -1,4 +1,6 @@
-"""Recurrent layers of a Keras 3 model as an `RNN` of a cell, and back, to decode or train step by step.
+"""Turns recurrent layers of Keras 3 models into `RNN`s of cells, and back.
+
+So a model is decoded or trained step by step.
 
     model = keras.models.load_model("converted.keras")
     stepwise = keras_cells.with_cells(model)   # LSTM(8) -> RNN(LSTMCell(8))
@@ -27,17 +29,18 @@ Change = Callable[[Any], Any]
 
 
 def with_cells(model: Any) -> Any:
-    """A copy of a functional or Sequential model with each LSTM, GRU and SimpleRNN as an `RNN` of its cell.
+    """Copy a model with each LSTM, GRU and SimpleRNN as an `RNN` of a cell.
 
-    Weights, names, masks and states of stateful layers are the model's; `get_layer(name).cell` is one step.
-    Layers inside models, `Bidirectional` and `TimeDistributed` are changed too. The copy is not compiled.
-    Raises ValueError for a model that is a class of its user's, which Keras cannot copy.
+    The model is functional or Sequential. Weights, names, masks and states of stateful layers are the
+    model's; `get_layer(name).cell` is one step. Layers inside models, `Bidirectional` and `TimeDistributed`
+    are changed too. The copy is not compiled. Raises ValueError for a model that is a class of its user's,
+    which Keras cannot copy.
     """
     return _copy(model, _to_cell)
 
 
 def with_layers(model: Any) -> Any:
-    """A copy of a model with each `RNN` of an LSTMCell, GRUCell or SimpleRNNCell as such a layer.
+    """Copy a model with each `RNN` of an LSTMCell, GRUCell or SimpleRNNCell as a layer.
 
     The other way of `with_cells`. An `RNN` of several cells, or of a class of its user's, stays as it is.
     """
@@ -56,7 +59,7 @@ def _copy(model: Any, change: Change) -> Any:
 
 
 def _rebuild(layer: Any, change: Change) -> Any:
-    """A layer of the same config, changed, or with changed layers inside."""
+    """Rebuild a layer of the same config, changed, or with changed layers inside."""
     import keras
 
     layers = keras.layers
@@ -75,14 +78,17 @@ def _own(wrapper: Any) -> dict[str, Any]:
 
 
 def _kinds() -> dict[type[Any], type[Any]]:
-    """The class of a layer's cell by that of the layer."""
+    """Return the class of a layer's cell by the class of the layer."""
     from keras import layers
 
     return {layers.LSTM: layers.LSTMCell, layers.GRU: layers.GRUCell, layers.SimpleRNN: layers.SimpleRNNCell}
 
 
 def _to_cell(layer: Any) -> Any:
-    """The `RNN` for a recurrent layer; None for another."""
+    """Return the `RNN` for a recurrent layer.
+
+    None for another layer.
+    """
     import keras
 
     kind = _kinds().get(type(layer))
@@ -95,7 +101,10 @@ def _to_cell(layer: Any) -> Any:
 
 
 def _to_layer(layer: Any) -> Any:
-    """The layer for an `RNN` of one of Keras' cells; None for another."""
+    """Return the layer for an `RNN` of a Keras cell.
+
+    None for another layer.
+    """
     import keras
 
     kinds = {cell: kind for kind, cell in _kinds().items()}
@@ -108,7 +117,7 @@ def _to_layer(layer: Any) -> Any:
 
 
 def _list_states(model: Any) -> list[Any]:
-    """The states of the stateful recurrences of a model, in the order of the layers."""
+    """Return the states of the stateful recurrences of a model, in the order of layers."""
     import keras
 
     from cudnn_convert.private import keras_private  # which loads TensorFlow

@@ -1,4 +1,4 @@
-"""A source as every reader makes it: graph, values, signatures, layers, recurrences.
+"""A source in the form of every reader: graph, values, signatures, layers, recurrences.
 
 Arrays follow cuDNN's convention: weights are `[gates, units, inputs]` (a matrix multiplies a column vector),
 biases are `[gates, units]`, gates are in the order of `Mode.gates`, and the two biases stay separate, since
@@ -28,12 +28,15 @@ SERVING: Final = "serving_default"
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether a dtype is a float type; NumPy does not count bfloat16 as one."""
+    """Return True if a dtype is a float type, including bfloat16.
+
+    NumPy does not count bfloat16 as one.
+    """
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 class Gate(Enum):
-    """A gate by its full name; sources' letters for it are in `layouts`."""
+    """A gate by the full name; `layouts` has the letters of sources."""
 
     INPUT = "input"
     FORGET = "forget"
@@ -65,7 +68,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The weights of one pseudo-layer: one direction of one layer.
+    """The weights of a pseudo-layer: a single direction of a layer.
 
     kernel `[gates, units, inputs]`, recurrent_kernel `[gates, units, width]`, bias and recurrent_bias
     `[gates, units]`, all of one dtype. `width` is that of the hidden state: `units`, or in an LSTM with a
@@ -108,7 +111,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The numbers that fix the length of a parameter blob.
+    """The numbers fixing the length of a parameter blob.
 
     With `skip_input` layer 0 adds its input, of `units` values, to every gate and has no kernel in the
     blob. `projection` is the width of an LSTM's projected hidden state, 0 where there is none.
@@ -124,11 +127,11 @@ class Sizes:
 
     @property
     def width(self) -> int:
-        """Width of the hidden state of one direction."""
+        """The width of the hidden state of a single direction."""
         return self.projection or self.units
 
     def states(self, *, time_major: bool) -> tuple[list[int | None], list[int | None]]:
-        """The shapes of the hidden state and of an LSTM's cell state, batch unknown."""
+        """Return the shapes of the hidden state and of an LSTM's cell state, batch unknown."""
         depth = self.layers * self.directions
         hidden, cell = (
             [depth, None, width] if time_major else [None, depth, width] for width in (self.width, self.units)
@@ -136,7 +139,7 @@ class Sizes:
         return hidden, cell
 
     def inputs(self, layer: int) -> int:
-        """The input width of `layer`: the model's input, or all directions of the layer below."""
+        """Return the input width of `layer`: the model's, or of all directions below."""
         return self.input_size if layer == 0 else self.directions * self.width
 
 
@@ -149,7 +152,7 @@ class Signature:
 
     @classmethod
     def of_names(cls, inputs: Iterable[str], outputs: Iterable[str]) -> Signature:
-        """The signature whose keys are the artifact's own names."""
+        """Return the signature with the artifact's own names as keys."""
         return cls({name: name for name in inputs}, {name: name for name in outputs})
 
     @property
@@ -160,7 +163,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class UserGraph:
-    """The graph that a user knows: the names of its ops, and the tensors of its outputs by key."""
+    """The user's graph: the names of ops, and the output tensors by key."""
 
     ops: Collection[str]
     outputs: Mapping[str, str]
@@ -168,7 +171,7 @@ class UserGraph:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One signature of an artifact; `prefix` precedes its keys in the union of several."""
+    """A signature of an artifact; `prefix` precedes the keys in a union of several."""
 
     name: str
     signature: Signature
@@ -176,14 +179,14 @@ class Part:
 
 
 class Tensor(Protocol):
-    """A named array that stays in its file until `read` is called."""
+    """A named array, kept in a file until a call of `read`."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
     def read(self) -> Array:
-        """Read the array. Raises ReadError where the bytes do not match their checksum."""
+        """Read the array. Raises ReadError on a wrong checksum."""
         ...
 
 
@@ -207,7 +210,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class CanonicalParameters:
-    """The per-gate tensors that a source stores beside, or instead of, a parameter blob.
+    """The per-gate tensors of a source beside, or instead of, a parameter blob.
 
     `scope` is their variable scope; the blob they belong to is a variable of that scope or of one directly
     inside it. `modes` has two members where names cannot tell tanh from relu. `decode` gives the cells
@@ -236,7 +239,7 @@ class CanonicalParameters:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A Keras model as its file describes it, neither built nor run.
+    """A Keras model as described by the file, before building and running.
 
     `config`: `{"class_name": ..., "config": ...}` as stored, JSON values only, with the module of a mask's
     op, which HDF5 files of Keras 3 lack. `weights`: for each top-level layer with weights, `(weight name,
@@ -260,13 +263,13 @@ class Architecture:
 
     @property
     def is_keras3(self) -> bool:
-        """Whether Keras 3 wrote the file."""
+        """True if Keras 3 wrote the file."""
         return self.keras_version.partition(".")[0] == "3"
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The layers that run on a CPU, a phrase each, in weights without a graph.
+    """The CPU-ready layers in graphless weights, each as a phrase.
 
     `whole`: there are no other layers.
     """
@@ -277,14 +280,14 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The origin of a model's values: the stored MetaGraph, and the prefix that it restores."""
+    """The origin of a model's values: the stored MetaGraph, and the restored prefix."""
 
     meta: Any
     prefix: Path
 
 
 class KerasFile(Enum):
-    """A file that Keras writes."""
+    """A kind of file written by Keras."""
 
     HDF5 = "Keras 1 or 2, layers or weights alone"
     ARCHIVE = "Keras 3, a whole model"
@@ -292,12 +295,12 @@ class KerasFile(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LayerCall:
-    """A call of a Keras layer in a traced graph: its tensors by name, each with its mask or "".
+    """A call of a Keras layer in a traced graph: tensors by name, with masks.
 
-    `shapes` are those of the inputs as far as they are known, None for one of unknown rank.
-    `weights` are variables in the order of Keras. `differences` are the names of what the Keras of the file
-    computes otherwise (keras/config/differences.py); `wrapper` has the classes of the layers around this one,
-    from the outermost on, joined by /.
+    A mask is "" where a tensor has none. `shapes` are those of the inputs as far as they are known, None for
+    one of unknown rank. `weights` are variables in the order of Keras. `differences` are the names of what
+    the Keras of the file computes otherwise (keras/config/differences.py); `wrapper` has the classes of the
+    layers around this one, from the outermost on, joined by /.
     """
 
     layer: str
@@ -315,7 +318,7 @@ class LayerCall:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A source, read: its graph, its values, and what it says about its own signature.
+    """A source after reading: the graph, the values, and the declared signatures.
 
     `graph` is a GraphDef, a `node_defs.Graph` once calls are inlined, or None where the source has weights
     alone; `variables` maps the op name of each variable to its value; `keys` has the keys of those that are
@@ -357,29 +360,29 @@ class Model:
 
     @property
     def has_layers(self) -> bool:
-        """Whether the source is a Keras model, which is traced to a graph."""
+        """True for a Keras model, to be traced to a graph."""
         return self.architecture is not None
 
     @property
     def layers(self) -> Architecture:
-        """The layers of a Keras model; no other source has some."""
+        """The layers of a Keras model, the only source with layers."""
         assert self.architecture is not None
         return self.architecture
 
     @property
     def has_functions(self) -> bool:
-        """Whether the source is a SavedModel of TensorFlow 2, with functions and objects."""
+        """True for a SavedModel of TensorFlow 2, with functions and objects."""
         return self.saved is not None
 
     @property
     def is_graphless(self) -> bool:
-        """Whether the source is weights alone, with neither graph nor layers."""
+        """True if the source is weights alone, lacking graph and layers."""
         return self.graph is None and self.architecture is None
 
 
 @dataclass(frozen=True, slots=True)
 class Convention:
-    """How a source's weights differ from TensorFlow's convention.
+    """The differences of a source's weights from TensorFlow's convention.
 
     `gate_order`: `tf`, `lingvo` (of canonical LSTM kernels) or `miopen`; `forget_bias`: what is added to the
     forget gate's bias of canonical LSTM biases.
@@ -402,7 +405,7 @@ class BlobEvidence:
 
 @dataclass(frozen=True, slots=True)
 class CanonicalEvidence:
-    """The origin of a recurrence's weights: canonical tensors, by key without scope."""
+    """The origin of a recurrence's weights: canonical tensors, by scope-free key."""
 
     tensors: Mapping[str, Array]
     dialect: str = "contrib"
@@ -414,7 +417,7 @@ _LARGEST_SIZE: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """One cuDNN node of a graph with its weights decoded and checked.
+    """A cuDNN node of a graph with decoded and checked weights.
 
     `passage` lists the control-flow nodes (Switch, Enter) that carry the parameters from the variable in the
     root frame to the node, outermost first. `shared` names the parameters' variable: two nodes with the same

@@ -36,7 +36,7 @@ _DECODER: Final = "a decoder in the graph"
 
 
 def _flag(default: Any, description: str = "", **metadata: Any) -> Any:
-    """An option with its metadata for the command line.
+    """Make an option with metadata for the command line.
 
     `of`: the group by which commands take it; `section`: its title in the help; `metavar`; `choices`; `most`:
     the largest number. `reading`: it affects how a source is read, so a later verification needs it too.
@@ -182,23 +182,26 @@ class Options:
 
     @property
     def form(self) -> Format:
-        """What the format is for this source."""
+        """The format for the source."""
         form = FORMATS[self.format]
         return form.of_recurrences() if self.recurrences_only else form
 
     @property
     def draws_inputs(self) -> bool:
-        """Whether a proof draws random inputs."""
+        """True if a proof draws random inputs."""
         return self.verify and self.data is None and self.golden is None
 
     @property
     def streams(self) -> bool:
-        """Whether states become inputs and outputs; a search needs them."""
+        """True if states become inputs and outputs, as needed by a search."""
         return self.states or self.decode is not None
 
     @property
     def masked_tokens(self) -> tuple[int, ...]:
-        """The tokens that a search never chooses, in order; none where each call gives its mask."""
+        """The tokens excluded from a search, in order.
+
+        Empty where each call gives its mask.
+        """
         return () if self.pad_mask in (None, MASK_OF_CALL) else _parse_tokens(str(self.pad_mask))
 
     @property
@@ -208,7 +211,10 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """Options from the keywords of a library call; None means not given. Raises UsageError."""
+        """Make options from the keywords of a library call. Raises UsageError.
+
+        None means not given.
+        """
         values = {name: _plain(name, value) for name, value in given.items() if value is not None}
         # One item may come without its list: a string is no sequence of flags.
         repeated = {name for name, kind in KINDS.items() if kind is list} & values.keys()
@@ -225,7 +231,7 @@ class Options:
         return cls(**values | paths)
 
     def non_defaults(self) -> dict[str, Any]:
-        """The options that differ from their defaults."""
+        """Return the options different from the defaults."""
         values = ((option, getattr(self, option.name)) for option in fields(self))
         return {
             option.name: list(value) if isinstance(value, tuple) else value
@@ -234,7 +240,7 @@ class Options:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The options that differ from their defaults, for another process."""
+        """Return the options different from the defaults, for another process."""
         return {
             name: str(value) if isinstance(value, Path) else value
             for name, value in self.non_defaults().items()
@@ -242,7 +248,7 @@ class Options:
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Options:
-        """The options that `to_json` gave."""
+        """Read the options returned by `to_json`."""
         options: dict[str, Any] = {
             name: Path(value) if KINDS[name] is Path else value for name, value in values.items()
         }
@@ -277,13 +283,13 @@ class Options:
                 raise UsageError(f"{flag}: expected a number of at least 0, found {bound}")
 
     def _check_data(self) -> None:
-        """Check that flags of examples have some. Raises UsageError."""
+        """Raise UsageError for flags of examples if `data` is missing."""
         examples = ("features", "batch", "limit_examples")
         if self.data is None and (given := [flag_of(name) for name in examples if getattr(self, name)]):
             raise UsageError(f"{given[0]} needs --data: the examples that it is about")
 
     def _check_search(self) -> None:
-        """Check the flags of a search against its kind. Raises UsageError."""
+        """Check the flags of a search against the kind. Raises UsageError."""
         for option in fields(self):
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
             if kinds and value != option.default and self.decode not in kinds:
@@ -325,7 +331,7 @@ _KINDS_OF_SEARCH: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def _parse_tokens(text: str) -> tuple[int, ...]:
-    """Parse tokens and ranges of them, such as `0,3,30-33`. Raises UsageError."""
+    """Parse tokens and ranges of tokens, such as `0,3,30-33`. Raises UsageError."""
     tokens: set[int] = set()
     for item in text.split(","):
         matched = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", item.strip())
@@ -340,7 +346,7 @@ def _parse_tokens(text: str) -> tuple[int, ...]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A value of a library call as Python's own: NumPy's scalars are numbers too. Raises UsageError."""
+    """Turn a library call's value into Python's own, including NumPy scalars. Raises UsageError."""
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
     kind = KINDS[name]
@@ -357,7 +363,7 @@ _NUMBERS: Final[Mapping[type, tuple[type, str]]] = {
 
 
 def list_flags(options: Options, names: Collection[str] = tuple(KINDS)) -> tuple[str, ...]:
-    """Return the flags of those options that differ from their defaults, and `--no-verify`.
+    """Return the flags of options different from the defaults, and `--no-verify`.
 
     Arrays of a library call have no flag.
     """
@@ -378,12 +384,12 @@ _BITS: Final = 63
 
 
 def is_seed(value: Any) -> bool:
-    """Whether a value is an integer that can seed random inputs."""
+    """Return True if a value is an integer fit to seed random inputs."""
     return type(value) is int and value >= 0 and value.bit_length() <= _BITS
 
 
 def choose_format(out: str | PathLike[str], given: str | None) -> str:
-    """Return the format of OUT: the one `given`, else that of OUT's suffix, else a SavedModel.
+    """Return the format of OUT: `given`, else the suffix's format, else a SavedModel.
 
     A folder has no suffix, ends in a slash, is there already, or has its format `given`. Raises UsageError
     where OUT has the suffix of another format than the one given, or one that is no format's.
@@ -413,7 +419,7 @@ def choose_format(out: str | PathLike[str], given: str | None) -> str:
 
 
 def _refuse_suffix(text: str, path: Path, given: str | None) -> None:
-    """Refuse a suffix that is no format's, unless a format is given that it is not a misspelling of."""
+    """Refuse an unknown suffix, except with a given format and a suffix unlike all known."""
     known = [suffix for form in FORMATS.values() for suffix in form.suffixes]
     near = get_close_matches(path.suffix.lower(), known, n=1, cutoff=_NEAR)
     if given and not near:
@@ -428,7 +434,7 @@ def _refuse_suffix(text: str, path: Path, given: str | None) -> None:
 
 
 def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The options of `READING` in a provenance. Raises UsageError where one is invalid.
+    """Return the options of `READING` in a provenance. Raises UsageError for invalid values.
 
     One that is not there has its default: the artifact is older than the option.
     """

@@ -74,7 +74,7 @@ def convert(
     ready: Callable[[Report], None] = lambda report: None,
     shared: Collection[str] = (),
 ) -> Report:
-    """Convert `source` to `out`; after an error `out` is as it was.
+    """Convert `source` to `out`; an error leaves `out` as before.
 
     `ready` is called with the report before the artifact is moved to `out`; what it raises ends the
     conversion. `shared` names the options that other models have too: one that means nothing for the kind of
@@ -129,7 +129,10 @@ def convert(
 
 
 def _make_plan(model: Model, options: Options) -> Plan:
-    """Plan a model, and decide by its numbers what a search is to make of them. Raises as both."""
+    """Plan a model, and decide the scale of a search by the model's numbers.
+
+    Raises as `make_plan` and `decide_scale` do.
+    """
     plan = make_plan(model, options)
     if plan.decoder is None:
         return plan
@@ -140,7 +143,10 @@ def _make_plan(model: Model, options: Options) -> Plan:
 
 
 def apart(source: Path, options: Options, artifact: Path | None = None) -> list[tuple[str, Path]]:
-    """List the files that a call reads, described and as paths: none may be written."""
+    """List the files read by a call, described and as paths.
+
+    None of them may be written.
+    """
     given = {"--golden": options.golden, "--architecture": options.architecture}
     flags = [(f"{flag} {path}", path) for flag, path in given.items() if path is not None]
     if data := Data.of(options, seed=0):
@@ -150,7 +156,7 @@ def apart(source: Path, options: Options, artifact: Path | None = None) -> list[
 
 
 def _report_portable(model: Model, source: Path, options: Options) -> Report:
-    """Report a source that is portable already, and was not converted."""
+    """Report an already portable source, left unconverted."""
     note = "portable already: nothing reaches a cuDNN op, so nothing was written; --force-convert writes it"
     return Report(
         source=str(source),
@@ -167,7 +173,7 @@ def _report_portable(model: Model, source: Path, options: Options) -> Report:
 
 
 def _with_axes(plan: Plan, options: Options) -> Plan:
-    """Name the axes of a plan whose artifact has a graph."""
+    """Name the axes of a plan for an artifact with a graph."""
     form = options.form
     is_graph = form.content is Content.GRAPH and not isinstance(plan, RecurrencesPlan)
     if not is_graph or stays_whole(plan.model, options):
@@ -178,7 +184,7 @@ def _with_axes(plan: Plan, options: Options) -> Plan:
 
 
 def _origin(plan: Plan, source: Path, out: Path, options: Options) -> Origin:
-    """Digest the source, and write down with what the artifact is made."""
+    """Digest the source, and record the versions and the command behind the artifact."""
     words = ("cudnn-convert", str(source), str(out), *list_flags(options))
     return Origin(read.digest_files(plan.model.path), list_versions(), words)
 
@@ -220,7 +226,7 @@ def _proven(summary: Report, plan: Plan, artifact: Path, options: Options) -> Re
 
 @contextmanager
 def _name_refusals(plan: Plan, artifact: Path, options: Options) -> Iterator[None]:
-    """In this context what a runtime says of the artifact becomes the source's refusal."""
+    """Turn a runtime's complaints about the artifact into the source's refusal, within the context."""
     try:
         yield
     except UnsupportedModelError as cause:
@@ -249,7 +255,7 @@ def verify_plan(
     is_fresh: bool = False,
     measure: shards.Measure | None = None,
 ) -> Verification:
-    """Verify an artifact, or a runner of one. Raises VerificationError where the numbers differ.
+    """Verify an artifact, or an artifact's runner. Raises VerificationError where the numbers differ.
 
     `is_copy`: this tool wrote it, and its weights are the source's bit for bit; `is_fresh`: just now.
     `measure` compares shards of `--data` in other processes.
@@ -273,7 +279,7 @@ def verify_plan(
 
 
 def _failures(result: Verification, options: Options) -> Iterator[str]:
-    """A line for each output, recurrence, product and weight that failed a verification.
+    """Yield a line for each failed output, recurrence, product and weight of a verification.
 
     Outputs of an artifact of lower precision have one line, with the bound.
     """
@@ -312,7 +318,7 @@ def _check_weight_map(
 
 
 def _unproven(node: str, result: Verification) -> str:
-    """Explain why a recurrence was not proven."""
+    """Explain the missing proof of a recurrence."""
     why = next((piece.message for piece in result.recurrences if piece.node == node), "not asked by itself")
     expected = "expected an output that depends on it and can be judged"
     cure = "give inputs on which one does with --data, or convert with --no-verify"
@@ -350,7 +356,7 @@ def _search(plan: Plan) -> DecoderReport | None:
 
 
 def _options_record(options: Options) -> dict[str, Any]:
-    """The options that a later verification needs."""
+    """Return the options needed by a later verification."""
     also = ("lowering", "jit", "weights_dtype", "recurrences_only")
     settings = {name: getattr(options, name) for name in (*READING, *also)}
     settings |= accuracy_gate.gate_provenance(options) | {"seed": choose_seed(options)}
@@ -363,7 +369,7 @@ def _options_record(options: Options) -> dict[str, Any]:
 @silence()
 @with_limits
 def verify(source: Path, artifact: Path, options: Options, share: Share | None = None) -> Verification:
-    """Verify an artifact by its provenance, or by the options if it has none.
+    """Verify an artifact by the provenance, or else by the options.
 
     `share` is a `map` over other processes, among which the shards of `options.data` are shared out.
     """
@@ -391,7 +397,7 @@ def verify(source: Path, artifact: Path, options: Options, share: Share | None =
 
 @dataclass
 class _Opened:
-    """What the process of a pool keeps of the call whose shards it measures."""
+    """The objects kept by a pool's process for the measured call."""
 
     call: tuple[Path, Path, Options]
     settings: Settings
@@ -406,7 +412,7 @@ _opened: list[_Opened] = []
 def measure_shard(
     source: Path, artifact: Path, options: Options, shard: Shard, bounds: Bounds | None
 ) -> shards.Partial:
-    """Compare an artifact with its source on one shard of feeds, in the process of a pool."""
+    """Compare an artifact with the source on a shard of feeds, in a pool's process."""
     call = (source, artifact, options)
     with mute_output():
         if not _opened or _opened[0].call != call:
@@ -439,7 +445,7 @@ def map_weights(source: Path, artifact: Path | None, options: Options) -> Subjec
 @silence(on_cpu=False)  # nothing runs: weights alone need no TensorFlow
 @with_limits
 def alone(source: Path, options: Options) -> RecurrencesPlan:
-    """Plan a source's recurrences without the rest, for a format of weights."""
+    """Plan a source's recurrences alone, for a format of weights."""
     plan = make_plan(read_source(source, options, tag=options.tag), options)
     assert isinstance(plan, RecurrencesPlan)
     return plan
@@ -457,7 +463,7 @@ def load(source: Path, options: Options) -> Loaded:
 
     @silence()
     def prove(name: str, model: Any) -> None:
-        """Compare a Keras model with the recurrence of this name. Raises VerificationError."""
+        """Compare a Keras model with the recurrence `name`. Raises VerificationError."""
         from cudnn_convert.artifacts.keras import run_recurrence
 
         states = len(model.inputs) > 1
@@ -473,7 +479,7 @@ def load(source: Path, options: Options) -> Loaded:
 
 @dataclass(frozen=True)
 class Pair:
-    """An artifact and the plan that made it, or could have made it."""
+    """An artifact and the plan, actual or possible, behind the artifact."""
 
     plan: Plan
     #: Of the artifact's own file or folder, and the options with its format.
@@ -484,7 +490,7 @@ class Pair:
 
 
 def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
-    """Plan a source by an artifact's provenance, or by the options if it has none."""
+    """Plan a source by an artifact's provenance, or else by the options."""
     with context.on(artifact):
         form, path, recorded = identify_artifact(artifact, trust=options.trust)
     is_whole = not (options.inputs or options.outputs or options.set)
@@ -523,9 +529,9 @@ def plan_for_artifact(source: Path, artifact: Path, options: Options) -> Pair:
 
 @contextmanager
 def name_conversion(path: Path, options: Options) -> Iterator[None]:
-    """In this context an error of a source that needs a GPU names the command that converts it.
+    """Name the converting command in errors of sources in need of a GPU.
 
-    Raises ReadError in the place of that error.
+    Within the context, raises ReadError in the place of such an error.
     """
     try:
         yield
@@ -574,7 +580,7 @@ def _weights(plan: Plan, artifact: Path, options: Options) -> WeightsReport:
 @silence(on_cpu=False)
 @with_limits
 def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
-    """Run the original on `options.data`, write its outputs to `out`, return the `meta`.
+    """Run the original on `options.data`, write the outputs to `out`, return the `meta`.
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """
@@ -603,7 +609,7 @@ def record(source: Path, out: Path, options: Options) -> dict[str, Any]:
 @silence()
 @with_limits
 def run(artifact: Path, options: Options, *, out: Path | None = None) -> Answers:
-    """Run an artifact on `options.data`, or on random inputs; `out` gets the outputs as an `.npz`.
+    """Run an artifact on `options.data` or random inputs; `out` gets an `.npz` of outputs.
 
     Raises the errors of `cudnn_convert.errors`; `out` is then as it was.
     """

@@ -1,4 +1,4 @@
-"""What a process that runs native code gets: limits, threads, stop signals, words for its end.
+"""Settings of a process with native code: limits, threads, stop signals, messages at the end.
 
 libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child process
 of a command and `workers` have limits of memory, time and file size, and a folder of their own
@@ -43,7 +43,7 @@ stopping: Final = Event()
 
 
 def stop_signals() -> set[signal.Signals]:
-    """The signals that tell a process to stop, as far as the system has them."""
+    """Return the system's signals for stopping a process."""
     return {getattr(signal, name) for name in _STOPS if hasattr(signal, name)}
 
 
@@ -56,7 +56,7 @@ def stop_once(*_: Any) -> None:
 
 
 def handle_stops(handler: Callable[..., None] | signal.Handlers) -> None:
-    """Set the handler of stop signals, but for those that nohup or a shell ignores."""
+    """Set the handler of stop signals, except signals ignored by nohup or a shell."""
     for number in stop_signals():
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, handler)
@@ -64,9 +64,10 @@ def handle_stops(handler: Callable[..., None] | signal.Handlers) -> None:
 
 @contextmanager
 def note_stops() -> Iterator[Event]:
-    """Within the context a stop signal ends nothing: it sets the event that is given.
+    """Make stop signals only set the yielded event, within the context.
 
-    After one has come, those that follow end nothing either, so that what is left to do is done.
+    A stop signal then ends nothing. After one has come, those that follow end nothing either, so that what is
+    left to do is done.
     """
     noted = Event()
     before = {number: signal.getsignal(number) for number in stop_signals()}
@@ -79,9 +80,9 @@ def note_stops() -> Iterator[Event]:
 
 
 def set_limits(limits: Limits) -> None:
-    """Limit the memory and the files of this process, until the next call; no core is written.
+    """Limit the memory and files of the process, until the next call.
 
-    Limits that the system has not are left out.
+    No core is written. Limits that the system has not are left out.
     """
     try:
         import resource
@@ -104,7 +105,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with(parent: int, exit_code: int) -> None:
-    """Have this process killed where its parent ends; elsewhere than on Linux it goes on to the end."""
+    """Have the process killed at the parent's end, on Linux.
+
+    Elsewhere it goes on to the end.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before it could be told of
@@ -112,13 +116,13 @@ def end_with(parent: int, exit_code: int) -> None:
 
 
 def count_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores usable by the process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def name_start() -> Iterator[None]:
-    """In this context an OSError says that no process could be started. Raises WriteError."""
+    """Turn an OSError of the context into a WriteError on starting a process."""
     try:
         yield
     except OSError as cause:
@@ -133,7 +137,7 @@ _SCRATCH: Final = "cudnn_convert"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for the temporary files of another process, which cannot remove it when it crashes.
+    """Yield a folder for another process's temporary files, removed even after a crash.
 
     First those go that runs left which were killed before they could remove theirs. Raises WriteError.
     """
@@ -153,13 +157,13 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def use_scratch(folder: Path) -> None:
-    """Keep this process's temporary files in a folder."""
+    """Keep the process's temporary files in a folder."""
     tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
 
 
 @contextmanager
 def open_pool(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """Yield a `map` over so many new processes, which end with this one.
+    """Yield a `map` over new processes, ended together with the current process.
 
     Raises CudnnConvertError where native code ends one.
     """
@@ -181,14 +185,17 @@ def open_pool(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 
 def _begin(parent: int) -> None:
-    """Begin a process of a pool: it ends with its parent, which alone hears a terminal."""
+    """Begin a process of a pool, to end with the parent.
+
+    The parent alone hears a terminal.
+    """
     end_with(parent, CudnnConvertError.exit_code)
     handle_stops(signal.SIG_IGN)
     prepare_libraries()
 
 
 def memory_knob() -> str:
-    """The flag or command that gives this process more memory."""
+    """Return the flag or command for more memory of the process."""
     try:
         import resource
     except ImportError:  # Windows
@@ -205,7 +212,7 @@ _SHORTAGE: Final = re.compile(
 
 
 def is_memory_short(error: BaseException) -> bool:
-    """Whether an exception says that memory ran out.
+    """Return True if an exception reports a lack of memory.
 
     Of our own, only what the system answered counts: a damaged file may ask for more than there is.
     """
@@ -215,18 +222,18 @@ def is_memory_short(error: BaseException) -> bool:
 
 
 def explain_memory() -> str:
-    """The line on a process whose memory ran out."""
+    """Return the line on a process short of memory."""
     return f"memory ran out; raise it with {memory_knob()}"
 
 
 def explain_time(limits: Limits) -> str:
-    """The line on a process that was ended because it ran too long."""
+    """Return the line on a process ended for running too long."""
     what = f"it ran longer than the limit of {limits.seconds} seconds"
     return f"{what}; raise it with --limit seconds=NUMBER"
 
 
 def explain_crash(code: int, native: IO[bytes] | None, begin: int = 0) -> str:
-    """The line on a process that ended by itself with `code`, negative for a signal.
+    """Return the line on a process ended by itself with `code`, negative for a signal.
 
     `native` is the file that its fault handler wrote to, from `begin` on.
     """
@@ -247,7 +254,7 @@ BUG: Final = 70
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ends after an error: its exit code, and lines that say why.
+    """The end of a command after an error: the exit code, and explaining lines.
 
     Where memory ran out, `is_memory` is true. The lines on our own bug (`is_bug`) are the traceback.
     """
@@ -262,7 +269,7 @@ class Outcome:
 
 
 def outcome_of(error: Exception) -> Outcome:
-    """The outcome of an error: memory that ran out, a refusal, or our own bug."""
+    """Return the outcome of an error: lack of memory, a refusal, or our own bug."""
     if is_memory_short(error):
         return Outcome(CudnnConvertError.exit_code, [explain_memory()], is_memory=True)
     if isinstance(error, CudnnConvertError):
@@ -271,7 +278,7 @@ def outcome_of(error: Exception) -> Outcome:
 
 
 def explain_bug(lines: str = "these lines") -> str:
-    """The line on our own bug, beside those of its traceback."""
+    """Return the line on our own bug, beside the traceback's lines."""
     return f"this is our bug; please report it with {lines}"
 
 
@@ -283,7 +290,7 @@ _SMALL: Final = 64 << 20
 
 
 def thread_settings(size: int) -> dict[str, str]:
-    """The environment that gives NumPy's products of sources of `size` bytes one thread.
+    """Return the environment for single-threaded NumPy products, with sources of `size` bytes.
 
     Empty where threads gain something, or the user has set them.
     """
@@ -292,12 +299,12 @@ def thread_settings(size: int) -> dict[str, str]:
 
 
 def limit_threads(source: Path) -> None:
-    """Set one thread for NumPy's products where the files of `source` are small."""
+    """Set a single thread for NumPy's products if the files of `source` are small."""
     os.environ.update(thread_settings(_size(source)))
 
 
 def _size(source: Path) -> int:
-    """Bytes of the files in a folder, or of those that share a prefix."""
+    """Count the bytes of files in a folder, or of files with a prefix."""
     folders = [source, source / "variables"] if source.is_dir() else [source.parent]
     start = "" if source.is_dir() else source.with_suffix("").name
     size = 0
@@ -308,13 +315,16 @@ def _size(source: Path) -> int:
 
 
 def prepare_libraries() -> None:
-    """Make TensorFlow silent and without GPUs, and Keras plain, before this worker imports them."""
+    """Make TensorFlow silent and GPU-free, and Keras plain, before a worker's imports."""
     silence_native()
     hide_gpus()
     use_plain_keras()
 
 
 def silence_native() -> None:
-    """Turn off the logs of TensorFlow's C++ side, which reads this at its import."""
+    """Turn off the logs of TensorFlow's C++ side.
+
+    It reads the settings at its import.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GLOG_minloglevel", "3")

@@ -1,4 +1,4 @@
-"""Makes text of others printable: names, paths, messages and commands.
+"""Makes foreign text printable: names, paths, messages and commands.
 
 These come from files of strangers. As they are they could move the cursor, colour a verdict, turn the order
 of characters around or start a line that looks like ours. Every output that a person reads goes through
@@ -39,7 +39,7 @@ def _reason(text: str) -> str:
 
 
 def first_line(cause: BaseException) -> str:
-    """Return the first line of another library's exception that gives a reason.
+    """Return the first line with a reason from another library's exception.
 
     Without a reason it is the first line, without a message the class's name.
     """
@@ -60,7 +60,7 @@ def flag_of(name: str) -> str:
 
 
 def flags_of(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the flags that set options, with their values; one per item of a list."""
+    """Yield the flags for options, with values; a list has a flag per item."""
     for name, value in options.items():
         for item in value if isinstance(value, tuple | list) else (value,):
             text = f"{item:g}" if isinstance(item, float) else str(item)
@@ -68,12 +68,15 @@ def flags_of(options: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def visible(text: str) -> str:
-    """`text` in one line: control, bidi and other characters without a shape become `\\x1b`, `\\u202e`."""
+    """Put `text` in a line, with shapeless characters as `\\x1b`, `\\u202e`.
+
+    Control, bidi and other characters without a shape become such escapes.
+    """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def command(words: Iterable[str]) -> str:
-    """Join words to a printable line that bash, zsh and ksh split into them again."""
+    """Join words to a printable line, split back into equal words by bash, zsh, ksh."""
     return " ".join(map(_quote, words))
 
 

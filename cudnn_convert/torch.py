@@ -109,7 +109,7 @@ def _module(single: graphless.Single, batch_first: bool) -> Any:
 
 
 def _run(module: Any, single: graphless.Single, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """The module's outputs by the keys of the recurrence's signature."""
+    """Return the module's outputs by the keys of the recurrence's signature."""
     given = {key: torch.from_numpy(np.array(value)) for key, value in feeds.items()}
     x = given["inputs"].transpose(0, 1) if single.batch_major != module.batch_first else given["inputs"]
     states = tuple(given[f"initial_{key}"] for key in "hc" if f"initial_{key}" in given)

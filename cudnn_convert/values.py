@@ -1,4 +1,4 @@
-"""What a plan says of an artifact: streams, searches, the network and axes."""
+"""A plan's statements on an artifact: streams, searches, the network and axes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What stands around recurrences: links, the ops that are kept, and those of the source left out."""
+    """The surroundings of recurrences: links, kept ops, and left-out ops of the source."""
 
     links: tuple[Link, ...]
     kept: int
@@ -35,7 +35,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A state of a recurrence that is an input and, as it is after the last step, an output.
+    """A recurrence's state, as an input, and, after the last step, as an output.
 
     `node` is the cuDNN node, `kind` is `h` or `c`, `time_major` says whether the node's own states are
     `[layers*directions, batch, width]` or have the batch first. `key` and `next_key` are the signature's,
@@ -56,7 +56,7 @@ class StreamState:
 
     @classmethod
     def of(cls, recurrence: Recurrence, kind: str, *, time_major: bool, **names: str) -> StreamState:
-        """The state `kind` of a recurrence, of its depth and width, by these names."""
+        """Return the state `kind` of a recurrence, with depth and width, by the given names."""
         sizes = recurrence.sizes
         depth, width = sizes.layers * sizes.directions, sizes.units if kind == "c" else sizes.width
         return cls(recurrence.node, kind, time_major, depth=depth, width=width, **names)
@@ -64,11 +64,11 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """A state that the source holds in a variable from call to call, as an input and an output.
+    """A state from a variable of the source, as an input and an output.
 
-    `variable` is its op. `kind` is `h` or `c` where the variable is that of a layer of Keras, else empty.
-    `key` and `next_key` are the signature's. `value` is what a sequence begins with, of the variable's shape;
-    `begin_key` is the output that has it, empty where it is zeros.
+    The variable holds it from call to call. `variable` is its op. `kind` is `h` or `c` where the variable is
+    that of a layer of Keras, else empty. `key` and `next_key` are the signature's. `value` is what a sequence
+    begins with, of the variable's shape; `begin_key` is the output that has it, empty where it is zeros.
     """
 
     variable: str
@@ -81,9 +81,10 @@ class VariableState:
 
 @dataclass(frozen=True, slots=True)
 class EncodedTensor:
-    """A tensor `op:k` that is the same at all steps and becomes an input, such as what an encoder made.
+    """A tensor `op:k`, equal at all steps and turned into an input.
 
-    `key` is the input's, `start` its tensor. `rows` is the axis of its rows, None where it has none.
+    What an encoder made is an example. `key` is the input's, `start` its tensor. `rows` is the axis of its
+    rows, None where it has none.
     """
 
     key: str
@@ -94,7 +95,7 @@ class EncodedTensor:
 
 @dataclass(frozen=True, slots=True)
 class SearchRules:
-    """How a search over the steps of a model goes.
+    """The rules of a search over the steps of a model.
 
     `kind` is `greedy`, `beam` or `sample`; `steps` to `history` are arguments of `cudnn_convert.decode`.
     `scale` says whether the step's numbers for its `vocabulary` are `probabilities`, `log_probabilities` or
@@ -117,7 +118,7 @@ class SearchRules:
 
 @dataclass(frozen=True, slots=True)
 class Decoder(SearchRules):
-    """A search over the steps of a model, which its artifact has beside the model itself.
+    """A search over the steps of a model, beside the model in the artifact.
 
     Keys are those of the step's signature: `token` takes token ids, with its steps along axis `token_axis`;
     `logits` gives a number for each token of the vocabulary, `[batch, vocabulary]` once the axis of its
@@ -154,12 +155,15 @@ class Decoder(SearchRules):
 
     @property
     def takes_states(self) -> bool:
-        """Whether the search takes the states to begin with, and does not begin by itself."""
+        """True if the search takes initial states as inputs.
+
+        Else it begins by itself.
+        """
         return not ({state.key for state in self.states} & self.begun)
 
     @property
     def begun(self) -> frozenset[str]:
-        """The inputs of the step that the search has before the first step, by key."""
+        """The step's inputs known to the search before the first step, by key."""
         return frozenset(key for part in self.before for key in part.signature.outputs) | frozenset(
             self.values
         )

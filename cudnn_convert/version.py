@@ -1,4 +1,4 @@
-"""The version of the package, and of those that it works with."""
+"""The version of the package, and the versions of related packages."""
 
 from importlib import metadata
 from typing import Final
@@ -10,7 +10,10 @@ _RUNTIMES: Final = tuple("tensorflow keras tf_keras tf2onnx onnx onnxruntime num
 
 
 def list_versions() -> dict[str, str]:
-    """List the installed versions of the packages that make and prove artifacts, without importing them."""
+    """List the installed versions of packages making and proving artifacts.
+
+    They are not imported.
+    """
     versions = {}
     for name in _RUNTIMES:
         try:

@@ -1,4 +1,4 @@
-"""A worker: a child process that answers requests, both lines of JSON.
+"""A worker: a child process for requests and answers in lines of JSON.
 
 `Worker` is the parent's side, `answer_requests` the child's. A worker is a new interpreter, never a fork of a
 process with TensorFlow in it. It ends with its parent; what native code says goes to a file of the parent.
@@ -30,7 +30,7 @@ _BOOT: Final = (
 
 
 class Worker:
-    """A child process that runs `serve(parent, scratch, *arguments)`, which answers requests.
+    """A child process for `serve(parent, scratch, *arguments)`, a function answering requests.
 
     A thread calls `hear` with each line that it answers, and with None when the process has ended.
     """
@@ -68,7 +68,10 @@ class Worker:
         hear(None)
 
     def send(self, request: Mapping[str, Any], deadline: float) -> None:
-        """Send a request, whose answer is late after `deadline`, in the seconds of `time.monotonic`."""
+        """Send a request, with the answer's `deadline` in seconds of `time.monotonic`.
+
+        An answer after the deadline is late.
+        """
         self._deadline, self.is_late = deadline, False
         self._native_begin = self._native.seek(0, os.SEEK_END)
         assert self._process.stdin is not None
@@ -82,12 +85,12 @@ class Worker:
         return max(0.0, self._deadline - time.monotonic())
 
     def kill_late(self) -> None:
-        """End the process, whose time is over."""
+        """End the process after the deadline."""
         self.is_late = True
         self.kill()
 
     def explain_end(self, limits: Limits) -> str:
-        """End the process where it has not ended, and say why in a line: its time, or how it crashed."""
+        """End the process, and explain the end in a line: the time, or the crash."""
         self.kill()
         code = self._process.wait()
         if self.is_late:
@@ -101,7 +104,7 @@ class Worker:
         self._process.kill()
 
     def end(self, *, at_once: bool = False) -> None:
-        """End the process, gently unless `at_once`, and remove its temporary files."""
+        """End the process, gently unless `at_once`, and remove the temporary files."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -121,11 +124,11 @@ def answer_requests(
     answer: Callable[[dict[str, Any]], dict[str, Any]],
     explain: Callable[[dict[str, Any], Exception], dict[str, Any]],
 ) -> None:
-    """Answer lines of JSON on stdin by such lines on stdout, as a worker of the process `parent`.
+    """Answer JSON lines on stdin by lines on stdout, as a worker of `parent`.
 
-    `explain` answers a request whose `answer` raised an error. Temporary files go to the folder `scratch`. At
-    the end of stdin the process exits at once: destructors of
-    native libraries have crashed.
+    `parent` is the parent process. `explain` answers a request whose `answer` raised an error. Temporary
+    files go to the folder `scratch`. At the end of stdin the process exits at once: destructors of native
+    libraries have crashed.
     """
     requests, answers = _take_streams()
     faulthandler.enable()
@@ -150,7 +153,7 @@ def answer_requests(
 
 
 def _take_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Stdin and stdout as they are; in their places nothing comes and goes."""
+    """Take stdin and stdout, and put the null device in place of both."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):

@@ -1,4 +1,4 @@
-"""LSTM and GRU layers of tf_keras, traced to a single cuDNN op as in Keras 3.
+"""LSTM and GRU layers of tf_keras, traced to a cuDNN op as in Keras 3.
 
 Every format has a form of the op, such as the fused node of ONNX. The op replaces a layer that computes the
 same: gates of tanh and sigmoid, a bias, and for a GRU a reset gate after the product. Two kinds stay loops.

@@ -96,7 +96,7 @@ def _note(
 
 
 def _is_outside(noted: NotedCall, graph: Any) -> bool:
-    """Return True if all tensors of a call are of a graph, outside loops and branches."""
+    """Return True if a call's tensors are all of a graph, outside loops and branches."""
     tensors = [*noted.inputs, *noted.outputs]
     tensors += [mask for mask in (*noted.masks, *noted.output_masks) if mask is not None]
     return bool(noted.inputs) and all(
