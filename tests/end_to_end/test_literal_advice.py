@@ -43,7 +43,7 @@ EXCEPTIONS: Final = MappingProxyType(
         "cli/commands.py: examples": "calls, which test_parser.py parses",
         "options.py: --format checkpoint": "the title of a section of the help",
         "options.py: no suffix of another format": "the flag that was given",
-        "targets/__init__.py: {}: {}, on {}; --max-error {}": "the bound that was given",
+        "targets/accuracy_gate.py: {}: {}, on {}; --max-error {}": "the bound that was given",
         "recurrences/graphless.py: --mode {} --units {}": "the message has N for the units of each set",
         "recurrences/graphless.py: --mode {} --layers {} --units {} --directions 2": "of a half",
         "plan/requests.py: --signature {}": "the message lists the keys beside its flag",
@@ -129,7 +129,7 @@ _COSTLY: Final = frozenset(
         "recurrences/saved_functions.py: convert one call",
         "recurrences/weight_copies.py: they agree with --forget-bias",
         "recurrences/weight_copies.py: choose with",
-        "plan/obstacles.py: --set {}:0={}",
+        "graph/control_flow.py: --set {}:0={}",
         "keras/translate.py: Keras 3 has no such layer",
     }
 )

@@ -53,7 +53,7 @@ WRITTEN: Final = (
         r"write (--format savedmodel)",
     ),
     Advice(
-        ["targets/__init__.py: {}: {}; choose --format savedmodel"],
+        ["targets/layers.py: {}: {}; choose --format savedmodel"],
         asking.given_images,
         _KERAS,
         r"choose (--format savedmodel)",
@@ -186,13 +186,13 @@ BROUGHT: Final = (
         ),
     ),
     Advice(
-        ["targets/__init__.py: found Keras {}; choose --format {}"],
+        ["targets/h5.py: found Keras {}; choose --format {}"],
         asking.keras_3,
         ["--format", "h5"],
         r"choose (--format keras)",
     ),
     Advice(
-        ["targets/__init__.py: found Keras {}; choose --format {}"],
+        ["targets/h5.py: found Keras {}; choose --format {}"],
         asking.archive,
         ["--format", "h5"],
         r"choose (--format savedmodel)",
