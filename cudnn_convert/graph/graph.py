@@ -117,6 +117,13 @@ def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterab
     return Graph(graph, [*(changes.get(item.name, item) for item in graph.node), *added])
 
 
+def expand_nodes(graph: Graph, expanded: Mapping[str, Iterable[NodeDef]]) -> Graph:
+    """Return `graph` with several nodes in the place of each named in `expanded`; itself without any."""
+    if not expanded:
+        return graph
+    return Graph(graph, [new for node in graph.node for new in expanded.get(node.name, [node])])
+
+
 def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
     """Return the subgraph of `names` in graph order, without control inputs from outside it."""
     wanted = set(names)

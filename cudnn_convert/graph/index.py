@@ -165,18 +165,11 @@ class Index:
 
     def sort(self) -> list[NodeDef]:
         """The nodes, each behind those whose data it reads; those of loops in any order."""
-        listed: list[NodeDef] = []
-        todo = [(name, False) for name in reversed(self.nodes)]
-        seen: set[str] = set()
-        while todo:
-            name, is_done = todo.pop()
-            if is_done:
-                listed.append(self.nodes[name])
-            elif name not in seen:
-                seen.add(name)
-                todo.append((name, True))
-                todo += [(split(read)[0], False) for read in self.data_inputs(self.nodes[name])]
-        return listed
+
+        def above(name: str) -> list[str]:
+            return [split(read)[0] for read in self.data_inputs(self.nodes[name])]
+
+        return [self.nodes[name] for name in walk_behind(self.nodes, above)]
 
     def consumers(self, op: str, k: int | None = None) -> Iterator[NodeDef]:
         """The nodes that read output `k` of `op`, or any of its outputs."""
@@ -233,6 +226,20 @@ def walk(start: Iterable[_Item], onward: Callable[[_Item], Iterable[_Item]]) -> 
             seen.add(item)
             yield item
             todo += onward(item)
+
+
+def walk_behind(start: Iterable[_Item], above: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
+    """Yield all items that `walk` yields, each behind those that `above` gives, as far as loops allow."""
+    seen: set[_Item] = set()
+    todo = [(item, False) for item in reversed([*start])]
+    while todo:
+        item, is_ready = todo.pop()
+        if is_ready:
+            yield item
+        elif item not in seen:
+            seen.add(item)
+            todo.append((item, True))
+            todo += [(other, False) for other in above(item)]
 
 
 def library(graph: AnyGraph) -> dict[str, FunctionDef]:

@@ -61,9 +61,10 @@ def string_constant(name: str, values: list[str], *, scalar: bool = False) -> No
     return node(name, "Const", dtype=tf.string, value=strings)
 
 
-def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape) -> NodeDef:
-    """A Placeholder node."""
-    return node(name, "Placeholder", dtype=dtype, shape=shape)
+def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape, *, default: str | None = None) -> NodeDef:
+    """A Placeholder node, or one with the tensor `default`."""
+    op, inputs = ("Placeholder", []) if default is None else ("PlaceholderWithDefault", [default])
+    return node(name, op, inputs, dtype=dtype, shape=shape)
 
 
 def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> NodeDef:

@@ -6,7 +6,7 @@ no rule counts as mixing them.
 Source: tensorflow v2.21.0 core/ops (`*_ops.cc`) for the positions and attributes of operands.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -263,22 +263,18 @@ def _judge_split(steps: StepAxes, op: Any) -> str:
     return "" if {len(steps.axes(value)) for value in op.outputs} == {1} else "steps taken apart"
 
 
-def _rules(names: Sequence[str] | frozenset[str] | Mapping[str, str], rule: Rule) -> dict[str, Rule]:
-    return dict.fromkeys(names, rule)
-
-
 _RULES: Final[Mapping[str, Rule]] = {
-    **_rules(_ELEMENTWISE | LOOKUPS, _judge_elementwise),
-    **_rules(_REDUCTIONS, _judge_reduction),
-    **_rules(_LAST_AXIS, _judge_last_axis),
-    **_rules(_WINDOWS, _judge_window),
-    **_rules(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _judge_product),
-    **_rules(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _judge_normalisation),
-    **_rules(("Reshape", "ExpandDims", "Squeeze"), _judge_reshape),
-    **_rules(("ConcatV2", "Concat", "Pack", "Pad", "PadV2", "MirrorPad", "BroadcastTo"), _judge_join),
-    **_rules(("Tile",), _judge_tile),
-    **_rules(("Gather", "GatherV2"), _judge_gather),
-    **_rules(("ReverseV2", "ReverseSequence"), _judge_reverse),
-    **_rules(("StridedSlice", "Slice"), _judge_slice),
-    **_rules(("Split", "SplitV", "Unpack"), _judge_split),
+    **dict.fromkeys(_ELEMENTWISE | LOOKUPS, _judge_elementwise),
+    **dict.fromkeys(_REDUCTIONS, _judge_reduction),
+    **dict.fromkeys(_LAST_AXIS, _judge_last_axis),
+    **dict.fromkeys(_WINDOWS, _judge_window),
+    **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum"), _judge_product),
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), _judge_normalisation),
+    **dict.fromkeys(("Reshape", "ExpandDims", "Squeeze"), _judge_reshape),
+    **dict.fromkeys(("ConcatV2", "Concat", "Pack", "Pad", "PadV2", "MirrorPad", "BroadcastTo"), _judge_join),
+    **dict.fromkeys(("Tile",), _judge_tile),
+    **dict.fromkeys(("Gather", "GatherV2"), _judge_gather),
+    **dict.fromkeys(("ReverseV2", "ReverseSequence"), _judge_reverse),
+    **dict.fromkeys(("StridedSlice", "Slice"), _judge_slice),
+    **dict.fromkeys(("Split", "SplitV", "Unpack"), _judge_split),
 }

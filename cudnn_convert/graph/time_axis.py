@@ -22,7 +22,7 @@ import tensorflow as tf
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import control_flow, node_defs, ops, stepwise
 from cudnn_convert.graph.graph import Graph, import_checked, replace_nodes
-from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, walk
+from cudnn_convert.graph.index import INPUT, LENGTHS, Index, split, walk, walk_behind
 from cudnn_convert.graph.stepwise import StepAxes
 
 #: Sizes for time: one of them divides no other size of a graph.
@@ -417,16 +417,8 @@ def _reads_size(op: Any, kinds: _Kinds) -> bool:
 
 def in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:
     """Yield the `needed` ops after those that they read, as far as loops allow."""
-    done: set[str] = set()
-    todo = [(op, False) for op in reversed(seen.get_operations()) if op.name in needed]
-    while todo:
-        op, is_ready = todo.pop()
-        if is_ready:
-            yield op
-        elif op.name not in done:
-            done.add(op.name)
-            todo.append((op, True))
-            todo += [(value.op, False) for value in op.inputs if value.op.name not in done]
+    start = (op for op in seen.get_operations() if op.name in needed)
+    yield from walk_behind(start, lambda op: [value.op for value in op.inputs])
 
 
 def _holds_lengths(index: Index, seen: tf.Graph, name: str) -> bool:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import control_flow
-from cudnn_convert.graph.graph import Graph
+from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, reference
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -58,7 +58,7 @@ def lower_block_lstm(
         replacements[block.node.name] = nodes
         functions |= {function.signature.name: function for function in body.library}
         recurrences += [_recurrence(block)] if fused else []
-    replaced = (node for old in graph.node for node in replacements.get(old.name, [old]))
+    replaced = expand_nodes(graph, replacements).node
     return Graph(graph, replaced, (functions[name] for name in sorted(functions))), tuple(recurrences)
 
 
@@ -197,9 +197,7 @@ def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
             specs = [tf.TensorSpec([None] * rank, kind) for rank in (2, 2, 2, 2, 1, 1, 1, 1)]
             body = inlining.trace_function(_cell(node), *specs)
             calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
-    if not calls:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return expand_nodes(graph, calls)
 
 
 def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:

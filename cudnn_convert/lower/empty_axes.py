@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
-from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.graph import Graph, expand_nodes, replace_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import Array
@@ -127,15 +127,7 @@ def copy_outputs(graph: Graph, outputs: Sequence[str]) -> Graph:
         ]
         if open_ends and _is_sized(graph, name):
             copies[name] = [*_copy(graph.index.nodes[name], tensors, open_ends, taken)]
-    if not copies:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in copies.get(node.name, [node])))
-
-
-def _may_have_none(value: Any) -> bool:
-    """Whether a tensor of numbers may have no values, as far as its shape says."""
-    is_known = value.shape.is_fully_defined() and value.shape.num_elements() > 0
-    return value.dtype != tf.string and not is_known
+    return expand_nodes(graph, copies)
 
 
 def _is_sized(graph: Graph, name: str) -> bool:

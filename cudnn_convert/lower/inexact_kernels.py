@@ -38,7 +38,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import constant_folding
-from cudnn_convert.graph.graph import Graph
+from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, all_nodes, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -87,9 +87,7 @@ def replace_inexact(graph: Graph, _: Keep = ()) -> Graph:
         calls[node.name] = inlining.call(inlining.trace_function(body, *specs), node.name, given)
     if reasons:
         raise UnsupportedModelError("tflite", reasons)
-    if not calls:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return expand_nodes(graph, calls)
 
 
 def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool:

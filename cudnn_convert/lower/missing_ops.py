@@ -46,7 +46,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, control_flow, node_defs
-from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.graph import Graph, expand_nodes, replace_nodes
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -195,17 +195,14 @@ _MOST_PLACES: Final = 64
 
 def replace_gru_cells(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each GRUBlockCell; its outputs keep their names."""
-    cells = [node for node in graph.node if node.op == _GRU]
-    if not cells:
-        return graph
     calls: dict[str, list[NodeDef]] = {}
-    for node in cells:
-        kind = tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.float32
-        specs = [tf.TensorSpec([None] * rank, kind) for rank in (2, 2, 2, 2, 1, 1)]
-        calls[node.name] = inlining.call(
-            inlining.trace_function(_compute_gru_step, *specs), node.name, graph.index.data_inputs(node)
-        )
-    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    for node in graph.node:
+        if node.op == _GRU:
+            kind = tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.float32
+            specs = [tf.TensorSpec([None] * rank, kind) for rank in (2, 2, 2, 2, 1, 1)]
+            body = inlining.trace_function(_compute_gru_step, *specs)
+            calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
+    return expand_nodes(graph, calls)
 
 
 def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
@@ -225,9 +222,7 @@ def replace_open_convolutions(graph: Graph, _: Keep = ()) -> Graph:
             specs = [tf.TensorSpec([None] * 4, kind), tf.TensorSpec([*window.size, None, None], kind)]
             body = inlining.trace_function(partial(_convolve, window), *specs)
             calls[node.name] = inlining.call(body, node.name, graph.index.data_inputs(node))
-    if not calls:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in calls.get(node.name, [node])))
+    return expand_nodes(graph, calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
-from cudnn_convert.graph.graph import Graph
+from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import NodeDef, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -50,9 +50,7 @@ def replace_pools(graph: Graph, _: Keep = ()) -> Graph:
             changes[node.name] = [_with_sizes(graph, node)]
         elif node.op == "FusedBatchNormV2":
             changes[node.name] = [node_defs.copy_node(node, op="FusedBatchNormV3")]
-    if not changes:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+    return expand_nodes(graph, changes)
 
 
 def _kind(node: NodeDef) -> tf.DType:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.graph import Graph
+from cudnn_convert.graph.graph import Graph, expand_nodes
 from cudnn_convert.graph.index import NodeDef, claim, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -38,9 +38,7 @@ def replace_padding(graph: Graph, _: Keep = ()) -> Graph:
             image, windows = _shape(graph, node.input[0]), _windows(graph, node)
             if windows and any(map(_AxisWindow.leaves_out, windows, image[1:3])):
                 changes[node.name] = [*_pad(node, image, windows, taken)]
-    if not changes:
-        return graph
-    return Graph(graph, (new for node in graph.node for new in changes.get(node.name, [node])))
+    return expand_nodes(graph, changes)
 
 
 def may_leave_out(node: NodeDef) -> bool:

@@ -75,20 +75,24 @@ def _begin(
     decoder: Decoder,
     step: Mapping[str, tf.TensorSpec],
     before: Mapping[str, CallStep],
-    inputs: Mapping[str, Any],
+    inputs: dict[str, Any],
     outer: Sequence[Any],
 ) -> dict[str, Any]:
     """What a search has before its first step, by key: states, and what is the same at all steps."""
     tokens = inputs["tokens"]
-    fed = dict(inputs)
-    fed[decoder.token] = tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)
-    fed |= {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
+    fed = inputs | _feed_tokens(decoder, step, tokens)
     for part in decoder.before:
         fed |= before[part.name]({key: fed[key] for key in part.signature.inputs}, outer)
     for key, value in decoder.values.items():
         rows = tf.size(tokens) if value.shape[1] == 1 else 1
         fed[key] = tf.tile(tf.constant(value), [1, rows, 1])
     return {key: tf.ensure_shape(fed[key], step[key].shape) for key in decoder.begun if key in step}
+
+
+def _feed_tokens(decoder: Decoder, step: Mapping[str, tf.TensorSpec], tokens: Any) -> dict[str, Any]:
+    """The inputs of a step that follow from the tokens, by key: these, and lengths of one step."""
+    token = tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)
+    return {decoder.token: token} | {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
 
 
 def _search(
@@ -109,8 +113,7 @@ def _search(
     }
 
     def take_step(tokens: Any, states: Any) -> tuple[Any, Any]:
-        fed = {decoder.token: tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)}
-        fed |= {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
+        fed = _feed_tokens(decoder, step, tokens)
         fed |= {key: tf.transpose(state, _ROWS_FIRST) for key, state in states.items()}
         answers = call(fed | beside, outer)
         after = {}
@@ -187,7 +190,7 @@ def _make_call(graph: Graph, part: Signature, outer: Sequence[str], *, name: str
     ends = [split(tensor)[0] for tensor in part.outputs.values()]
     outside = inputs | {split(tensor)[0] for tensor in outer}
     nodes = extract_nodes(graph, index.ancestors(ends, stop=outside) - outside)
-    used = reachable_functions(graph.functions, _callees(nodes))
+    used = reachable_functions(graph.functions, (each for node in nodes.node for each in callees(node)))
     functions = (function for key, function in graph.functions.items() if key in used)
     copied = Graph(nodes, nodes.node, functions).definition
     read = {tensor for node in copied.node for tensor in index.data_inputs(node)}
@@ -241,10 +244,6 @@ def _is_held(graph: Graph, node: NodeDef, needed: set[str]) -> bool:
     if node.op == "Const":
         return bool(tf.TensorShape(node.attr["value"].tensor.tensor_shape).num_elements() > _LARGE)
     return False
-
-
-def _callees(graph: Graph) -> list[str]:
-    return [name for node in graph.node for name in callees(node)]
 
 
 def _spec(shapes: tf.Graph, name: str) -> tf.TensorSpec:

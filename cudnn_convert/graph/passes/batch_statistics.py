@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
 from cudnn_convert.graph.graph import Graph, replace_nodes
-from cudnn_convert.graph.index import INPUT, Index, NodeDef, reference, split, tensor, unique, walk
+from cudnn_convert.graph.index import INPUT, Index, NodeDef, claim, reference, split, tensor, walk
 from cudnn_convert.graph.recurrent_state import root
 from cudnn_convert.model import Array
 
@@ -76,16 +76,10 @@ def _first(index: Index, names: Sequence[str]) -> Iterator[str]:
 
 
 def _ends_in(index: Index, op: str, others: Collection[str]) -> bool:
-    seen, todo = {op}, [op]
-    while todo:
-        readers = [node.name for node in index.consumers(todo.pop())]
-        if not readers:
-            return False
-        for reader in readers:
-            if reader not in others and reader not in seen:
-                seen.add(reader)
-                todo.append(reader)
-    return True
+    def others_apart(name: str) -> list[str]:
+        return [node.name for node in index.consumers(name) if node.name not in others]
+
+    return all(map(index.is_read, walk([op], others_apart)))
 
 
 class _Rows:
@@ -226,8 +220,7 @@ class _AverageReader:
         if wanted != kind:
             source = self._add(op, "average_cast", "Cast", [source], SrcT=kind, DstT=wanted)
         for frame in self._frames.get(op, ()):
-            entered = unique(f"{op}/average_enter", self._taken)
-            self._taken.add(entered)
+            entered = claim(f"{op}/average_enter", self._taken)
             self._added.append(control_flow.enter(self._index, entered, source, frame, wanted))
             source = entered
         if op in self._branched:  # in its branch because it waits for what is there
@@ -236,15 +229,13 @@ class _AverageReader:
         return source
 
     def _reshape(self, op: str, source: str, shape: tf.TensorShape, kind: tf.DType) -> str:
-        sizes = unique(f"{op}/average_shape", self._taken)
-        self._taken.add(sizes)
+        sizes = claim(f"{op}/average_shape", self._taken)
         value: Array = tf.constant(shape.as_list(), tf.int32).numpy()
         self._added.append(node_defs.constant(sizes, value))
         return self._add(op, "average_reshaped", "Reshape", [source, sizes], T=kind, Tshape=tf.int32)
 
     def _add(self, op: str, what: str, kind: str, inputs: Sequence[str], **attributes: object) -> str:
-        name = unique(f"{op}/{what}", self._taken)
-        self._taken.add(name)
+        name = claim(f"{op}/{what}", self._taken)
         self._added.append(node_defs.node(name, kind, inputs, **attributes))
         return name
 

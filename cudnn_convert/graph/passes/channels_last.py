@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from cudnn_convert.graph import function_graphs, node_defs, ops
 from cudnn_convert.graph.graph import Graph, prune
-from cudnn_convert.graph.index import FunctionDef, Index, NodeDef, reference, split, tensor
+from cudnn_convert.graph.index import FunctionDef, Index, NodeDef, reference, split, tensor, walk_behind
 from cudnn_convert.graph.passes import carried_layouts, plain_convolutions
 from cudnn_convert.graph.passes.image_layouts import (
     Order,
@@ -41,7 +41,6 @@ from cudnn_convert.graph.passes.image_layouts import (
     permute_attribute,
 )
 from cudnn_convert.graph.passes.subgraphs import output_types
-from cudnn_convert.model import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,27 +249,16 @@ class _Rewriting:
         """The node that gives a tensor its old layout again."""
         if order is None or order == tuple(sorted(order)):
             return node_defs.identity(name, reference(source), kind.as_datatype_enum)
-        perm = self.layouts.constant("channels_first/perm", _as_perm(order))
+        perm = self.layouts.constant("channels_first/perm", np.array(invert(order), np.int32))
         return node_defs.node(name, "Transpose", [reference(source), perm], T=kind, Tperm=tf.int32)
-
-
-def _as_perm(order: Order) -> Array:
-    return np.array(invert(order), np.int32)
 
 
 def _sort(index: Index) -> list[NodeDef]:
     """Sort nodes so that each stands behind what it reads, but for what a loop gives back."""
-    done: dict[str, NodeDef] = {}
-    seen: set[str] = set()
-    todo = [(name, False) for name in reversed(index.nodes)]
-    while todo:
-        name, is_entered = todo.pop()
+
+    def above(name: str) -> list[str]:
         node = index.nodes[name]
-        if is_entered:
-            done[name] = node
-        elif name not in seen:
-            seen.add(name)
-            todo.append((name, True))
-            if node.op not in ops.NEXT_ITERATIONS:
-                todo += [(split(read)[0], False) for read in reversed(index.data_inputs(node))]
-    return [*done.values()]
+        inputs = [] if node.op in ops.NEXT_ITERATIONS else index.data_inputs(node)
+        return [split(read)[0] for read in reversed(inputs)]
+
+    return [index.nodes[name] for name in walk_behind(index.nodes, above)]

@@ -315,7 +315,7 @@ def separate_sums(graph: Graph, _: Keep = ()) -> Graph:
         if node.op in ops.SUMS and any(reader.op == "Rsqrt" for reader in index.consumers(node.name)):
             sides = index.data_inputs(node)
             constants = [k for k, side in enumerate(sides) if _constant(index, side) is not None]
-            if len(constants) == 1 and _lead(index, sides[1 - constants[0]]).op == "Mean":
+            if len(constants) == 1 and index.maker(sides[1 - constants[0]], _LEADS).op == "Mean":
                 (k,) = constants
                 less = _negate_constant(index, split(sides[k])[0], added)
                 control = [name for name in node.input if name.startswith("^")]
@@ -326,13 +326,9 @@ def separate_sums(graph: Graph, _: Keep = ()) -> Graph:
     return replace_nodes(graph, changes, added.values())
 
 
-def _lead(index: Index, tensor: str) -> NodeDef:
-    """Return the producer of a tensor, skipping Identity and Enter."""
-    return index.maker(tensor, _LEADS)
-
-
 def _constant(index: Index, tensor: str) -> NodeDef | None:
-    node = _lead(index, tensor)
+    """Return the constant behind a tensor, skipping Identity and Enter."""
+    node = index.maker(tensor, _LEADS)
     return node if node.op == "Const" else None
 
 

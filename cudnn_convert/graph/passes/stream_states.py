@@ -53,10 +53,7 @@ def stream_states(graph: Graph, states: Sequence[StreamState], *, defaults: bool
         source, swap = _swap(state, f"{start}/default/layers_first", source, dtype)
         initial[state.begin] = source
         added += [*nodes, *swap]
-        if defaults:
-            added.append(node_defs.node(start, "PlaceholderWithDefault", [source], dtype=dtype, shape=shape))
-        else:
-            added.append(node_defs.placeholder(start, dtype, shape))
+        added.append(node_defs.placeholder(start, dtype, shape, default=source if defaults else None))
         node.input[position], swap = _swap(state, f"{start}/batch_first", start, dtype)
         last, swap_back = _swap(state, f"{end}/layers_first", reference(f"{state.node}:{output}"), dtype)
         added += [*swap, *swap_back, node_defs.identity(end, last, dtype.as_datatype_enum)]
@@ -122,11 +119,6 @@ def feed_encoded(
     for each in encoded:
         seen = graph.shapes.get_tensor_by_name(each.tensor)
         name, dtype = split(each.start)[0], seen.dtype.base_dtype
-        if defaults:
-            source = reference(each.tensor)
-            added.append(
-                node_defs.node(name, "PlaceholderWithDefault", [source], dtype=dtype, shape=seen.shape)
-            )
-        else:
-            added.append(node_defs.placeholder(name, dtype, seen.shape))
+        default = reference(each.tensor) if defaults else None
+        added.append(node_defs.placeholder(name, dtype, seen.shape, default=default))
     return replace_nodes(graph, changes, added)

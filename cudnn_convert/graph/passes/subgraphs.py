@@ -35,7 +35,7 @@ from cudnn_convert.graph.graph import (
     prune,
     share_without_devices,
 )
-from cudnn_convert.graph.index import Index, NodeDef, reference, split, tensor, unique
+from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor, unique
 from cudnn_convert.model import Array, UserGraph
 from cudnn_convert.private import tf_private
 
@@ -287,7 +287,7 @@ def extract_subgraph(
     """
     index, inputs = graph.index, list(inputs)
     if inputs or constants:
-        cut_off = _ancestors(index, inputs, constants)
+        cut_off = index.ancestors(split(name)[0] for name in [*(cut.tensor for cut in inputs), *constants])
         seen = import_checked(extract_nodes(graph, cut_off))
     needed = index.ancestors((split(name)[0] for name in outputs), stop={split(f.tensor)[0] for f in inputs})
     taken, moved, placeholders = set(index.nodes), {}, []
@@ -308,8 +308,7 @@ def extract_subgraph(
         taken.add(fresh)
         moved[name] = f"{fresh}:0"
         if node.op in ops.ENTERS:  # outside of the loop, and taken into it as before
-            outside = unique(f"{op}_outside", taken)
-            taken.add(outside)
+            outside = claim(f"{op}_outside", taken)
             placeholders.append(node_defs.constant(outside, value))
             placeholders.append(node_defs.copy_node(node, name=fresh, op="Enter", inputs=[outside]))
             continue
@@ -358,10 +357,6 @@ def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
         return tf.TensorShape(shapes[k] if k < len(shapes) else None)
     except ValueError:
         return tf.TensorShape(None)
-
-
-def _ancestors(index: Index, inputs: list[InputCut], constants: Mapping[str, Array]) -> set[str]:
-    return index.ancestors(split(name)[0] for name in [*(cut.tensor for cut in inputs), *constants])
 
 
 def _is_free(index: Index, op: str, inputs: list[InputCut], needed: set[str]) -> bool:

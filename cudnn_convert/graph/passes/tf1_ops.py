@@ -46,7 +46,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import constant_folding, node_defs, ops
-from cudnn_convert.graph.graph import Graph, copy_graph, replace_nodes, share_without_devices
+from cudnn_convert.graph.graph import Graph, copy_graph, expand_nodes, replace_nodes, share_without_devices
 from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep, Pass
@@ -213,7 +213,7 @@ def replace_gather_tree(graph: Graph, _: Keep = ()) -> Graph:
         node.attr.pop(inlining.LOWERED, None)
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
-    nodes = [replaced for node in graph.node for replaced in calls.get(node.name, [node])]
+    nodes = expand_nodes(graph, calls).node
     added = (function for function in body.library if function.signature.name not in graph.functions)
     return Graph(graph, nodes, [*graph.library.function, *added])
 

@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from cudnn_convert.graph import control_flow, node_defs
-from cudnn_convert.graph.graph import Graph, prune
+from cudnn_convert.graph.graph import Graph, expand_nodes, prune
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -43,6 +43,7 @@ from cudnn_convert.graph.index import (
 )
 from cudnn_convert.graph.passes import channels_last, inference, inlining, plain_convolutions, tf1_ops
 from cudnn_convert.graph.passes.run import Pass, run_passes
+from cudnn_convert.graph.recurrent_state import copy_through_control_flow
 from cudnn_convert.graph.session import handle
 from cudnn_convert.lower.tensorflow import layer_stack
 from cudnn_convert.model import WAYS, Array, Cell, Convention, InMemory, Mode, Recurrence, Sizes, Tensor
@@ -173,18 +174,10 @@ def _carry(
             control_flow.enter(index, f"{recurrence.node}/{read}/enter_{level}", read_name, frame, dtype)
         )
         read_name = nodes[-1].name
-    for name in recurrence.passage:
-        original = index.nodes[name]
-        copy = node_defs.copy_node(
-            original,
-            name=f"{recurrence.node}/{read}/{name}",
-            op=original.op.removeprefix("Ref"),
-            inputs=[read_name, *original.input[1:]],
-        )
-        copy.attr["T"].type = dtype.as_datatype_enum
-        nodes.append(copy)
-        read_name = reference(f"{copy.name}:{_side(index, recurrence, name)}")
-    return read_name, nodes
+    passage = [(name, _side(index, recurrence, name)) for name in recurrence.passage]
+    prefix = f"{recurrence.node}/{read}"
+    read_name, copies = copy_through_control_flow(index, read_name, passage, prefix, dtype)
+    return read_name, [*nodes, *copies]
 
 
 def _side(index: Index, recurrence: Recurrence, passage: str) -> int:
@@ -232,7 +225,7 @@ def _assemble(
     """Replace nodes of the graph, put new variables first, and drop unused nodes."""
     old = {node.name for node in graph.node}
     fresh = [node for name, nodes in nodes_by_name.items() if name not in old for node in nodes]
-    replaced = [replacement for node in graph.node for replacement in nodes_by_name.get(node.name, [node])]
+    replaced = expand_nodes(graph, nodes_by_name).node
     return Graph(graph, [*fresh, *replaced], (functions[name] for name in sorted(functions)))
 
 

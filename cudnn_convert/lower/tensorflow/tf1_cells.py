@@ -17,6 +17,7 @@ Source: tensorflow v1.15.0 python/training/slot_creator.py `_create_slot_var`, p
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -90,7 +91,7 @@ class Cells:
         added = kind.forget_bias if adjusted else 0.0
         return {
             f"{stem}{key}": value
-            for stem, cell in zip(self.stems(recurrence), _each(cells), strict=True)
+            for stem, cell in zip(self.stems(recurrence), chain.from_iterable(cells), strict=True)
             for key, value in layouts.pack_cell(cell, kind.layout, forget_bias=added).items()
         }
 
@@ -108,7 +109,7 @@ class Cells:
         if layer_stack.uses_block(recurrence, self.lowering):
             return layer_stack.stack(recurrence, self.lowering, forget_bias=kind.forget_bias)
         loop = layer_stack.stack(recurrence, self.lowering)
-        cells = list(_each(recurrence.cells))
+        cells = list(chain.from_iterable(recurrence.cells))
 
         def compute(x: Any, h: Any, c: Any, lengths: Any, *arrays: Any) -> tuple[Any, Any, Any]:
             each = len(arrays) // len(cells)
@@ -157,10 +158,6 @@ def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dic
         name: described_prefix[0] if places.count(described_prefix) == 1 else f"{name}/"
         for name, described_prefix in prefixes.items()
     }
-
-
-def _each(layers: Sequence[Sequence[Cell]]) -> Iterator[Cell]:
-    return (cell for layer in layers for cell in layer)
 
 
 #: tensorflow v1.15.0 python/training/moving_averages.py: a copy of the weights, not an optimizer's memory.
