@@ -37,7 +37,7 @@ from cudnn_convert.errors import MissingDependencyError, UnsupportedModelError
 from cudnn_convert.keras import translate
 from cudnn_convert.keras.config import classes, layer_tree, values, versions
 from cudnn_convert.keras.config.layer_tree import Entry
-from cudnn_convert.model import Architecture, Array, Mode, Tensor
+from cudnn_convert.model import Architecture, Mode, Tensor
 from cudnn_convert.private import keras_private
 from cudnn_convert.text import first_line
 from cudnn_convert.weights import layouts
@@ -389,7 +389,8 @@ def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
     for (variable, mode), (_, tensor) in zip(pairs, listed, strict=True):
-        variable.assign(_scale_kernel(mode, tensor))
+        value = tensor.read()
+        variable.assign(value if mode is None else layouts.scale_keras(mode, value, _SHARPER))
     return True
 
 
@@ -398,14 +399,10 @@ def _pairs(layer: Any, entry: Entry) -> Pairs:
     return [*trained, *rest]
 
 
-def _scale_kernel(mode: Mode | None, tensor: Tensor) -> Array:
-    return tensor.read() if mode is None else layouts.scale_keras(mode, tensor.read(), _SHARPER)
-
-
 def _scale(entry: Entry) -> Mode | None:
     """The mode of a CPU layer whose gates' activation is flatter in Keras 3."""
-    kind, config = str(entry["class_name"]), entry["config"]
-    hard = isinstance(config, Mapping) and config.get("recurrent_activation") == "hard_sigmoid"
+    kind = str(entry["class_name"])
+    hard = layer_tree.settings(entry).get("recurrent_activation") == "hard_sigmoid"
     is_scaled = hard and kind in translate.SCALABLE and classes.is_keras_class(entry)
     return classes.MODES[kind] if is_scaled else None
 
@@ -419,8 +416,7 @@ def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
     inner = [_order_variables(part, below) for part, below in _parts(layer, entry)]
     if inner:
         trained, rest = ([pair for pairs in each for pair in pairs] for each in zip(*inner, strict=True))
-        config = entry["config"]
-        frozen = isinstance(config, Mapping) and config.get("trainable") is False
+        frozen = layer_tree.settings(entry).get("trainable") is False
         return ([], [*trained, *rest]) if frozen else (trained, rest)
     mode, kinds = _scale(entry), (layer.trainable_weights, layer.non_trainable_weights)
     trained, rest = ([(weight, mode) for weight in weights] for weights in kinds)

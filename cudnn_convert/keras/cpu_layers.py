@@ -138,7 +138,7 @@ def _change(entry: Entry) -> Entry:
 
 def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tuple[tuple[str, Tensor], ...]:
     """A top-level layer's weights, those of its cuDNN layers converted."""
-    counts = Counter((mode, _units(three)) for _, mode, three in _triples(listed))
+    counts = Counter((mode, recurrent.shape[0]) for _, mode, (_, recurrent, _) in _triples(listed))
     expected = Counter(_list_recurrent(entry, cudnn=True))
     # A CPU layer's config over weights that a cuDNN layer saved: Keras 2 converts such on loading too.
     spare = Counter(_list_recurrent(entry, cudnn=False))
@@ -205,7 +205,3 @@ def _mode(kernel: tuple[int, ...], recurrent: tuple[int, ...], bias: tuple[int, 
         if (kernel, recurrent, bias) == tuple(shapes[name] for name in _NAMES):
             return mode
     return None
-
-
-def _units(three: tuple[Tensor, Tensor, Tensor]) -> int:
-    return three[1].shape[0]

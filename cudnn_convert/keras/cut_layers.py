@@ -19,7 +19,7 @@ def names_layers(model: Model, outputs: Sequence[str]) -> bool:
     """Whether outputs are layers of a model, not tensors of its graph."""
     if not model.has_layers or not layer_tree.is_model(model.layers.config):
         return False
-    names = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.layers.config)}
+    names = layer_tree.names(model.layers.config)
     return any(_split(item, names)[0] in names for item in _list_items(outputs))
 
 
@@ -34,9 +34,9 @@ def cut_at_layers(model: Model, outputs: Sequence[str]) -> Model:
     if architecture.config["class_name"] == "Sequential" and len(items) > 1:
         raise UsageError(f"--outputs: expected one layer of a Sequential model, found {', '.join(items)}")
     config = _cut(architecture, list(dict.fromkeys(references)))
-    kept = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(config)}
+    kept = {*layer_tree.names(config)}
     weights = {name: listed for name, listed in architecture.weights.items() if name in kept}
-    training = None if kept != {*_list_layers(architecture)} else architecture.training
+    training = None if kept != {*layer_tree.names(architecture.config)} else architecture.training
     cut = replace(architecture, config=config, weights=weights, training=training, optimizer=())
     return replace(model, architecture=cut)
 
@@ -77,7 +77,7 @@ def find_ends(model: Architecture, vouched: classes.Vouched) -> tuple[list[str],
     references = layer_tree.ends(config, others) if others else []
     if not references:
         return [], False
-    kept = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(_cut(model, references))}
+    kept = layer_tree.names(_cut(model, references))
     left = [entry for entry in layer_tree.layer_entries(config) if layer_tree.layer_name(entry) not in kept]
     are_last = all(
         layer_tree.layer_name(entry) in others or entry["class_name"] == "InputLayer" for entry in left
@@ -89,10 +89,6 @@ def _list_items(outputs: Sequence[str]) -> list[str]:
     return [item.strip() for text in outputs for item in text.split(",") if item.strip()]
 
 
-def _list_layers(model: Architecture) -> list[str]:
-    return [layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model.config)]
-
-
 def _split(item: str, names: Collection[str]) -> tuple[str, int]:
     """The layer of an item, and its number; 0 without one."""
     numbered = re.fullmatch(r"(.+):(\d+)", item)
@@ -100,7 +96,7 @@ def _split(item: str, names: Collection[str]) -> tuple[str, int]:
 
 
 def _find(path: Path, model: Entry, item: str) -> Reference:
-    names = [layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(model)]
+    names = layer_tree.names(model)
     layer, number = _split(item, names)
     if layer not in names:
         more = ", ..." if len(names) > _LISTED else ""

@@ -12,7 +12,7 @@ Source: keras 2.2.4 engine/saving.py _need_convert_kernel, utils/conv_utils.py c
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -112,8 +112,7 @@ def _is_keras1(architecture: Architecture) -> bool:
     version = architecture.keras_version.partition(".")[0]
     if version:
         return version == "1"
-    entries = (entry["config"] for _, entry in layer_tree.walk(architecture.config))
-    return any(isinstance(config, Mapping) and _KEYS & {*config} for config in entries)
+    return any(_KEYS & {*layer_tree.settings(entry)} for _, entry in layer_tree.walk(architecture.config))
 
 
 def _find_backend(architecture: Architecture) -> str:
@@ -165,11 +164,9 @@ def _replace_deprecated(model: Model) -> Model:
             translated.append(changed)
         else:
             translated.append(dict(entry))
-    config = architecture.config["config"]
-    config = translated if isinstance(config, list) else {**config, "layers": translated}
     replaced = replace(
         architecture,
-        config={**architecture.config, "config": config},
+        config=layer_tree.with_layers(architecture.config, translated),
         weights=weights,
         optimizer=(),
         translated=True,
@@ -201,11 +198,9 @@ class _Translation:
             changed, given = self.layer(layer, _gather(layer, weights))
             translated.append(changed)
             listed |= {name: given} if given else {}
-        config = kept["config"]
-        config = translated if isinstance(config, list) else {**config, "layers": translated}
         return replace(
             architecture,
-            config={**kept, "config": config},
+            config=layer_tree.with_layers(kept, translated),
             weights=listed,
             keras_version=_VERSION,
             backend="tensorflow",
@@ -233,9 +228,7 @@ class _Translation:
             reason = "expected an inner model whose weights are named after its layers, found another"
             raise self._refuse(entry, f"{reason}; save it with Keras 2")
         pairs = [self.layer(layer, shares[layer_tree.layer_name(layer)]) for layer in layers]
-        config, translated = entry["config"], [layer for layer, _ in pairs]
-        config = translated if isinstance(config, list) else {**config, "layers": translated}
-        return {**entry, "config": config}, _order_trained(pairs)
+        return layer_tree.with_layers(entry, [layer for layer, _ in pairs]), _order_trained(pairs)
 
     def _wrapper(self, entry: Entry, listed: Listed) -> tuple[dict[str, Any], Listed]:
         inner, half = entry["config"]["layer"], len(listed) // 2
@@ -266,7 +259,7 @@ class _Translation:
         if kind == "Embedding":
             changed["output_dim"], changed["input_dim"] = changed.pop("units"), config["input_dim"]
             changed.pop("dropout", None)
-        elif kind != "Embedding":
+        else:
             changed.pop("input_length", None)
         if "dim_ordering" in changed:
             changed["data_format"] = _ORDERINGS.get(changed.pop("dim_ordering"), "channels_last")
@@ -294,14 +287,12 @@ class _Translation:
         kind, config = str(changed["class_name"]), changed["config"]
         tensors = [tensor for _, tensor in listed]
         first = config.get("data_format") == "channels_first"
-        if kind in _GATES and len(tensors) == 3 * len(_GATES[kind].gates):
-            if kind == "ConvLSTM2D" and (first or self.backend == _THEANO):
-                raise self._refuse(
-                    entry, "expected kernels of TensorFlow, found Theano's; save it with Keras 2"
-                )
-            return _side_by_side(layer_tree.layer_name(entry), _GATES[kind], tensors)
-        if kind == "SeparableConv2D" and (first or self.backend == _THEANO):
+        is_by_gate = kind in _GATES and len(tensors) == 3 * len(_GATES[kind].gates)
+        is_fixed = kind == "SeparableConv2D" or (kind == "ConvLSTM2D" and is_by_gate)
+        if is_fixed and (first or self.backend == _THEANO):
             raise self._refuse(entry, "expected kernels of TensorFlow, found Theano's; save it with Keras 2")
+        if is_by_gate:
+            return _side_by_side(layer_tree.layer_name(entry), _GATES[kind], tensors)
         if kind not in _CONVOLUTIONS or not tensors:
             return listed
         kernel = tensors[0]
@@ -330,7 +321,7 @@ def _share(model: Entry, listed: Listed) -> dict[str, Listed] | None:
     owners = {
         f"{name}_": layer_tree.layer_name(layer)
         for layer in layer_tree.layer_entries(model)
-        for name in _list_names(layer)
+        for name in (layer_tree.layer_name(inner) for _, inner in layer_tree.walk(layer))
     }
     shares: dict[str, list[tuple[str, Tensor]]] = {owner: [] for owner in owners.values()}
     for name, tensor in listed:
@@ -339,11 +330,6 @@ def _share(model: Entry, listed: Listed) -> dict[str, Listed] | None:
             return None
         shares[owners[max(fits, key=len)]].append((name, tensor))
     return {owner: tuple(share) for owner, share in shares.items()}
-
-
-def _list_names(entry: Entry) -> Iterator[str]:
-    for _, inner in layer_tree.walk(entry):
-        yield layer_tree.layer_name(inner)
 
 
 #: The weights that a layer does not train, at the end of its list.
@@ -383,8 +369,8 @@ def _transpose(tensor: Tensor, axes: tuple[int, ...], *, drops: int | None = Non
     return _Computed(shape, tensor.dtype, (tensor,), lambda value: value.transpose(whole).reshape(shape))
 
 
-def _dense(name: str, units: int, activation: str) -> dict[str, Any]:
-    return {"class_name": "Dense", "config": {"name": name, "units": units, "activation": activation}}
+def _layer(kind: str, name: str, **settings: Any) -> dict[str, Any]:
+    return {"class_name": kind, "config": {"name": name, **settings}}
 
 
 def _calls(entry: Mapping[str, Any], *layers: str) -> dict[str, Any]:
@@ -415,12 +401,12 @@ def _highway(
         zeros = _Computed((size,), kernel.dtype, (), lambda: np.zeros(size, kernel.dtype))
         biases = [zeros, zeros]
     layers = [
-        _calls(_dense(f"{name}_transform", size, activation), start),
-        _calls(_dense(f"{name}_gate", size, "sigmoid"), start),
-        _calls(_dense(f"{name}_rest", size, "sigmoid"), start),
-        _calls(_plain("Multiply", f"{name}_taken"), f"{name}_transform", f"{name}_gate"),
-        _calls(_plain("Multiply", f"{name}_carried"), f"{name}_rest", start),
-        _calls(_plain("Add", f"{name}_sum"), f"{name}_taken", f"{name}_carried"),
+        _calls(_layer("Dense", f"{name}_transform", units=size, activation=activation), start),
+        _calls(_layer("Dense", f"{name}_gate", units=size, activation="sigmoid"), start),
+        _calls(_layer("Dense", f"{name}_rest", units=size, activation="sigmoid"), start),
+        _calls(_layer("Multiply", f"{name}_taken"), f"{name}_transform", f"{name}_gate"),
+        _calls(_layer("Multiply", f"{name}_carried"), f"{name}_rest", start),
+        _calls(_layer("Add", f"{name}_sum"), f"{name}_taken", f"{name}_carried"),
     ]
     weights = [(kernel, biases[0]), (carry, biases[1]), (_negative(carry), _negative(biases[1]))]
     names = ("transform", "gate", "rest")
@@ -432,10 +418,6 @@ def _highway(
     return _inner(name, size, layers), listed
 
 
-def _plain(kind: str, name: str) -> dict[str, Any]:
-    return {"class_name": kind, "config": {"name": name}}
-
-
 def _negative(tensor: Tensor) -> Tensor:
     return _Computed(tensor.shape, tensor.dtype, (tensor,), lambda value: -value)
 
@@ -445,11 +427,10 @@ def _maxout(name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
     kernel = tensors[0]
     parts, inputs, units = kernel.shape
     wide = parts * units
-    shape = {"class_name": "Reshape", "config": {"name": f"{name}_parts", "target_shape": [parts, units]}}
     layers = [
-        _calls(_dense(f"{name}_all", wide, "linear"), f"{name}_input"),
-        _calls(shape, f"{name}_all"),
-        _calls(_plain("GlobalMaxPooling1D", f"{name}_largest"), f"{name}_parts"),
+        _calls(_layer("Dense", f"{name}_all", units=wide, activation="linear"), f"{name}_input"),
+        _calls(_layer("Reshape", f"{name}_parts", target_shape=[parts, units]), f"{name}_all"),
+        _calls(_layer("GlobalMaxPooling1D", f"{name}_largest"), f"{name}_parts"),
     ]
     joined = _Computed(
         (inputs, wide), kernel.dtype, (kernel,), lambda value: value.transpose(1, 0, 2).reshape(inputs, wide)

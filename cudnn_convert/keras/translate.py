@@ -337,7 +337,7 @@ def each_step(entry: Entry) -> Entry | None:
     keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
     shape leaves the steps open.
     """
-    inner: Any = entry["config"].get("layer") if isinstance(entry["config"], Mapping) else None
+    inner: Any = layer_tree.settings(entry).get("layer")
     if entry["class_name"] != "TimeDistributed" or not layer_tree.is_entry(inner):
         return None
     if inner["class_name"] not in _EACH_STEP or not classes.is_keras_class(inner):

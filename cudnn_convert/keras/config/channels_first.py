@@ -60,6 +60,5 @@ def needs_rewriting(entry: layer_tree.Entry, *, keras3: bool) -> bool:
 
 
 def _is_one(entry: layer_tree.Entry, names: Iterable[str]) -> bool:
-    config = entry["config"]
-    is_first = isinstance(config, Mapping) and config.get("data_format") == "channels_first"
+    is_first = layer_tree.settings(entry).get("data_format") == "channels_first"
     return is_first and entry["class_name"] in names and classes.is_keras_class(entry)

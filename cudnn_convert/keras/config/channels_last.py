@@ -173,9 +173,7 @@ class _Sequential:
             changed.append(_without_shape(form.entry))
             names.append(name)
         changed += self._turn_back(images, names)
-        config = self._model["config"]
-        layers = changed if isinstance(config, list) else {**config, "layers": changed}
-        return {**self._model, "config": layers}, names
+        return layer_tree.with_layers(self._model, changed), names
 
     def _turn_back(self, images: _Images | None, names: Sequence[str]) -> Iterator[Entry]:
         if images is not None:
@@ -245,7 +243,7 @@ class _Functional:
                 result = {**entry, "inbound_nodes": nodes}
             changed += [*self.added, result]
             self.added.clear()
-        return {**self.model, "config": {**self.model["config"], "layers": changed}}, names
+        return layer_tree.with_layers(self.model, changed), names
 
     def _goes_on(self, entry: Entry, form: _ChannelsLast) -> bool:
         """Whether all images that a layer is called with are there channels last."""
@@ -266,14 +264,11 @@ class _Functional:
                 assert form.images is not None
                 permute = _permute(entry, f"{given[0]}_channels_last", form.images, to_last=True)
                 self.last[given] = self._add(permute, given, node), form.images
-            nodes.append(layer_tree.change_references(node, self._find_last))
+            nodes.append(layer_tree.change_references(node, lambda reference: self.last[reference][0]))
             answer = (layer_tree.layer_name(entry), number, 0)
             self.last[answer] = answer, self.last[given][1]
             self.first[answer] = answer
         return {**form.entry, "inbound_nodes": nodes}
-
-    def _find_last(self, reference: Reference) -> Reference:
-        return self.last[reference][0]
 
     def _as_first(self, node: Any, entry: Entry) -> Any:
         """A call with images channels first, as the model had it."""

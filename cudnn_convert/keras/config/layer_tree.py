@@ -9,7 +9,7 @@ src/engine/functional.py get_network_config; keras v3.15 src/models/functional.p
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 MODELS: Final = frozenset({"Model", "Functional", "Sequential"})
@@ -35,8 +35,7 @@ def is_model(entry: Entry) -> bool:
 
 def layer_name(entry: Entry) -> str:
     """The name of a layer, "" where a config leaves it out."""
-    config = entry["config"]
-    name = config.get("name") if isinstance(config, Mapping) else None
+    name = settings(entry).get("name")
     if name and entry["class_name"] == OP_LAYER:
         return f"{_OP_PREFIX}{name}"
     return str(name or entry.get("name") or "")
@@ -49,6 +48,23 @@ def layer_entries(entry: Entry) -> list[Entry]:
     return [layer for layer in entries if is_entry(layer)]
 
 
+def with_layers(model: Entry, layers: Sequence[Entry]) -> dict[str, Any]:
+    """A model with other layers, its config in the form that it has."""
+    config = model["config"]
+    return {**model, "config": layers if isinstance(config, list) else {**config, "layers": layers}}
+
+
+def settings(entry: Entry) -> Mapping[str, Any]:
+    """The config of a layer; empty where that is a list of layers."""
+    config = entry["config"]
+    return config if isinstance(config, Mapping) else {}
+
+
+def names(model: Entry) -> list[str]:
+    """The names of a model's layers, in order."""
+    return [layer_name(entry) for entry in layer_entries(model)]
+
+
 def inside(entry: Entry) -> list[Entry]:
     """The entries of the layers that a layer owns, in the order of their weights.
 
@@ -56,7 +72,7 @@ def inside(entry: Entry) -> list[Entry]:
     """
     if is_model(entry):
         return layer_entries(entry)
-    config = entry["config"] if isinstance(entry["config"], Mapping) else {}
+    config = settings(entry)
     entries_within = [config[key] for key in _HELD if config.get(key) is not None]
     entries = [
         item
@@ -102,8 +118,7 @@ _BATCH_SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 def without_states(model: Entry) -> Any:
     """A model that keeps no states; its batch is open where a stateful layer alone asked for a fixed one."""
-    configs = (entry["config"] for _, entry in walk(model))
-    if not any(isinstance(config, Mapping) and config.get("stateful") for config in configs):
+    if not any(settings(entry).get("stateful") for _, entry in walk(model)):
         return model
 
     def change(entry: Entry) -> Entry:
@@ -126,9 +141,7 @@ def with_open_steps(model: Entry) -> Any:
     embedded = [json.dumps(entry.get("inbound_nodes", ())) for _, entry in walk(model) if _embeds(entry)]
 
     def change(entry: Entry) -> Entry:
-        config = entry["config"]
-        if not isinstance(config, Mapping):
-            return entry
+        config = settings(entry)
         shapes = {key: config[key] for key in _BATCH_SHAPES if isinstance(config.get(key), list)}
         name = json.dumps(layer_name(entry))
         is_ids = _embeds(entry) or any(name in nodes for nodes in embedded)
@@ -189,9 +202,9 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
     """
     entries = layer_entries(model)
     if _is_row(model):
-        names = [layer_name(entry) for entry in entries]
-        kept = entries[: min(names.index(layer) for layer in layers)]
-        return [(layer_name(kept[-1]), 0, 0)] if _compute(kept) else []
+        kept = entries[: min(names(model).index(layer) for layer in layers)]
+        computes = any(entry["class_name"] != "InputLayer" for entry in kept)
+        return [(layer_name(kept[-1]), 0, 0)] if computes else []
     reached = _reachable_calls(model, layers)
     ends_ = [*references(model["config"]["output_layers"])]
     for call, value in _calls(model).items():
@@ -215,18 +228,12 @@ def model_of(model: Entry, outputs: list[Reference]) -> Entry:
     """
     if not _is_row(model):
         return _down_to(model, outputs)
-    entries, config = layer_entries(model), model["config"]
-    kept = entries[: [layer_name(entry) for entry in entries].index(outputs[0][0]) + 1]
-    return {**model, "config": kept if isinstance(config, list) else {**config, "layers": kept}}
+    return with_layers(model, layer_entries(model)[: names(model).index(outputs[0][0]) + 1])
 
 
 def list_calls(model: Entry, layer: str) -> list[int]:
     """The numbers of the calls of a top-level layer, in order; none in a row of layers."""
     return [] if _is_row(model) else sorted(number for name, number in _calls(model) if name == layer)
-
-
-def _compute(entries: list[Entry]) -> bool:
-    return any(entry["class_name"] != "InputLayer" for entry in entries)
 
 
 def _is_row(model: Entry) -> bool:

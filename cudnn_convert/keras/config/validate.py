@@ -87,7 +87,7 @@ def _model(entry: Any, where: str) -> Iterator[Fault]:
     if not layer_tree.is_entry(entry) or not isinstance(entry["config"], Mapping | list):
         yield where, "class_name and config", _show(entry)
         return
-    name, config = _own_name(entry), entry["config"]
+    name, config = _of(entry["config"], "name") or entry.get("name"), entry["config"]
     if not isinstance(name, str | None) or entry.get("name") not in (None, layer_tree.layer_name(entry)):
         yield where, "one name", _show(entry.get("name", name))
         return
@@ -98,10 +98,6 @@ def _model(entry: Any, where: str) -> Iterator[Fault]:
         yield where, "a config by names", _show(config)
     else:
         yield from _layer(entry["class_name"], config, where)
-
-
-def _own_name(entry: Mapping[str, Any]) -> Any:
-    return _of(entry["config"], "name") or entry.get("name")
 
 
 def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
@@ -231,7 +227,7 @@ def layers_not_allowed(
 def _refuse(layer: Entry, vouched: Vouched, keras_version: str) -> Refused | None:
     newer = versions.newer_names(keras_version)
     class_name, label = str(layer["class_name"]), layer_tree.layer_name(layer) or str(layer["class_name"])
-    config = layer["config"] if isinstance(layer["config"], Mapping) else {}
+    config = layer_tree.settings(layer)
     if class_name in classes.CODE:
         if vouched.trust or _only_computes(class_name, config):
             return None
@@ -294,7 +290,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
     config = layer_tree.model_until(model.config, others) if others else None
     if config is None:
         return None
-    kept = {layer_tree.layer_name(entry) for entry in layer_tree.layer_entries(config)}
+    kept = layer_tree.names(config)
     weights = {name: listed for name, listed in model.weights.items() if name in kept}
     return replace(model, config=config, weights=weights)
 

@@ -109,8 +109,7 @@ def shape(stored: Any) -> list[int | None] | None:
 def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
     """The shape and dtype of a Sequential's input, of its first layer or its build."""
     first = layer_tree.layer_entries(model)[0]
-    config = first["config"] if isinstance(first["config"], Mapping) else {}
-    own = model["config"] if isinstance(model["config"], Mapping) else {}
+    config, own = layer_tree.settings(first), layer_tree.settings(model)
     size = shape(config.get("batch_input_shape", config.get("batch_shape")))
     if size is None and layer_tree.is_model(first):
         inner = layer_tree.layer_entries(first)
