@@ -97,28 +97,17 @@ def make_plan(search: sources.FoundModels, folder: Path, options: Options, repor
 
     Raises UsageError where options do not go together.
     """
-    digest, common = _Flags(), options.non_defaults().keys()
+    digest, common = digest_options(options), options.non_defaults().keys()
     made_of: list[Job] = []
     for source, out in zip(search.sources, sources.name_outputs(search), strict=True):
-        own = replace(options, **source.options) if source.options else options
+        own = replace(options, **source.options)
+        flags = digest_options(own) if source.options else digest
         own_page = None if report is None else results.model_page(report, out)
         size = size_of(source.path) if source.size is None else source.size
         shared = tuple(sorted(common - source.options.keys()))
-        job = Job(remote.name_of(source.path), out, folder, own, digest.of(own), size, own_page)
-        made_of.append(replace(job, shared=shared))
+        job = Job(remote.name_of(source.path), out, folder, own, flags, size, own_page, shared=shared)
+        made_of.append(job)
     return BatchPlan(tuple(sorted(made_of, key=lambda job: job.out)), search.notes)
-
-
-class _Flags:
-    """Digests of options, computed once for each set of them."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Options, str]] = {}
-
-    def of(self, options: Options) -> str:
-        if id(options) not in self._known:
-            self._known[id(options)] = options, digest_options(options)
-        return self._known[id(options)][1]
 
 
 def digest_options(options: Options) -> str:
@@ -209,7 +198,7 @@ def _is_other(job: Job, earlier: JobResult) -> bool:
     other = Path(earlier.source)
     is_moved = os.path.realpath(other) != os.path.realpath(Path(job.source))
     if is_moved and remote.address_of(other):
-        return staging.exists(other)
+        return bool(staging.list_model(other))
     return is_moved and any(os.path.lexists(file) for file in read.files(other))
 
 

@@ -268,8 +268,7 @@ def _older_steps(folder: Path, prefixes: Iterable[str]) -> set[str]:
 
 def _whole(path: Path) -> Path:
     """The model of which a path may be a file: a SavedModel's folder, a checkpoint's prefix."""
-    above = path.parent.parent if path.parent.name in paths.FOLDERS else path
-    return next(filter(None, map(saved_model.recognise, (path, above))), None) or paths.prefix(path)
+    return next(paths.find_saved_models(path), None) or paths.prefix(path)
 
 
 @lru_cache(maxsize=4)

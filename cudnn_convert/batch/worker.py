@@ -8,7 +8,7 @@ to stderr, a file that the pool keeps. What it has imported stays for the next m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -68,8 +68,10 @@ def convert_model(request: Request) -> Outcome:
     options = Options.of_json(request["options"])
     digests = {"source": jobs.digest_source(source)}
     try:
+        from cudnn_convert import pipeline
+
         with _keep_report(request, source, out, options) as keep:
-            report = _convert(source, out, options, keep, request["shared"])
+            report = pipeline.convert(source, out, options, ready=keep, shared=request["shared"])
     except Exception as error:
         if process.stopping.is_set():
             raise
@@ -87,14 +89,6 @@ def convert_model(request: Request) -> Outcome:
         "verification": sum_up(report.verification),
         "digests": digests,
     }
-
-
-def _convert(
-    source: Path, out: Path, options: Options, keep: Callable[[Report], None], shared: Collection[str]
-) -> Report:
-    from cudnn_convert import pipeline
-
-    return pipeline.convert(source, out, options, ready=keep, shared=shared)
 
 
 @contextmanager

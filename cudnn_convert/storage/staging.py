@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
+from glob import has_magic
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -70,11 +71,6 @@ def _files_of(options: Options) -> dict[str, Path]:
         for name, value in values.items()
         if isinstance(value, Path) and remote.address_of(value) and not has_magic(value.name)
     }
-
-
-def has_magic(name: str) -> bool:
-    """Whether a name is a pattern."""
-    return any(character in name for character in "*?[")
 
 
 @contextmanager
@@ -292,11 +288,6 @@ def list_model(path: Path) -> dict[str, remote.Object]:
         if (name.startswith(folder) and (is_whole or "/" not in name.removeprefix(folder)))
         or ("/" not in name and paths.prefix(Path(name)).name == stem)
     }
-
-
-def exists(path: Path) -> bool:
-    """Whether an address has a model, or a part of one."""
-    return bool(list_model(path))
 
 
 def _require_finished(path: Path, listed: Mapping[str, remote.Object], *, is_artifact: bool) -> None:

@@ -58,7 +58,7 @@ def test_a_file_of_a_saved_model_is_staged_with_all_of_it(store: Any, name: str)
     names = ("saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001")
     for inner in (*names, "keras_metadata.pb"):
         store.pipe_file(f"/bucket/m/{inner}", inner.encode())
-    assert staging.exists(Path("memory://bucket/m")) and not staging.exists(Path("memory://bucket/n"))
+    assert staging.list_model(Path("memory://bucket/m")) and not staging.list_model(Path("memory://bucket/n"))
     with staging.open_copies() as copies:
         local = copies.copy(Path(f"memory://bucket/m/{name}"))
         assert local.read_bytes() == name.encode()
