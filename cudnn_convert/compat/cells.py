@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cudnn_convert.lower.tensorflow.while_loop import at_end, backwards
 from cudnn_convert.private import keras_private
 
 LSTMStateTuple = keras_private.legacy_cells().LSTMStateTuple
@@ -223,13 +224,7 @@ class LSTMBlockFusedCell(_CellWeights, keras_private.legacy_layer(), FusedRNNCel
             alive = tf.transpose(tf.sequence_mask(sequence_length, time, y.dtype))[:, :, None]
             y *= alive
             lengths = tf.cast(sequence_length, tf.int32)
-            ends = tf.stack([lengths, tf.range(tf.shape(lengths)[0])], 1)
-            final = LSTMStateTuple(
-                *(
-                    tf.gather_nd(tf.concat([first[None], after], 0), ends)
-                    for first, after in ((c0, cells), (h0, y))
-                )
-            )
+            final = LSTMStateTuple(at_end(c0, cells, lengths), at_end(h0, y, lengths))
         return (tf.unstack(y, len(steps)) if steps is not None else y), final
 
 
@@ -276,13 +271,7 @@ class TimeReversedFusedRNN(FusedRNNCell):
         """Outputs in the order of the inputs, and the state after the first step."""
 
         def turn(x: Any) -> Any:
-            if isinstance(x, list):
-                return x[::-1]
-            return (
-                tf.reverse(x, [0])
-                if sequence_length is None
-                else tf.reverse_sequence(x, sequence_length, 0, 1)
-            )
+            return x[::-1] if isinstance(x, list) else backwards(x, sequence_length)
 
         y, state = self._cell(
             turn(inputs),

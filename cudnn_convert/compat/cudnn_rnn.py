@@ -290,7 +290,8 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
             raise ValueError(f"Invalid initial_state: expecting {count} tensors, got {len(initial_state)}")
         _check_lengths(sequence_lengths, x, time_major=time_major)
         # What computes without a cell state takes an empty one.
-        h, c, *_ = *(tf.convert_to_tensor(s, self._plain_dtype) for s in initial_state), _empty(x.dtype)
+        empty = tf.constant([], x.dtype)
+        h, c, *_ = *(tf.convert_to_tensor(s, self._plain_dtype) for s in initial_state), empty
         y, h, c = branches.recurrence(
             x, h, c, tf.convert_to_tensor(self.kernel), self._sizes,
             lengths=sequence_lengths, time_major=time_major, training=training, dropout=self._dropout,
@@ -303,7 +304,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         shape = [self.num_layers * self.num_dirs, batch_size, self.num_units]
         return (shape, list(shape)) if self._rnn_mode == CUDNN_LSTM else (shape,)
 
-    def _zero_state(self, batch_size: Any, *, time_major: bool = True) -> tuple[Any, ...]:
+    def _zero_state(self, batch_size: Any, *, time_major: bool) -> tuple[Any, ...]:
         shapes = [shape if time_major else [shape[1], shape[0], shape[2]] for shape in
                   self.state_shape(batch_size)]  # fmt: skip
         return tuple(tf.zeros(tf.stack(shape), self._plain_dtype) for shape in shapes)
@@ -328,10 +329,6 @@ def _check_lengths(lengths: Any, x: Any, *, time_major: bool) -> None:
         f"Invalid sequence_lengths: expecting one for each of {rows} rows of a {major} input, got {count}; "
         f"{cure}"
     )
-
-
-def _empty(dtype: Any) -> Any:
-    return tf.constant([], dtype)
 
 
 class CudnnLSTM(_CudnnRNN):

@@ -83,8 +83,8 @@ def sizes_of(
     num_layers: int,
     num_units: int,
     input_size: int,
-    input_mode: str = CUDNN_INPUT_LINEAR_MODE,
-    direction: str = CUDNN_RNN_UNIDIRECTION,
+    input_mode: str,
+    direction: str,
     num_proj: int | None = None,
 ) -> Sizes:
     """The sizes of a blob. Raises ValueError for a wrong mode, direction or input mode."""
@@ -273,8 +273,8 @@ def _last_size(value: Any) -> int | None:
     return size
 
 
-def _blob_sizes(rnn_mode: str, inputs: Any, input_h: Any, time_major: bool, rest: dict[str, Any]) -> Sizes:
-    """The sizes of a call on a blob, from the static shapes of its tensors."""
+def _read_sizes(inputs: Any, input_h: Any, time_major: bool) -> tuple[int, int, int]:
+    """The depth and width of a state and the width of the inputs, from their static shapes."""
     shape = tf.convert_to_tensor(input_h).shape
     known = shape.as_list() if shape.rank == 3 else [None] * 3
     depth, width = known[0 if time_major else 1], known[2]
@@ -284,10 +284,7 @@ def _blob_sizes(rnn_mode: str, inputs: Any, input_h: Any, time_major: bool, rest
             "Expecting known sizes of input_h [num_layers * num_dirs, batch, num_units] and of inputs' last "
             f"dimension, got {shape} and {tf.convert_to_tensor(inputs).shape}"
         )
-    directions = 2 if rest["direction"] == CUDNN_RNN_BIDIRECTION else 1
-    units = rest.pop("num_units", None) or width
-    return sizes_of(rnn_mode, depth // directions, units, features, rest["input_mode"], rest["direction"],
-                    rest["num_proj"])  # fmt: skip
+    return depth, width, features
 
 
 def _run_blob(
@@ -307,10 +304,10 @@ def _run_blob(
     name: str | None = None,
 ) -> tuple[Any, Any, Any]:
     check_direction(direction)
-    named: dict[str, Any] = {"direction": direction, "input_mode": input_mode, "num_proj": num_proj}
-    if num_proj:
-        named["num_units"] = _last_size(input_c)
-    sizes = _blob_sizes(rnn_mode, inputs, input_h, time_major, named)
+    depth, width, features = _read_sizes(inputs, input_h, time_major)
+    layers = depth // (1 + _DIRECTIONS.index(direction))
+    units = (_last_size(input_c) if num_proj else None) or width
+    sizes = sizes_of(rnn_mode, layers, units, features, input_mode, direction, num_proj)
     x, h, c, blob = (tf.convert_to_tensor(value) for value in (inputs, input_h, input_c, params))
     return branches.recurrence(
         x, h, c, blob, sizes,
