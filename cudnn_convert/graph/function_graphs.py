@@ -7,7 +7,7 @@ Source: tensorflow v2.21.0 core/framework/function.proto (FunctionDef.node_def),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -21,13 +21,10 @@ from cudnn_convert.private import tf_private
 
 def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> Graph:
     """Return the body of a function as a graph; `functions` is the library around it, by name."""
-    flat = {
-        f"{node.name}:{output}:{k}": f"{node.name}:{number}"
-        for node in function.node_def
-        for number, (output, k) in enumerate(_list_outputs(node, functions))
-    }
+    places = _place_outputs(function.node_def, functions)
+    flat = {name: f"{node}:{number}" for name, (node, number) in places.items()}
     nodes = [
-        node_defs.placeholder(argument.name, tf.as_dtype(argument.type), _read_shape(function, position))
+        node_defs.placeholder(argument.name, tf.as_dtype(argument.type), read_shape(function, position))
         for position, argument in enumerate(function.signature.input_arg)
     ]
     for node in function.node_def:
@@ -41,28 +38,30 @@ def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> G
 def with_body(function: FunctionDef, graph: Graph, functions: Mapping[str, FunctionDef]) -> FunctionDef:
     """Return a copy of a function with the nodes of a graph, which has those of its `make_graph` and more."""
     arguments = {argument.name for argument in function.signature.input_arg}
-    named = {
-        (node.name, number): f"{node.name}:{output}:{k}"
-        for node in graph.node
-        if node.name not in arguments
-        for number, (output, k) in enumerate(_list_outputs(node, functions))
-    }
+    nodes = [node for node in graph.node if node.name not in arguments]
+    named = {place: name for name, place in _place_outputs(nodes, functions).items()}
     result: FunctionDef = function_pb2.FunctionDef()
     result.CopyFrom(function)
     result.ClearField("node_def")
-    for node in graph.node:
-        if node.name not in arguments:
-            inputs = [name if name.startswith("^") else named.get(split(name), name) for name in node.input]
-            result.node_def.append(node_defs.copy_node(node, inputs=inputs))
-    kept = {
-        f"{node.name}:{output}:{k}": number
-        for node in function.node_def
+    for node in nodes:
+        inputs = [name if name.startswith("^") else named.get(split(name), name) for name in node.input]
+        result.node_def.append(node_defs.copy_node(node, inputs=inputs))
+    places = _place_outputs(function.node_def, functions)
+    for key, source in list(function.ret.items()):
+        if source in places:
+            result.ret[key] = named[places[source]]
+    return result
+
+
+def _place_outputs(
+    nodes: Iterable[NodeDef], functions: Mapping[str, FunctionDef]
+) -> dict[str, tuple[str, int]]:
+    """Map the names `node:output:k` that a function's tensors have to nodes and numbers of outputs."""
+    return {
+        f"{node.name}:{output}:{k}": (node.name, number)
+        for node in nodes
         for number, (output, k) in enumerate(_list_outputs(node, functions))
     }
-    for key, source in list(function.ret.items()):
-        if source in kept:
-            result.ret[key] = named[source.partition(":")[0], kept[source]]
-    return result
 
 
 def _list_outputs(node: NodeDef, functions: Mapping[str, FunctionDef]) -> Iterator[tuple[str, int]]:
@@ -78,7 +77,7 @@ def _list_outputs(node: NodeDef, functions: Mapping[str, FunctionDef]) -> Iterat
         yield from ((argument.name, k) for k in range(count))
 
 
-def _read_shape(function: FunctionDef, position: int) -> tf.TensorShape:
+def read_shape(function: FunctionDef, position: int) -> tf.TensorShape:
     """Return the static shape of an argument, unknown where the function does not state it."""
     attributes: Any = function.arg_attr  # type: ignore[attr-defined]
     if position not in attributes or "_output_shapes" not in attributes[position].attr:

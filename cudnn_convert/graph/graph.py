@@ -6,7 +6,7 @@ GraphDef where TensorFlow needs one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -117,6 +117,19 @@ def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterab
     return Graph(graph, [*(changes.get(item.name, item) for item in graph.node), *added])
 
 
+def rewrite_nodes(graph: Graph, rewrite: Callable[[NodeDef, set[str]], Iterable[NodeDef]]) -> Graph:
+    """Replace each node for which `rewrite` gives nodes: the last has its name, others are appended.
+
+    `rewrite` takes the node and the names that are taken, to which it adds those of its nodes.
+    """
+    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
+    for node in graph.node:
+        if nodes := [*rewrite(node, taken)]:
+            *before, changes[node.name] = nodes
+            added += before
+    return replace_nodes(graph, changes, added)
+
+
 def expand_nodes(graph: Graph, expanded: Mapping[str, Iterable[NodeDef]]) -> Graph:
     """Return `graph` with several nodes in the place of each named in `expanded`; itself without any."""
     if not expanded:
@@ -198,9 +211,18 @@ def share_without_devices(graph: AnyGraph) -> Graph:
     return replace_nodes(graph, changes)
 
 
-def floats_as(attributes: Iterable[AttrValue], dtype: tf.DType) -> None:
-    """Change each float type and float constant in `attributes` to `dtype`, in place."""
-    others, wanted = {kind.as_datatype_enum for kind in FLOATS if kind != dtype}, dtype.as_datatype_enum
+def graph_floats_as(graph: GraphDef, dtype: tf.DType, kinds: Collection[tf.DType] = FLOATS) -> None:
+    """Change each float type of `kinds` to `dtype`, in functions too, in place."""
+    others = {kind.as_datatype_enum for kind in kinds}
+    for function in graph.library.function:
+        for argument in (*function.signature.input_arg, *function.signature.output_arg):
+            argument.type = dtype.as_datatype_enum if argument.type in others else argument.type
+    floats_as((value for node in all_nodes(graph) for value in node.attr.values()), dtype, kinds)
+
+
+def floats_as(attributes: Iterable[AttrValue], dtype: tf.DType, kinds: Collection[tf.DType] = FLOATS) -> None:
+    """Change each float type and float constant of `kinds` in `attributes` to `dtype`, in place."""
+    others, wanted = {kind.as_datatype_enum for kind in kinds if kind != dtype}, dtype.as_datatype_enum
     for value in attributes:
         if value.type in others:  # to set it where it is not set would unset what is
             value.type = wanted

@@ -72,6 +72,17 @@ def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ())
     return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
 
 
+def gather(name: str, values: str, indices: str, axis: str, kind: tf.DType = tf.int32) -> NodeDef:
+    """A GatherV2 node; `kind` is the type of the values."""
+    return node(name, "GatherV2", [values, indices, axis], Tparams=kind, Tindices=tf.int32, Taxis=tf.int32)
+
+
+def swap_batch(name: str, source: str, dtype: tf.DType) -> list[NodeDef]:
+    """The nodes that exchange the first two axes of a tensor of rank 3, the last called `name`."""
+    axes = constant(f"{name}/axes", np.array([1, 0, 2], np.int32))
+    return [axes, node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
+
+
 def copy_node(
     original: NodeDef, *, name: str | None = None, op: str | None = None, inputs: Iterable[str] | None = None
 ) -> NodeDef:

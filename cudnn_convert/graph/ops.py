@@ -65,6 +65,8 @@ TABLE_EXPORTS: Final = frozenset({"LookupTableExport", "LookupTableExportV2"})
 COPIES: Final = frozenset({"Identity", "StopGradient", "Snapshot"})
 IDENTITIES: Final = frozenset({"Identity", "RefIdentity"})
 REFERENCE_CARRIERS: Final = frozenset({"RefSwitch", "RefEnter", "RefIdentity"})
+#: What carries a reference into, within and out of branches and loops.
+REFERENCE_PATHS: Final = REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 HANDLE_CARRIERS: Final = frozenset({"Switch", "Enter", "Identity"})
 HANDLE_READS: Final = frozenset({"ReadVariableOp", "ResourceGather", "VariableShape"})
 SELECTS: Final = frozenset({"Select", "SelectV2"})

@@ -185,10 +185,6 @@ def _assignment(graph: tf.Graph, node: NodeDef, value: Any) -> Any:
 _LIMIT: Final = 2**31 - 2**20
 
 
-#: What carries a reference into, within and out of branches and loops.
-_CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
-
-
 def freeze_variables(graph: Graph, outputs: Iterable[str], *, variables: Mapping[str, Tensor]) -> Graph:
     """Replace each variable op by a Const of its name; prune to the tensors `outputs`.
 
@@ -217,11 +213,11 @@ def _freeze_references(graph: Graph, variables: Mapping[str, Tensor]) -> Graph:
     TensorFlow's rewriting fails where a variable is itself the predicate of a Switch.
     Source: tensorflow v2.21.0 python/framework/convert_to_constants.py `_Node.update_dtype`.
     """
-    changes = {}
+    changes, paths = {}, ops.REFERENCE_PATHS
     for node in graph.node:
         if node.op in ops.REFERENCE_VARIABLES:
             changes[node.name] = node_defs.constant(node.name, variables[checkpoint_key(node)].read())
-        elif node.op in _CARRIERS and graph.index.maker(node.name, _CARRIERS).op in ops.REFERENCE_VARIABLES:
+        elif node.op in paths and graph.index.maker(node.name, paths).op in ops.REFERENCE_VARIABLES:
             changes[node.name] = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))
     return replace_nodes(graph, changes)
 
@@ -333,17 +329,13 @@ def _ways(model: Model, index: Index, table: NodeDef) -> list[str]:
         node.name
         for node in index.nodes.values()
         if node.op in ops.FILLS
-        and _table(index, node) == _key(table)
+        and _key(index.maker(node.input[0])) == _key(table)
         and not _is_restored(model, index, node)
     ]
     if len(candidates) > 1:
         run = index.ancestors(model.initializers)
         candidates = [name for name in candidates if name in run]
     return candidates
-
-
-def _table(index: Index, node: NodeDef) -> tuple[bool, str]:
-    return _key(index.nodes[split(node.input[0])[0]])
 
 
 def _is_restored(model: Model, index: Index, node: NodeDef) -> bool:

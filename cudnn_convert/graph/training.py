@@ -116,7 +116,8 @@ class InferenceNodes:
         todo = deque(tensors)
         while todo:
             name, k = todo.popleft()
-            for output in [k] if k is not None or not self._is_cudnn(name) else range(OUTPUTS):
+            is_cudnn = self.index.nodes[name].op in ops.CUDNN
+            for output in range(OUTPUTS) if k is None and is_cudnn else [k]:
                 for reader in self.index.consumers(name, output):
                     if reader.name not in readers and self._is_open(reader, name):
                         readers[reader.name] = None
@@ -160,9 +161,6 @@ class InferenceNodes:
             self.weights(self.index.nodes[op]) or (self.is_unread(op) and op not in differentiated)
             for op in [name, *self.below([(name, None)])]
         )
-
-    def _is_cudnn(self, name: str) -> bool:
-        return self.index.nodes[name].op in ops.CUDNN
 
     def _is_open(self, reader: NodeDef, name: str) -> bool:
         if reader.name in self._closed or _BLOCKED.fullmatch(reader.op) or _GRADIENTS.fullmatch(reader.name):

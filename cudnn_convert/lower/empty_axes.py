@@ -29,7 +29,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
-from cudnn_convert.graph.graph import Graph, expand_nodes, replace_nodes
+from cudnn_convert.graph.graph import Graph, expand_nodes, rewrite_nodes
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
 from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.model import Array
@@ -39,13 +39,12 @@ _REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum"})
 
 def replace_reductions(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each of them over an axis of an open size; `graph` itself if there are none."""
-    taken = {node.name for node in graph.node}
-    changes, added = {}, list[NodeDef]()
-    for node in graph.node:
+
+    def choose(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
         if node.op in _REDUCTIONS and _may_be_empty(graph, node):
-            *steps, changes[node.name] = _choose(node, _axes_in_turn(graph, node), taken)
-            added += steps
-    return replace_nodes(graph, changes, added)
+            yield from _choose(node, _axes_in_turn(graph, node), taken)
+
+    return rewrite_nodes(graph, choose)
 
 
 def _may_be_empty(graph: Graph, node: NodeDef) -> bool:

@@ -9,11 +9,14 @@ python/ops/nn_ops.py with_space_to_batch.
     after:   y = SpaceToBatchND(x, [2, 1], [[1, 2], [0, 0]])
 """
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
-from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.graph import Graph, rewrite_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference, split, tensor
 from cudnn_convert.graph.passes.run import Keep
 
@@ -23,29 +26,27 @@ _IMAGE = 4
 
 def widen_blocks(graph: Graph, _: Keep = ()) -> Graph:
     """Give each block of rows one column; `graph` itself if there are none."""
-    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
-    for node in graph.node:
-        block = (
-            constant_folding.fold_constant(graph.index, tensor(node.input[1])) if node.op in _OPS else None
-        )
-        if block is None or len(block) != 1:
-            continue
-        if graph.first_iteration.get_tensor_by_name(tensor(node.input[0])).shape.rank != _IMAGE:
-            continue
-        image, _, edges, *waits = node.input
-        wait, kind = [f"^{split(image)[0]}"], tf.as_dtype(node.attr["Tblock_shape"].type or tf.int32)
-        key = "Tpaddings" if "Tpaddings" in node.attr else "Tcrops"
-        edge_kind = tf.as_dtype(node.attr[key].type or tf.int32)
-        names = [claim(f"{node.name}/{suffix}", taken) for suffix in ("block", "none", "axis", "edges")]
-        values = (
-            np.array([*block, 1], kind.as_numpy_dtype),
-            np.zeros((1, 2), edge_kind.as_numpy_dtype),
-            np.array(0, np.int32),
-        )
-        added += [
-            node_defs.constant(name, value, control=wait) for name, value in zip(names, values, strict=False)
-        ]
-        parts = [reference(edges), *names[1:3]]
-        added.append(node_defs.node(names[3], "ConcatV2", parts, T=edge_kind, Tidx=tf.int32, N=2))
-        changes[node.name] = node_defs.copy_node(node, inputs=[image, names[0], names[3], *waits])
-    return replace_nodes(graph, changes, added) if changes else graph
+    return rewrite_nodes(graph, partial(_widen, graph))
+
+
+def _widen(graph: Graph, node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+    if node.op not in _OPS:
+        return
+    block = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
+    image, _, edges, *waits = node.input
+    if block is None or len(block) != 1:
+        return
+    if graph.first_iteration.get_tensor_by_name(tensor(image)).shape.rank != _IMAGE:
+        return
+    wait, kind = [f"^{split(image)[0]}"], tf.as_dtype(node.attr["Tblock_shape"].type or tf.int32)
+    key = "Tpaddings" if "Tpaddings" in node.attr else "Tcrops"
+    edge_kind = tf.as_dtype(node.attr[key].type or tf.int32)
+    sizes, none, axis, joined = (
+        claim(f"{node.name}/{suffix}", taken) for suffix in ("block", "none", "axis", "edges")
+    )
+    yield node_defs.constant(sizes, np.array([*block, 1], kind.as_numpy_dtype), control=wait)
+    yield node_defs.constant(none, np.zeros((1, 2), edge_kind.as_numpy_dtype), control=wait)
+    yield node_defs.constant(axis, np.array(0, np.int32), control=wait)
+    parts = [reference(edges), none, axis]
+    yield node_defs.node(joined, "ConcatV2", parts, T=edge_kind, Tidx=tf.int32, N=2)
+    yield node_defs.copy_node(node, inputs=[image, sizes, joined, *waits])

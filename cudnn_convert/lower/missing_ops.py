@@ -37,7 +37,7 @@ open channels, as that of each row with itself, for ONNX: tf2onnx (v1.17.0) make
     after:   y = x[:, :, :-1] * filter[0, 0] + x[:, :, 1:] * filter[0, 1]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -46,7 +46,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, control_flow, node_defs
-from cudnn_convert.graph.graph import Graph, expand_nodes, replace_nodes
+from cudnn_convert.graph.graph import Graph, expand_nodes, replace_nodes, rewrite_nodes
 from cudnn_convert.graph.index import Index, NodeDef, claim, reference, split, tensor
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep
@@ -57,21 +57,18 @@ def replace_sign_bits(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each test of a float's sign bit; the nodes that it read stay."""
     if not any(node.op == "Bitcast" for node in graph.node):
         return graph
-    taken = {node.name for node in graph.node}
-    changes, added = {}, list[NodeDef]()
-    for node in graph.node:
-        if (source := _find_float(graph.index, node)) is None:
-            continue
+    return rewrite_nodes(graph, partial(_compare_signs, graph.index))
+
+
+def _compare_signs(index: Index, node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+    if (source := _find_float(index, node)) is not None:
         name, kind = source
         names = {part: claim(f"{node.name}/{part}", taken) for part in ("zero", "less", "inverse", "below")}
-        added += [
-            node_defs.node(names["zero"], "ZerosLike", [name], T=kind),
-            node_defs.node(names["less"], "Less", [name, names["zero"]], T=kind),
-            node_defs.node(names["inverse"], "Reciprocal", [name], T=kind),
-            node_defs.node(names["below"], "Less", [names["inverse"], names["zero"]], T=kind),
-        ]
-        changes[node.name] = node_defs.node(node.name, "LogicalOr", [names["less"], names["below"]])
-    return replace_nodes(graph, changes, added)
+        yield node_defs.node(names["zero"], "ZerosLike", [name], T=kind)
+        yield node_defs.node(names["less"], "Less", [name, names["zero"]], T=kind)
+        yield node_defs.node(names["inverse"], "Reciprocal", [name], T=kind)
+        yield node_defs.node(names["below"], "Less", [names["inverse"], names["zero"]], T=kind)
+        yield node_defs.node(node.name, "LogicalOr", [names["less"], names["below"]])
 
 
 def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
@@ -158,18 +155,16 @@ def _absolute(
 
 def replace_buckets(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Bucketize outside loops."""
-    buckets = [node for node in graph.node if node.op == "Bucketize"]
-    frames = control_flow.frames(graph.index) if buckets else {}
-    taken = {node.name for node in graph.node}
-    changes, added = {}, list[NodeDef]()
-    for node in buckets:
-        if not frames.get(node.name):
-            *steps, changes[node.name] = _count_reached(node, taken)
-            added += steps
-    return replace_nodes(graph, changes, added)
+    has_buckets = any(node.op == "Bucketize" for node in graph.node)
+    frames = control_flow.frames(graph.index) if has_buckets else {}
+    return rewrite_nodes(graph, partial(_count_reached, frames))
 
 
-def _count_reached(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+def _count_reached(
+    frames: Mapping[str, tuple[str, ...]], node: NodeDef, taken: set[str]
+) -> Iterator[NodeDef]:
+    if node.op != "Bucketize" or frames.get(node.name):
+        return
     given = tf.as_dtype(node.attr["T"].type)
     kind = given if given.is_floating else tf.float32  # in which TensorFlow compares integers
     parts = "numbers last column boundaries below counts unreached all".split()

@@ -11,11 +11,13 @@ compiler/mlir/tensorflow/transforms/layout_optimization.cc MoveTransposeBefore, 
     after:   y = Transpose(x, [0, 2, 3, 1]); in the loop, z = Transpose(y, [0, 2, 3, 1])
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from cudnn_convert.graph import constant_folding, node_defs, ops
-from cudnn_convert.graph.graph import Graph, replace_nodes
-from cudnn_convert.graph.index import NodeDef, claim, split, tensor
+from cudnn_convert.graph.graph import Graph, rewrite_nodes
+from cudnn_convert.graph.index import Index, NodeDef, claim, split, tensor
 from cudnn_convert.graph.passes.run import Keep
 
 #: What a constant notes, that it equals no other.
@@ -26,21 +28,21 @@ def separate_permutations(graph: Graph, _: Keep = ()) -> Graph:
     """Give each Transpose its own constant; `graph` itself if it has no loops."""
     if not any(node.op in ops.ENTERS for node in graph.node):
         return graph
-    index, taken = graph.index, {node.name for node in graph.node}
-    changes, added = {}, list[NodeDef]()
-    for node in graph.node:
-        perm = (
-            constant_folding.fold_constant(index, tensor(node.input[1])) if node.op == "Transpose" else None
-        )
-        if perm is None:
-            continue
-        image, _, *waits = node.input
-        if index.nodes[split(image)[0]].op in ops.SWITCHES:  # a constant cannot wait for one output of it
-            source = node_defs.identity(claim(f"{node.name}/input", taken), image, node.attr["T"].type)
-            added.append(source)
-            image = source.name
-        own = node_defs.constant(claim(f"{node.name}/perm", taken), perm, control=[f"^{split(image)[0]}"])
-        own.attr[_READER].s = node.name.encode()
-        added.append(own)
-        changes[node.name] = node_defs.copy_node(node, inputs=[image, own.name, *waits])
-    return replace_nodes(graph, changes, added)
+    return rewrite_nodes(graph, partial(_separate, graph.index))
+
+
+def _separate(index: Index, node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
+    if node.op != "Transpose":
+        return
+    perm = constant_folding.fold_constant(index, tensor(node.input[1]))
+    if perm is None:
+        return
+    image, _, *waits = node.input
+    if index.nodes[split(image)[0]].op in ops.SWITCHES:  # a constant cannot wait for one output of it
+        source = node_defs.identity(claim(f"{node.name}/input", taken), image, node.attr["T"].type)
+        yield source
+        image = source.name
+    own = node_defs.constant(claim(f"{node.name}/perm", taken), perm, control=[f"^{split(image)[0]}"])
+    own.attr[_READER].s = node.name.encode()
+    yield own
+    yield node_defs.copy_node(node, inputs=[image, own.name, *waits])

@@ -30,7 +30,7 @@ import tensorflow as tf
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import Index, NodeDef, claim, split, tensor
-from cudnn_convert.graph.node_defs import constant, copy_node, node
+from cudnn_convert.graph.node_defs import constant, copy_node, gather, node
 
 _ARRAY: Final = "TensorArrayV3"
 _WRITE: Final = "TensorArrayWriteV3"
@@ -95,7 +95,8 @@ def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
     fills = [node for node in used if node.op == _FILL]
     writes = [node for node in used if node.op == _WRITE]
     if [node.input[3] for node in fills] == [f"{begin.name}:1"] and not writes:
-        is_whole = _is_range(graph.index, fills[0].input[1]) and _only_fills(graph.index, begin)
+        is_alone = len([*graph.index.consumers(begin.name, 1)]) == 1
+        is_whole = is_alone and _is_range(graph.index, fills[0].input[1])
         return _Array(begin, frozenset(members), None) if is_whole else None
     flows = {tensor(node.input[3]) for node in writes}
     is_equal = begin.attr["identical_element_shapes"].b or any(node.op == _STACK for node in used)
@@ -131,10 +132,6 @@ def _follow(index: Index, begin: str, output: int, position: Callable[[NodeDef],
     merges = (index.nodes[name] for name in members if index.nodes[name].op in ops.MERGES)
     merged = {split(source)[0] for merge in merges for source in index.data_inputs(merge)}
     return members if merged <= {*members, begin} else None
-
-
-def _only_fills(index: Index, begin: NodeDef) -> bool:
-    return len([*index.consumers(begin.name, 1)]) == 1
 
 
 def _is_range(index: Index, name: str) -> bool:
@@ -273,9 +270,9 @@ class _Rewrite:
         sizes = self._op(f"{old.name}/sizes", "Shape", [flow], T=array.dtype)
         axis = self._constant(f"{old.name}/axis", 0, sizes)
         if old.op == _SIZE:
-            self._nodes.append(_gather(old.name, sizes, axis, axis))
+            self._nodes.append(gather(old.name, sizes, axis, axis))
         else:
-            self._nodes.append(_gather(old.name, flow, old.input[1], axis, array.dtype))
+            self._nodes.append(gather(old.name, flow, old.input[1], axis, array.dtype))
 
     def _use_row(self, old: NodeDef, array: _Array, item: tf.TensorShape) -> None:
         """Replace an op on an array that is written item by item."""
@@ -287,7 +284,7 @@ class _Rewrite:
         sizes = self._op(f"{name}/sizes", "Identity", [shape], T=tf.int32)
         axis = self._constant(f"{name}/axis", 0, sizes)
         if old.op == _SIZE:
-            self._nodes.append(_gather(name, sizes, axis, axis))
+            self._nodes.append(gather(name, sizes, axis, axis))
             return
         stated = tf.TensorShape(old.attr["element_shape"].shape if old.op == _STACK else None)
         widths = [None, *item.merge_with(stated)]
@@ -308,7 +305,7 @@ class _Rewrite:
             f"{name}/row", "StridedSlice", [flow, *ends], T=array.dtype, Index=tf.int32, end_mask=mask
         )
         items = self._op(f"{name}/items", "Reshape", [flow, target], T=array.dtype)
-        self._nodes.append(_gather(name, items, old.input[1], axis, array.dtype))
+        self._nodes.append(gather(name, items, old.input[1], axis, array.dtype))
 
     def _write(self, old: NodeDef, array: _Array, shape: str) -> None:
         name, kind = old.name, array.dtype
@@ -361,9 +358,5 @@ class _Rewrite:
         """Add a scalar of int32 `values`; returns its name."""
         index = self._constant(f"{wanted}/at", position, after or values)
         name = claim(wanted, self._taken)
-        self._nodes.append(_gather(name, values, index, axis))
+        self._nodes.append(gather(name, values, index, axis))
         return name
-
-
-def _gather(name: str, values: str, indices: str, axis: str, kind: tf.DType = tf.int32) -> NodeDef:
-    return node(name, "GatherV2", [values, indices, axis], Tparams=kind, Tindices=tf.int32, Taxis=tf.int32)

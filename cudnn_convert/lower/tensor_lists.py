@@ -25,7 +25,7 @@ import tensorflow as tf
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops
 from cudnn_convert.graph.graph import Graph, prune
 from cudnn_convert.graph.index import NodeDef, claim, split, tensor
-from cudnn_convert.graph.node_defs import constant, copy_node, node
+from cudnn_convert.graph.node_defs import constant, copy_node, gather, node
 from cudnn_convert.graph.passes import inference, inlining
 
 _FROM_TENSOR: Final = "TensorListFromTensor"
@@ -193,7 +193,7 @@ class _Arrays:
         first = yield from self._constant(f"{name}/fill_zero", [0], after=at["shape"])
         second = yield from self._constant(f"{name}/fill_one", [1], after=at["shape"])
         yield constant(at["value"], np.zeros((), kind.as_numpy_dtype), control=[f"^{at['shape']}"])
-        yield self._gather(at["first"], at["shape"], first, axis)
+        yield gather(at["first"], at["shape"], first, axis)
         ends = [second, first, second]  # up to the end, whatever the second says, in steps of 1
         yield node(at["rest"], "StridedSlice", [at["shape"], *ends], T=tf.int32, Index=tf.int32, end_mask=1)
         yield node(at["wanted"], "ExpandDims", [count, axis], T=tf.int32)
@@ -217,7 +217,7 @@ class _Arrays:
         shape = self._name(f"{scope}/shape")
         yield node(shape, "Shape", [source], T=self._graph.shapes.get_tensor_by_name(tensor(source)).dtype)
         axis = yield from self._constant(f"{scope}/axis", 0, after=shape)
-        yield self._gather(size, shape, axis, axis)
+        yield gather(size, shape, axis, axis)
 
     def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
         """A Range of the numbers below a size; returns its name."""
@@ -232,11 +232,6 @@ class _Arrays:
         name = self._name(wanted)
         yield constant(name, np.array(value, np.int32), control=[f"^{after}"])
         return name
-
-    def _gather(self, name: str, values: str, indices: str, axis: str) -> NodeDef:
-        """Gather int32 `values` at `indices`."""
-        inputs = [values, indices, axis]
-        return node(name, "GatherV2", inputs, Tparams=tf.int32, Tindices=tf.int32, Taxis=tf.int32)
 
     def _enter(self, begin: str, around: tuple[str, ...]) -> Generator[NodeDef, None, str]:
         """Enter nodes that take an array's handle into the loops `around`; returns the innermost handle."""

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import constant_folding, control_flow, node_defs, ops, session
-from cudnn_convert.graph.graph import Graph, copy_graph, floats_as, replace_nodes
+from cudnn_convert.graph.graph import Graph, copy_graph, graph_floats_as, replace_nodes, rewrite_nodes
 from cudnn_convert.graph.index import (
     INPUT,
     AttrValue,
@@ -54,7 +54,6 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.weights import layouts
 
 _ELSE: Final = "choose --format savedmodel or frozen"
-_FLOAT: Final = tf.float32.as_datatype_enum
 #: Float types for which TensorFlow Lite lacks kernels that a recurrence needs.
 _OTHERS: Final[dict[int, str]] = {
     tf.float64.as_datatype_enum: "float64",
@@ -157,34 +156,28 @@ def _slice_squeezed(graph: Graph, _: Keep = ()) -> Graph:
 
     The converter of v2.21.0 fails on such a Squeeze behind a Transpose ("failed to satisfy constraint").
     """
-    changes, added, taken = {}, [], {node.name for node in graph.node}
-    for node in graph.node:
+
+    def slice_node(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
         dims = node.attr["squeeze_dims"].list.i if node.op == "Squeeze" else ()
         shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape if dims else None
         if shape is None or shape.rank is None:
-            continue
+            return
         squeezed = {dim % shape.rank for dim in dims}
         kept = [k for k in range(shape.rank) if k not in squeezed]
         if sum(shape[k] is None for k in kept) < 2:
-            continue
+            return
         # An Identity, since a constant cannot wait for one output of a Switch.
         source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
-        added.append(source)
+        yield source
         inputs, first = [source.name], np.zeros(shape.rank, np.int32)
         for value in (first, first + 1, first + 1):  # begin, end, strides
             inputs.append(claim(f"{node.name}/slice", taken))
-            added.append(node_defs.constant(inputs[-1], value, control=[f"^{source.name}"]))
-        whole = sum(1 << k for k in kept)
-        changes[node.name] = node_defs.node(
-            node.name,
-            "StridedSlice",
-            inputs,
-            T=tf.as_dtype(node.attr["T"].type),
-            Index=tf.int32,
-            end_mask=whole,
-            shrink_axis_mask=sum(1 << k for k in squeezed),
-        )
-    return replace_nodes(graph, changes, added)
+            yield node_defs.constant(inputs[-1], value, control=[f"^{source.name}"])
+        masks = {"end_mask": sum(1 << k for k in kept), "shrink_axis_mask": sum(1 << k for k in squeezed)}
+        kind = tf.as_dtype(node.attr["T"].type)
+        yield node_defs.node(node.name, "StridedSlice", inputs, T=kind, Index=tf.int32, **masks)
+
+    return rewrite_nodes(graph, slice_node)
 
 
 def _expand_slices(graph: Graph, _: Keep = ()) -> Graph:
@@ -196,18 +189,18 @@ def _expand_slices(graph: Graph, _: Keep = ()) -> Graph:
     before: y = StridedSlice(x, [0, 0, 0], ...), new_axis_mask=4, which is x[:, :, None]
     after:  y/slice = StridedSlice(x, [0, 0], ...), y = ExpandDims(y/slice, -1)
     """
-    changes, added, taken = {}, [], {node.name for node in graph.node}
-    for node in graph.node:
+
+    def expand(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
         if node.op != "StridedSlice" or not _mask(node, "new_axis_mask"):
-            continue
+            return
         shape = graph.shapes.get_tensor_by_name(tensor(node.name)).shape
         if shape.rank is not None and sum(size is None for size in shape) < 2:
-            continue
+            return
         spec = _SliceSpec.of(graph.index, node)
         if spec is not None and spec.axes:
-            *before, changes[node.name] = spec.nodes(node, taken)
-            added += before
-    return replace_nodes(graph, changes, added)
+            yield from spec.nodes(node, taken)
+
+    return rewrite_nodes(graph, expand)
 
 
 _MASKS: Final = ("begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask")
@@ -348,9 +341,7 @@ def _compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
     if not any(map(_is_other_float, attributes)) and not any(each.type in _OTHERS for each in arguments):
         return graph
     single = copy_graph(graph)
-    for argument in chain.from_iterable(map(_arguments, single.library.function)):
-        argument.type = _FLOAT if argument.type in _OTHERS else argument.type
-    floats_as((value for node in all_nodes(single) for value in node.attr.values()), tf.float32)
+    graph_floats_as(single, tf.float32)
     return Graph(single)
 
 

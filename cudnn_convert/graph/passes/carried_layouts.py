@@ -203,8 +203,7 @@ def shape(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
     kind = tf.as_dtype(node.attr["out_type"].type) if "out_type" in node.attr else tf.int32
     at = layouts.constant("channels_last/order", np.array(invert(laid.order), np.int32))
     axis = layouts.constant("channels_last/axis", np.array(0, np.int32))
-    kinds = {"Tparams": kind, "Tindices": tf.int32, "Taxis": tf.int32}
-    return node_defs.node(node.name, "GatherV2", [sizes.name, at, axis], **kinds)
+    return node_defs.gather(node.name, sizes.name, at, axis, kind)
 
 
 #: The ops that end a layout.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from cudnn_convert.graph import gpu_ops, node_defs
-from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.graph import Graph, rewrite_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
 from cudnn_convert.graph.passes.run import Keep
 from cudnn_convert.private import tf_private
@@ -27,14 +27,11 @@ def is_only_single(node: NodeDef) -> bool:
 
 def compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
     """Return the graph with such nodes in float32; itself if there are none."""
-    if not any(map(is_only_single, graph.node)):
-        return graph
-    changes, added, taken = {}, list[NodeDef](), {node.name for node in graph.node}
-    for node in graph.node:
-        if is_only_single(node):
-            *before, changes[node.name] = _widen(node, graph.index.data_inputs(node), taken)
-            added += before
-    return replace_nodes(graph, changes, added)
+
+    def widen(node: NodeDef, taken: set[str]) -> list[NodeDef]:
+        return _widen(node, graph.index.data_inputs(node), taken) if is_only_single(node) else []
+
+    return rewrite_nodes(graph, widen)
 
 
 def _widen(node: NodeDef, inputs: list[str], taken: set[str]) -> list[NodeDef]:

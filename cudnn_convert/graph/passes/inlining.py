@@ -188,11 +188,15 @@ def _canonical_arguments(function: FunctionDef) -> None:
     renamed = {arg.name: f"arg_{number}" for number, arg in enumerate(function.signature.input_arg)}
     for arg in function.signature.input_arg:
         arg.name = renamed[arg.name]
+    rename_tensors(function, renamed)
+
+
+def rename_tensors(function: FunctionDef, renamed: Mapping[str, str]) -> None:
+    """Give tensors of a function other names, in place, where it reads and where it returns them."""
     for node in function.node_def:
-        for position, item in enumerate(node.input):
-            node.input[position] = renamed.get(item, item)
-    for key, item in list(function.ret.items()):
-        function.ret[key] = renamed.get(item, item)
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+    for key, name in list(function.ret.items()):
+        function.ret[key] = renamed.get(name, name)
 
 
 def _rename(node: NodeDef, functions: Mapping[str, str]) -> NodeDef:

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import node_defs
-from cudnn_convert.graph.graph import Graph, replace_nodes
+from cudnn_convert.graph.graph import Graph, rewrite_nodes
 from cudnn_convert.graph.index import NodeDef, claim, reference
 from cudnn_convert.graph.passes.run import Keep
 
@@ -32,12 +32,12 @@ _RECEIVING = "CollectiveBcastRecv"
 
 def reduce_replicas(graph: Graph, _: Keep = ()) -> Graph:
     """Return the graph with ops of every CPU in the place of collective ones; itself if there are none."""
-    changes = dict[str, NodeDef]()
-    added, taken = list[NodeDef](), {node.name for node in graph.node}
-    for node, sources in _list_meetings(graph):
-        *before, changes[node.name] = _reduce(node, sources, taken)
-        added += before
-    return replace_nodes(graph, changes, added) if changes else graph
+    meetings = {node.name: sources for node, sources in _list_meetings(graph)}
+
+    def reduce(node: NodeDef, taken: set[str]) -> list[NodeDef]:
+        return _reduce(node, meetings[node.name], taken) if node.name in meetings else []
+
+    return rewrite_nodes(graph, reduce)
 
 
 def describe(graph: Graph, kept: Collection[str]) -> Iterator[str]:

@@ -21,7 +21,6 @@ A constant that is the same in each row, such as zeros for a batch of 4, leaves 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
@@ -33,7 +32,6 @@ from cudnn_convert.values import EncodedTensor, StreamState
 #: The input of a cuDNN node that takes each kind of state, and the output that gives its last one.
 PLACES: Final = {"h": (INPUT_H, 1), "c": (INPUT_C, 2)}
 _RANK: Final = 3
-_SWAPPED: Final = np.array([1, 0, 2], np.int32)
 
 
 def stream_states(graph: Graph, states: Sequence[StreamState], *, defaults: bool) -> Graph:
@@ -74,8 +72,7 @@ def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[
     """Exchange the first two axes of a state whose node has the batch first; gives the new nodes too."""
     if state.time_major:
         return source, []
-    axes = node_defs.constant(f"{name}/axes", _SWAPPED)
-    return name, [axes, node_defs.node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
+    return name, node_defs.swap_batch(name, source, dtype)
 
 
 def _read_known_batch(graph: Graph, state: StreamState) -> int | None:

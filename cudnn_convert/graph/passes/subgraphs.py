@@ -244,7 +244,7 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
                 else "nothing is near"
             )
             reasons.append(f"{path}: tensor {name}: expected one of the graph, found no node {op}; {hint}")
-        elif (count := _outputs(index.nodes[op])) is not None and not 0 <= k < count:
+        elif (count := _count_outputs(index.nodes[op])) is not None and not 0 <= k < count:
             reasons.append(
                 f"{path}: tensor {name}: expected one of the graph, found that {op} has {count} outputs"
             )
@@ -252,20 +252,9 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
         raise UsageError(*reasons)
 
 
-def _outputs(node: NodeDef) -> int | None:
+def _count_outputs(node: NodeDef) -> int | None:
     """Count a node's outputs; None if its op is unknown or a function."""
-    definition = tf_private.find_op(node.op)
-    if definition is None:
-        return None
-    count = 0
-    for argument in definition.output_arg:
-        if argument.number_attr:
-            count += node.attr[argument.number_attr].i
-        elif argument.type_list_attr:
-            count += len(node.attr[argument.type_list_attr].list.type)
-        else:
-            count += 1
-    return count
+    return None if tf_private.find_op(node.op) is None else len([*output_types(node)])
 
 
 def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:

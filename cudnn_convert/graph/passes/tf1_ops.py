@@ -46,7 +46,14 @@ import tensorflow as tf
 
 from cudnn_convert.errors import InvalidModelError
 from cudnn_convert.graph import constant_folding, node_defs, ops
-from cudnn_convert.graph.graph import Graph, copy_graph, expand_nodes, replace_nodes, share_without_devices
+from cudnn_convert.graph.graph import (
+    Graph,
+    copy_graph,
+    expand_nodes,
+    replace_nodes,
+    rewrite_nodes,
+    share_without_devices,
+)
 from cudnn_convert.graph.index import Index, NodeDef, all_nodes, claim, split, tensor, unique
 from cudnn_convert.graph.passes import inlining
 from cudnn_convert.graph.passes.run import Keep, Pass
@@ -54,8 +61,6 @@ from cudnn_convert.graph.recurrent_state import Use, copy_through_control_flow, 
 from cudnn_convert.graph.session import handle
 from cudnn_convert.model import Tensor
 from cudnn_convert.private import tf_private
-
-_CARRIERS: Final = ops.REFERENCE_CARRIERS | {"RefMerge", "RefNextIteration", "RefExit"}
 
 
 def make_resources(values: Mapping[str, Tensor]) -> tuple[Pass, ...]:
@@ -84,7 +89,7 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
             dtype = tf.as_dtype(values[node.name].dtype)
             nodes += [resource, node_defs.node(node.name, "ReadVariableOp", [resource.name], dtype=dtype)]
             continue
-        if node.op in _CARRIERS and index.maker(node.name, _CARRIERS).name in handles:
+        if node.op in ops.REFERENCE_PATHS and index.maker(node.name, ops.REFERENCE_PATHS).name in handles:
             node = node_defs.copy_node(node, op=node.op.removeprefix("Ref"))  # noqa: PLW2901
         nodes.append(node)
     return Graph(graph, nodes)
@@ -93,7 +98,7 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
 def _is_written(index: Index, node: NodeDef) -> bool:
     """Whether an op takes the variable, or a carried reference to it, by reference."""
     for reader in index.consumers(node.name):
-        if reader.op in _CARRIERS:
+        if reader.op in ops.REFERENCE_PATHS:
             if _is_written(index, reader):
                 return True
             continue
@@ -213,9 +218,9 @@ def replace_gather_tree(graph: Graph, _: Keep = ()) -> Graph:
         node.attr.pop(inlining.LOWERED, None)
     for nodes in calls.values():
         nodes[-1].attr[MARK].b = True
-    nodes = expand_nodes(graph, calls).node
+    expanded = expand_nodes(graph, calls)
     added = (function for function in body.library if function.signature.name not in graph.functions)
-    return Graph(graph, nodes, [*graph.library.function, *added])
+    return Graph(graph, expanded.node, [*graph.library.function, *added])
 
 
 def keep_integers(graph: Graph, _: Keep = ()) -> Graph:
@@ -231,22 +236,20 @@ def keep_integers(graph: Graph, _: Keep = ()) -> Graph:
 
 def number_axes(graph: Graph, _: Keep = ()) -> Graph:
     """Replace each Reverse whose flags are constants; `graph` itself if there are none."""
-    changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
-    for node in graph.node:
-        flags = (
-            constant_folding.fold_constant(graph.index, tensor(node.input[1]))
-            if node.op == "Reverse"
-            else None
-        )
-        if flags is not None:
-            axes = node_defs.constant(
-                claim(f"{node.name}/axis", taken), np.flatnonzero(flags).astype(np.int32)
-            )
-            inputs = [node.input[0], axes.name, *node.input[2:]]
-            added.append(axes)
-            changes[node.name] = node_defs.copy_node(node, op="ReverseV2", inputs=inputs)
-            changes[node.name].attr["Tidx"].type = tf.int32.as_datatype_enum
-    return replace_nodes(graph, changes, added)
+
+    def number(node: NodeDef, taken: set[str]) -> list[NodeDef]:
+        if node.op != "Reverse":
+            return []
+        flags = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
+        if flags is None:
+            return []
+        axes = node_defs.constant(claim(f"{node.name}/axis", taken), np.flatnonzero(flags).astype(np.int32))
+        inputs = [node.input[0], axes.name, *node.input[2:]]
+        numbered = node_defs.copy_node(node, op="ReverseV2", inputs=inputs)
+        numbered.attr["Tidx"].type = tf.int32.as_datatype_enum
+        return [axes, numbered]
+
+    return rewrite_nodes(graph, number)
 
 
 #: What brings a graph of TensorFlow 1 to ops that TensorFlow 2 computes alike.

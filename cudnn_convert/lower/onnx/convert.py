@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-import numpy as np
 import onnx
 import tensorflow as tf
 from tf2onnx import constants, optimizer, tf_loader, tfonnx
@@ -23,7 +22,7 @@ from tf2onnx.handler import tf_op
 
 from cudnn_convert.errors import Reason, UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, safe_ops, session
-from cudnn_convert.graph.graph import Graph, strip_devices
+from cudnn_convert.graph.graph import Graph, graph_floats_as, strip_devices
 from cudnn_convert.graph.index import (
     INPUT,
     INPUT_C,
@@ -148,7 +147,6 @@ def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
 _ELSE: Final = "choose --format savedmodel or frozen"
 #: Handlers that take precedence over tf2onnx's own.
 _EXACT: Final = {**exact_ops.HANDLERS, **exact_numbers.HANDLERS, **exact_types.HANDLERS, **images.HANDLERS}
-_NARROW, _WIDE = tf.bfloat16.as_datatype_enum, tf.float32.as_datatype_enum
 
 
 def lower(
@@ -269,34 +267,8 @@ def _prepare(
     for node in own.node:
         if node.name in numbers:
             node.attr["seed2"].i = numbers[node.name]
-    return _widen_bfloat16(own), outputs
-
-
-def _widen_bfloat16(graph: Any) -> Any:
-    """Change each bfloat16 to float in place, in functions too."""
-    _widen(graph.node)
-    for function in graph.library.function:
-        _widen_types(function.signature.input_arg)
-        _widen_types(function.signature.output_arg)
-        _widen(function.node_def)
-    return graph
-
-
-def _widen(nodes: Iterable[Any]) -> None:
-    values = [value for node in nodes for value in node.attr.values()]
-    _widen_types(values)
-    for value in values:
-        for k, dtype in enumerate(value.list.type):
-            value.list.type[k] = _WIDE if dtype == _NARROW else dtype
-        if value.tensor.dtype == _NARROW:
-            wide = tf.make_ndarray(value.tensor).astype(np.float32)
-            value.tensor.CopyFrom(tf.make_tensor_proto(wide))
-
-
-def _widen_types(holders: Iterable[Any]) -> None:
-    for holder in holders:
-        if holder.type == _NARROW:  # to set an attribute where it is not would unset what is
-            holder.type = _WIDE
+    graph_floats_as(own, tf.float32, [tf.bfloat16])
+    return own, outputs
 
 
 def run_tf2onnx(

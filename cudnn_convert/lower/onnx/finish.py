@@ -133,13 +133,7 @@ class _Names:
     def fresh(self, stem: str) -> str:
         """The next `stem_<k>`."""
         self.counts[stem] += 1
-        return self.free(f"{stem}_{self.counts[stem] - 1}")
-
-    def free(self, name: str) -> str:
-        """`name`, with underscores appended where an input or output of the model has it."""
-        while name in self.taken:
-            name += "_"
-        return name
+        return walk.free(f"{stem}_{self.counts[stem] - 1}", self.taken)
 
     def graph(self, source: Any, name: str, around: Mapping[str, str], kept: Mapping[str, str]) -> Any:
         """Copy a GraphProto with canonical names.
@@ -207,7 +201,7 @@ class _Names:
             nested.CopyFrom(self.graph(nested, f"{node.name}/graph_{k}", scope, _NO_NAMES))
         for k, name in enumerate(source.output):
             if name:
-                scope[name] = wanted.get(name) or self.free(f"{node.name}:{k}")
+                scope[name] = wanted.get(name) or walk.free(f"{node.name}:{k}", self.taken)
             node.output.append(scope[name])
         return node
 

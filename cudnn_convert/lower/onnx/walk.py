@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, MutableSequ
 from types import MappingProxyType
 from typing import Any, Final
 
+from cudnn_convert.graph.index import walk_behind
+
 
 def subgraphs(node: Any) -> Iterator[Any]:
     """The GraphProtos in a node's attributes, by attribute name."""
@@ -62,17 +64,12 @@ def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
     """The nodes that the outputs need, in topological order, each with the names it reads."""
     nodes = [(node, _reads(node)) for node in graph.node]
     producers = {name: k for k, (node, _) in enumerate(nodes) for name in node.output if name}
-    todo = [producers[value.name] for value in reversed(graph.output) if value.name in producers]
-    placed: dict[int, None] = {}
-    while todo:
-        k = todo[-1]
-        missing = [producers[name] for name in nodes[k][1] if name in producers]
-        missing = [left for left in missing if left not in placed]
-        if missing and k not in placed:
-            todo += reversed(missing)
-        else:
-            placed.setdefault(todo.pop())
-    return [nodes[k] for k in placed]
+    start = [producers[value.name] for value in graph.output if value.name in producers]
+
+    def above(k: int) -> list[int]:
+        return [producers[name] for name in reversed(nodes[k][1]) if name in producers]
+
+    return [nodes[k] for k in walk_behind(start, above)]
 
 
 def _reads(node: Any) -> list[str]:

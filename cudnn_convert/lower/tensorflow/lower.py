@@ -323,11 +323,7 @@ def _call(function: Any, stored: saved_functions.FunctionRecurrence, called: Any
         empty = tf.TensorShape([0]).as_proto()
         node.attr["_output_shapes"].list.shape.extend([empty, empty])
     places = {f"{stored.node}:{output}:0": f"{stored.node}:output:{k}" for k, output in enumerate(_OUTPUTS)}
-    for reader in function.node_def:
-        for position, source in enumerate(reader.input):
-            reader.input[position] = places.get(source, source)
-    for key, source in list(function.ret.items()):
-        function.ret[key] = places.get(source, source)
+    inlining.rename_tensors(function, places)
 
 
 def _off_gpu(graph: Any) -> None:
