@@ -13,6 +13,7 @@ Source: tf_keras v2.21.0 src/saving/saving_lib.py `_save_state`, `_save_containe
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -194,13 +195,12 @@ def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, An
 
 def _pair_groups(store: Store, group: Any, listed: Sequence[Any]) -> list[tuple[Mapping[str, Any], Any]]:
     """The layers of a list, each with its group or None, which is named after its class."""
-    used: dict[str, int] = {}
+    used = Counter[str]()
     layers = []
     for layer in listed:
         name = _snake(str(layer["class_name"]))
-        count = used.get(name, -1) + 1
-        used[name] = count
-        key = f"{name}_{count}" if count else name
+        key = f"{name}_{used[name]}" if used[name] else name
+        used[name] += 1
         layers.append((layer, _child(store, group, key)))
     return layers
 
@@ -220,7 +220,7 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
     if group is None:
         return [], []
     kind, config = str(layer["class_name"]), layer["config"]
-    frozen = isinstance(config, Mapping) and config.get("trainable") is False
+    frozen = layer_tree.settings(layer).get("trainable") is False
     trained: Named = []
     rest: Named = []
     if isinstance(config, list) or "layers" in config:

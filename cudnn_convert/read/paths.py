@@ -28,13 +28,13 @@ FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
 def of(path: Path) -> list[Path]:
     """The paths that belong to the model at `path`, `path` first. Raises OSError."""
-    return list(dict.fromkeys([path, *_find_saved_models(path), *prefix_files(prefix(path))]))
+    return list(dict.fromkeys([path, *find_saved_models(path), *prefix_files(prefix(path))]))
 
 
-def _find_saved_models(path: Path) -> Iterator[Path]:
+def find_saved_models(path: Path) -> Iterator[Path]:
+    """Yield the folder of the SavedModel that `path` is, then of the one that it is a file of."""
     above = path.parent.parent if path.parent.name in FOLDERS else path
-    folders = (saved_model.recognise(folder) for folder in (path, above))
-    yield from (folder for folder in folders if folder is not None)
+    return filter(None, map(saved_model.recognise, (path, above)))
 
 
 def prefix(path: Path) -> Path:

@@ -14,11 +14,11 @@ python/checkpoint/functional_saver.py `_traced_restore`, python/training/saving/
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -35,6 +35,7 @@ _DIGITS: Final = 10
 
 #: A key, and the slice of its entry as a saver spells it.
 SlicedKey = tuple[str, str]
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +153,18 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, SlicedKey]:
 
 def _place(nodes: Mapping[str, Any], name: str) -> SlicedKey | None:
     """The key and slice that a tensor reads from a checkpoint, else None."""
-    node = nodes.get(_op(name))
-    while node is not None and node.op in _HANDS_ON:
-        name = node.input[0]
-        node = nodes.get(_op(name))
+    node, name = _follow(nodes, name, _HANDS_ON)
     if node is None or node.op not in ops.RESTORES:
         return None
     keys = checks.strings(nodes.get(_op(node.input[1])))
     slices = checks.strings(nodes.get(_op(node.input[2]))) if len(node.input) > 2 else [""] * len(keys)
-    number = name.partition(":")[2] or "0"
-    pairs = list(zip(keys, slices, strict=False))
+    return _choose(list(zip(keys, slices, strict=False)), name.partition(":")[2] or "0")
+
+
+def _choose(items: Sequence[_Item], number: str) -> _Item | None:
+    """The item of a number in text, None where it is no number or there is no such item."""
     is_number = number.isdecimal() and len(number) < _DIGITS
-    return pairs[int(number)] if is_number and int(number) < len(pairs) else None
+    return items[int(number)] if is_number and int(number) < len(items) else None
 
 
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
@@ -198,22 +199,22 @@ def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "AssignVariableOp":
-            source, name = _behind_identities(nodes, node.input[1])
+            source, name = _follow(nodes, node.input[1], {"Identity"})
             if source is not None and source.op == "RestoreV2":
                 keys = checks.strings(nodes.get(_op(source.input[1])))
-                position = name.rpartition(":")[2]
+                key = _choose(keys, name.rpartition(":")[2])
                 # Without a valid output number the variable gets no value, and is refused for that.
-                if position.isdecimal() and len(position) < _DIGITS and int(position) < len(keys):
-                    yield node.input[0], keys[int(position)]
+                if key is not None:
+                    yield node.input[0], key
 
 
-def _behind_identities(nodes: Mapping[str, Any], name: str) -> tuple[Any, str]:
-    """Follow Identity nodes: the producing node and its output `node:output:k`.
+def _follow(nodes: Mapping[str, Any], name: str, kinds: Collection[str]) -> tuple[Any, str]:
+    """Follow a tensor back through nodes of some `kinds`: the producing node and its output.
 
     The node is None for an argument of the function.
     """
     node = nodes.get(_op(name))
-    while node is not None and node.op == "Identity":
+    while node is not None and node.op in kinds:
         name = node.input[0]
         node = nodes.get(_op(name))
     return node, name
@@ -236,6 +237,5 @@ def plain(graph: Any, assets: Collection[str]) -> Any:
     for node in graph_of_step.node:
         if node.op == "VarHandleOp":
             node.attr["shared_name"].s = node.name.encode()
-        for position, name in enumerate(node.input):
-            node.input[position] = names.get(name, name)
+        node.input[:] = [names.get(name, name) for name in node.input]
     return graph_of_step

@@ -162,7 +162,7 @@ def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[Canonical
             scope, _, name = key.removesuffix(_VALUE).rpartition("/")
             scopes.setdefault(scope, {})[name] = tensor
     phrases = {
-        scope: "" if _is_below(scope, doubtful) else _phrase(scope, weights)
+        scope: "" if _is_below(scope, doubtful) else next(_readings(scope, weights), "")
         for scope, weights in sorted(scopes.items())
     }
     known = tuple(f"{scope or 'the root scope'}: {phrase}" for scope, phrase in phrases.items() if phrase)
@@ -176,12 +176,8 @@ def _is_below(scope: str, others: Sequence[str]) -> bool:
     )
 
 
-def _phrase(scope: str, weights: Weights) -> str:
-    """A description of the layer with these weights, "" where it is not recognised."""
-    return next(_readings(scope, weights), "")
-
-
 def _readings(scope: str, weights: Weights) -> Iterator[str]:
+    """Yield a description of the layer with these weights where it is recognised."""
     names = _BY_PLACE.get(len(weights), ())
     if weights.keys() == {str(number) for number in range(len(names))}:
         weights = {name: weights[str(number)] for number, name in enumerate(names)}
