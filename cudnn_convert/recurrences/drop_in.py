@@ -211,10 +211,10 @@ def _make(graph: Graph, region: _RecurrenceOps) -> list[NodeDef]:
     if not region.time_major:
         count = 3 if region.sizes.mode is Mode.LSTM else 2
         for k, (name, source) in enumerate(zip(_ENDS, inputs[:count], strict=False)):
-            nodes += _swap(f"{region.scope}/time_major_{name}", source, dtype)
+            nodes += node_defs.swap_batch(f"{region.scope}/time_major_{name}", source, dtype)
             inputs[k] = f"{region.scope}/time_major_{name}"
         for k in range(count):
-            nodes += _swap(_output(region, k), reference(f"{region.scope}:{k}"), dtype)
+            nodes += node_defs.swap_batch(_output(region, k), reference(f"{region.scope}:{k}"), dtype)
     settings: dict[str, Any] = {
         "rnn_mode": region.sizes.mode.value,
         "input_mode": "skip_input" if region.sizes.skip_input else "linear_input",
@@ -234,12 +234,6 @@ def _make(graph: Graph, region: _RecurrenceOps) -> list[NodeDef]:
 def _output(region: _RecurrenceOps, k: int) -> str:
     """The tensor, or the op of it, that takes the place of output `k` of a region."""
     return f"{region.scope}:{k}" if region.time_major else f"{region.scope}/batch_major_{_ENDS[k]}"
-
-
-def _swap(name: str, source: str, dtype: tf.DType) -> list[NodeDef]:
-    """Exchange the first two axes of a tensor."""
-    axes = node_defs.constant(f"{name}/axes", np.array([1, 0, 2], np.int32))
-    return [axes, node_defs.node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
 
 
 def _full_rows(name: str, x: str, dtype: tf.DType) -> list[NodeDef]:

@@ -41,7 +41,7 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
         return False
     source, begin, *_ = index.data_inputs(steps)
     shape = _node(index, source)
-    time = 0 if "time_major" not in node.attr or node.attr["time_major"].b else 1
+    time = 0 if is_time_major(node) else 1
     if shape.op != "Shape" or constant_folding.fold_scalar(index, begin) != time:
         return False
     return _root(index, index.data_inputs(shape)[0]) == _root(index, inputs[INPUT])

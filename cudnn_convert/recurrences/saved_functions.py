@@ -27,6 +27,7 @@ from tensorflow.core.framework import graph_pb2
 
 from cudnn_convert.errors import UnsupportedModelError
 from cudnn_convert.graph import node_defs, ops, session
+from cudnn_convert.graph.function_graphs import read_shape
 from cudnn_convert.graph.graph import Graph, extract_nodes, floats_as, open_session
 from cudnn_convert.graph.index import PARAMS, Index, callees, library, reachable_functions, split, walk
 from cudnn_convert.graph.passes import channels_last, inlining
@@ -115,7 +116,7 @@ def call(
     for position, (argument, tensor) in enumerate(zip(arguments, given, strict=True)):
         inputs.append(tensor or f"{name}/{argument.name}")
         if tensor is None:
-            shape = known[position] if position < len(known) else _shape(function, position)
+            shape = known[position] if position < len(known) else read_shape(function, position)
             yield node_defs.placeholder(inputs[-1], tf.as_dtype(argument.type), shape)
     ends = (arguments, function.signature.output_arg)
     takes, gives = ([tf.as_dtype(argument.type) for argument in end] for end in ends)
@@ -143,14 +144,6 @@ def _shapes(value: Any) -> Iterator[tf.TensorShape]:
     elif kind in ("list_value", "tuple_value"):
         for item in getattr(value, kind).values:
             yield from _shapes(item)
-
-
-def _shape(function: Any, position: int) -> tf.TensorShape:
-    """The static shape of an argument, unknown where the function does not state it."""
-    if position not in function.arg_attr:
-        return tf.TensorShape(None)
-    listed = function.arg_attr[position].attr["_output_shapes"].list.shape
-    return tf.TensorShape(listed[0]) if listed else tf.TensorShape(None)
 
 
 _SCOPE: Final = "functions"

@@ -265,8 +265,7 @@ def of_blob(
 
 def _conventional(weights: DecodedWeights, facts: Facts, convention: Convention) -> DecodedWeights:
     canonical = isinstance(weights.evidence, CanonicalEvidence)
-    change = partial(layouts.conventional, convention=convention, canonical=canonical)
-    cells = lazy.map_cells(weights.cells, change)
+    cells = _read(weights.cells, convention, canonical=canonical)
     return replace(
         weights, cells=cells if lazy.exceeds_memory_budget(weights.sizes, facts.dtype) else tuple(cells)
     )
