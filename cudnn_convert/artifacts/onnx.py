@@ -82,7 +82,7 @@ def _tensors(
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
     """Open the file of each part."""
-    return [_open(path, part) for part in parts]
+    return [as_runner(open_session(str(part_file(path, part.name))), path, part) for part in parts]
 
 
 def open_session(model: str | bytes, *, trace: Path | None = None, optimize: bool = True) -> Any:
@@ -105,10 +105,6 @@ def open_session(model: str | bytes, *, trace: Path | None = None, optimize: boo
         # Its threads would otherwise take a processor while they wait for the next of a few calls.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _open(path: Path, part: Part) -> runners.Runner:
-    return as_runner(open_session(str(part_file(path, part.name))), path, part)
 
 
 def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:

@@ -397,12 +397,8 @@ def measure(value: Array) -> dict[str, float | None]:
     """Minimum, maximum and mean of an array's finite numbers; None where it has none."""
     numbers = value.astype(np.float64).ravel() if value.dtype.kind in "biuf" or is_float(value.dtype) else ()
     finite = [number for number in numbers if np.isfinite(number)]
-    figures = (min(finite), max(finite), sum(finite) / len(finite)) if finite else (None,) * 3
-    return dict(zip(("min", "max", "mean"), map(_plain, figures), strict=True))
-
-
-def _plain(number: float | None) -> float | None:
-    return None if number is None else float(number)
+    figures = map(float, (min(finite), max(finite), sum(finite) / len(finite))) if finite else (None,) * 3
+    return dict(zip(("min", "max", "mean"), figures, strict=True))
 
 
 def call_artifact(

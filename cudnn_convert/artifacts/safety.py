@@ -141,8 +141,5 @@ def _find_captured_assets(objects: Any, function: str) -> tuple[bool, ...]:
     """Whether each object that a function captured, its last arguments, is an asset."""
     if function not in objects.concrete_functions:
         return ()
-    return tuple(_is_asset(objects.nodes, k) for k in objects.concrete_functions[function].bound_inputs)
-
-
-def _is_asset(nodes: Sequence[Any], number: int) -> bool:
-    return 0 <= number < len(nodes) and nodes[number].WhichOneof("kind") == "asset"
+    nodes, bound = objects.nodes, objects.concrete_functions[function].bound_inputs
+    return tuple(0 <= k < len(nodes) and nodes[k].WhichOneof("kind") == "asset" for k in bound)

@@ -40,7 +40,7 @@ from cudnn_convert.cli import child_process, commands, streams
 from cudnn_convert.cli.commands import SUBCOMMANDS
 from cudnn_convert.cli.parser import COMPLETING, NEAR, Within, directly, words_to_complete
 from cudnn_convert.context import Limits, hide_gpus, use_plain_keras
-from cudnn_convert.errors import CudnnConvertError, Reason, Remedy, UsageError, VerificationError
+from cudnn_convert.errors import CudnnConvertError, Reason, UsageError, VerificationError
 from cudnn_convert.text import visible
 
 #: How much of what native code said is shown after a crash.
@@ -185,13 +185,10 @@ def _in_words(error: Exception, *, as_json: bool) -> int:
         return process.BUG
     if outcome.is_memory:
         return _tell(outcome.lines, kind="MemoryError", as_json=as_json)
-    remedies = [remedy.flags for reason in getattr(error, "reasons", ()) for remedy in _remedies(reason)]
+    reasons = (reason for reason in getattr(error, "reasons", ()) if isinstance(reason, Reason))
+    remedies = [remedy.flags for reason in reasons for remedy in reason.remedies]
     as_json &= not isinstance(error, VerificationError)
     return _tell(outcome.lines, kind, outcome.exit_code, remedies=remedies, as_json=as_json)
-
-
-def _remedies(reason: str) -> tuple[Remedy, ...]:
-    return reason.remedies if isinstance(reason, Reason) else ()
 
 
 def _tell(

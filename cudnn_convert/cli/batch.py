@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,5 +172,5 @@ def show_progress(flags: argparse.Namespace) -> Iterator[Callable[[str], None]]:
         return
     from cudnn_convert.cli import terminal
 
-    with terminal.show_progress() as line, listen(line.at):
+    with closing(terminal.Line()) as line, listen(line.at):
         yield line.tell

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
 from threading import Lock, Timer
 from typing import TYPE_CHECKING, Any, Final
@@ -474,16 +473,6 @@ def _make_table(*columns: str) -> Table:
     return table
 
 
-@contextmanager
-def show_progress() -> Iterator[Line]:
-    """Yield a line on stderr that comes after a second and goes at the end."""
-    line = Line()
-    try:
-        yield line
-    finally:
-        line.end()
-
-
 class _Console(Console):
     """A console that keeps the cursor: a killed process could not bring it back."""
 
@@ -523,7 +512,10 @@ class _Time(progress.ProgressColumn):
 
 
 class Line:
-    """The progress line; the thread that works calls `at` and `end`, another draws it."""
+    """The progress line; the thread that works calls `at` and `close`, another draws it.
+
+    It comes after a second.
+    """
 
     def __init__(self) -> None:
         columns = (progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False))
@@ -553,7 +545,7 @@ class Line:
         with self._lock:
             self._progress.console.print(visible(text), soft_wrap=True, **_AS_IT_IS)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Remove the line, or keep it from coming."""
         self._timer.cancel()
         with self._lock:
