@@ -299,8 +299,7 @@ def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
         if node.name in names:
             node.name = names[node.name]
             node.attr["shared_name"].s = node.name.encode()
-        for position, source in enumerate(node.input):
-            node.input[position] = names.get(source, source)
+        node.input[:] = [names.get(source, source) for source in node.input]
     return graph
 
 
