@@ -88,13 +88,8 @@ def _call_source_if_taken(settings: Settings, calls: Sequence[dict[str, Array]])
 
 def _call_source(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial:
     """The source's answers to calls in a row."""
-    exact, sizes = [], []
     with settings.judge.open(trust=settings.trust) as source:
-        source.restart()
-        for call in calls:
-            exact.append(trials.run_judge(settings, source, call))
-            sizes.append([*source.sizes])
-    return Trial([*calls], exact, sizes)
+        return trials.try_feeds(settings, source, calls)
 
 
 def _call_artifact(settings: Settings, runner: runners.Runner, what: str, trial: Trial) -> Chunked:

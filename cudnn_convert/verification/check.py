@@ -87,7 +87,7 @@ def verify_artifact(
     return Verification(
         verdict.passed and all(each is None or each.passed for each in (in_chunks, searched)),
         settings.seed,
-        (*comparison.shapes_of_feeds(), *_shapes(settings.plan, milder)),
+        (*comparison.shapes_of_feeds(), *(end_to_end.shapes_of(settings.plan, feed) for feed in milder)),
         outputs,
         (
             *compare.warnings(outputs),
@@ -127,8 +127,7 @@ def judge_search(
 
     form, vouched = settings.options.format, user_code(settings.options)
     decode = runners.open_artifact(form, artifact, [plan.decoder.part], vouched)
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    feeds = [{keys[name]: value for name, value in feed.items()} for feed in comparison.trial.feeds]
+    feeds = [trials.by_key(plan, feed) for feed in comparison.trial.feeds]
     own = [*beginnings] if plan.decoder.begun else feeds
     report = decoding.judge_decoder(plan, step, decode, own, seed=settings.seed)
     if report.passed and Keeps.ONE_FILE not in FORMATS[form].keeps:
@@ -160,7 +159,7 @@ def judge_whole(
     ]
     with settings.judge.open(trust=settings.trust) as source:
         feeds = source_runs.choose_feeds(settings, source, without=without)
-        trial = source_runs.try_feeds(settings, source, feeds, feeds)
+        trial = trials.try_feeds(settings, source, feeds)
     form, vouched = settings.options.format, user_code(settings.options)
     before = streaming.open_before(form, artifact, plan.streaming, vouched)
     comparison = Comparison(settings, trial, [{} for _ in feeds])
@@ -206,10 +205,6 @@ def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str
     return {node: keys & judged for node, keys in trial.moved.items()}
 
 
-def _size(feed: Mapping[str, Array]) -> int:
-    return sum(value.size for value in feed.values())
-
-
 def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
     """How far rounding moves what the source gives, for each wanted tensor.
 
@@ -223,7 +218,7 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
 
         def evaluate(draw: int, number: int) -> list[Array]:
             trials.report_turn(2, number, trial.feeds)
-            source.draw.choose(draw)
+            source.draw.number = draw
             if number == 0:
                 source.restart()
             feed = rounding.perturb_feed(trial.feeds[number], seed=settings.seed, draw=draw)
@@ -330,7 +325,7 @@ def _compare_on(
             feeds = settings.judge.make_feeds(source, seed=settings.seed, usual=(size,), floats=floats)
         except UnsupportedModelError:
             return None
-        trial = source_runs.try_feeds(settings, source, feeds, feeds)
+        trial = trials.try_feeds(settings, source, feeds)
     return Comparison(settings, trial, end_to_end.run_artifact(settings.plan, runner, feeds))
 
 
@@ -369,7 +364,7 @@ def ask_pieces(
     all_passed = all(piece.passed for piece in pieces)
     if not ((is_blind or has_states) and plan.recurrences and all_passed) or settings.is_large:
         return pieces, None
-    return pieces, ask.glue(asked, settings, min(trial.feeds, key=_size))
+    return pieces, ask.glue(asked, settings, trial.feeds[trial.find_smallest()])
 
 
 def ask_ops(
@@ -393,7 +388,3 @@ def ask_ops(
     with context.on(artifact):
         asked = Artifact(settings.options.format, artifact, settings.plan, runner)
         return ask.report(asked, settings, trial.feeds, is_copy=is_copy, is_fresh=is_fresh)
-
-
-def _shapes(plan: Plan, feeds: Sequence[Mapping[str, Array]]) -> tuple[dict[str, tuple[int, ...]], ...]:
-    return tuple(end_to_end.shapes_of(plan, feed) for feed in feeds)

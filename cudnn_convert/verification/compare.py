@@ -4,11 +4,11 @@ A comparison of nothing passes nothing. `outputs` compares one feed, `aggregate`
 for the report, `combine` joins the statements: equal, different, or nothing shown of some recurrence.
 
 Statistics of an output's errors are for people and their plots, never for the verdict. Each feed gives a
-`Figures`; `merge_figures` makes one of those of all feeds.
+`Figures`; `aggregate` makes one of those of all feeds.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -59,19 +59,6 @@ class Figures:
     counts: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """The figures of all feeds, by the names of `OutputReport`."""
-
-    max_abs: float | None
-    max_rel: float | None
-    ulp: int | None
-    cosine: float | None
-    worst_element: Element | None
-    over_time: OverTime | None
-    distribution: Distribution | None
-
-
 def of_floats(
     actual: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
 ) -> Figures:
@@ -107,15 +94,13 @@ def of_floats(
 
 
 def element(actual: Array, expected: Array, index: Sequence[Any]) -> Element:
-    """The element at `index` of the first feed; `merge_figures` says which feed it was."""
+    """The element at `index` of the first feed; `aggregate` says which feed it was."""
     index = tuple(int(k) for k in index)
     return Element(0, index, plain(expected[index]), plain(actual[index]))
 
 
 def plain(value: Any) -> float | int | bool | str:
     """A value as JSON has it, or as text where JSON has none."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
     if isinstance(value, np.generic):
         value = float(value) if value.dtype.name == "bfloat16" else value.item()
     if isinstance(value, bytes):
@@ -150,26 +135,22 @@ def _counts(share: Array) -> tuple[int, ...]:
     return tuple(counts.tolist())
 
 
-def merge_figures(group: Sequence[Figures]) -> Merged:
-    """One set of figures for all feeds."""
-    worst = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
-    worst_element = group[worst].element
+def _largest(values: Iterable[Any]) -> Any:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _cosine(group: Sequence[Figures]) -> float | None:
     norm = math.sqrt(
         sum(figures.expected_square for figures in group) * sum(figures.found_square for figures in group)
     )
-    return Merged(
-        max_abs=_largest([figures.max_abs for figures in group]),
-        max_rel=_largest([figures.max_rel for figures in group]),
-        ulp=_largest([figures.ulp for figures in group]),
-        cosine=min(1.0, sum(figures.dot for figures in group) / norm) if norm else None,
-        worst_element=worst_element and replace(worst_element, feed=worst),
-        over_time=_over_time(group),
-        distribution=_distribution(group),
-    )
+    return min(1.0, sum(figures.dot for figures in group) / norm) if norm else None
 
 
-def _largest(values: Sequence[Any]) -> Any:
-    return max((value for value in values if value is not None), default=None)
+def _worst_element(group: Sequence[Figures]) -> Element | None:
+    """The element that used most of its tolerance, with its feed."""
+    feed = max(range(len(group)), key=lambda k: (group[k].element is not None, group[k].share))
+    worst = group[feed].element
+    return worst and replace(worst, feed=feed)
 
 
 def _over_time(group: Sequence[Figures]) -> OverTime | None:
@@ -463,7 +444,8 @@ def aggregate(group: Sequence[OutputDifference], bounds: Mapping[str, Tolerance]
     compared = sum(difference.compared for difference in group)
     message = worst.message or next(filter(None, (difference.message for difference in group)), "")
     bound = bounds.get(worst.output, Tolerance(0.0, 0.0, "none"))
-    figures = merge_figures([difference.figures for difference in group])
+    figures = [difference.figures for difference in group]
+    max_abs = _largest(each.max_abs for each in figures)
     return OutputReport(
         output=worst.output,
         passed=compared > 0 and all(difference.passed for difference in group),
@@ -475,14 +457,14 @@ def aggregate(group: Sequence[OutputDifference], bounds: Mapping[str, Tolerance]
         reason=bound.reason,
         excused=sum(difference.excused for difference in group),
         message=message if compared or message else "empty for every feed",
-        max_abs=figures.max_abs,
-        max_rel=figures.max_rel,
-        rel_floor=None if figures.max_abs is None else bound.atol,
-        ulp=figures.ulp,
-        cosine=figures.cosine,
-        worst_element=figures.worst_element,
-        over_time=figures.over_time,
-        distribution=figures.distribution,
+        max_abs=max_abs,
+        max_rel=_largest(each.max_rel for each in figures),
+        rel_floor=None if max_abs is None else bound.atol,
+        ulp=_largest(each.ulp for each in figures),
+        cosine=_cosine(figures),
+        worst_element=_worst_element(figures),
+        over_time=_over_time(figures),
+        distribution=_distribution(figures),
         origin=bound.origin,
     )
 

@@ -15,7 +15,7 @@ from cudnn_convert.report.values import OutputReport
 from cudnn_convert.verification import compare, effort
 from cudnn_convert.verification.rounding import spread
 from cudnn_convert.verification.settings import COARSE, COARSENESS, Settings
-from cudnn_convert.verification.trials import Trial, count_feeds
+from cudnn_convert.verification.trials import Trial, by_key, count_feeds
 
 
 def run_artifact(
@@ -214,18 +214,18 @@ class Comparison:
         golden = self.settings.golden
         if golden is None:
             return []
+        by_output = {report.output: report for report in reports}
         bounds = {
-            report.output: compare.Tolerance(report.atol, report.rtol, report.reason) for report in reports
+            key: compare.Tolerance(by_output[key].atol, by_output[key].rtol, by_output[key].reason)
+            for key in self.settings.plan.signature.outputs
         }
         failed = {report.output for report in reports if not report.passed}
-        listed = [(key, bounds[key]) for key in self.settings.plan.signature.outputs]
-        return list(golden.disagreements(self.trial.exact, self.expected, listed, failed))
+        return golden.disagreements(self.trial.exact, self.expected, bounds, failed)
 
 
 def shapes_of(plan: Plan, feed: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     """The shapes of a feed by tensor, by key."""
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    return {keys[name]: value.shape for name, value in feed.items()}
+    return {key: value.shape for key, value in by_key(plan, feed).items()}
 
 
 def bound_dtype(given: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:

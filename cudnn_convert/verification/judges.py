@@ -89,8 +89,8 @@ class Draw:
 
     `number` 0 is the reference's own order, each other one another order. `disturbed` are nodes that give
     values which are off by `effort.DISTURBANCE` of their spread. `given` are calls by node: it gives what the
-    nearest of these gave, and nothing is computed. `calls` collects what the nodes of the last run took and
-    gave.
+    nearest of these gave, and nothing is computed. All three hold from the next run on. `calls` collects what
+    the nodes of the last run took and gave.
     """
 
     number: int = 0
@@ -102,18 +102,6 @@ class Draw:
     def is_exact(self) -> bool:
         """Whether every node gives what the reference gives in its own order."""
         return not (self.number or self.disturbed or self.given)
-
-    def choose(self, number: int) -> None:
-        """Use the evaluation `number` from now on."""
-        self.number = number
-
-    def give(self, calls: Mapping[str, Sequence[RecurrenceCall]]) -> None:
-        """Has these nodes give what these calls gave from now on, and computes all others."""
-        self.given = calls
-
-    def disturb(self, nodes: Collection[str]) -> None:
-        """Disturb these nodes from now on, and no others."""
-        self.disturbed = nodes
 
 
 def computation(

@@ -22,13 +22,14 @@ def measure_influence(
     `answer` runs the source, and gives None where that refuses a feed. Outputs without rows of their own, or
     without floats, are left out.
     """
-    number = _choose_feed(trial)
-    if number is None:
-        return {}
     batches = [
         sizes[0][1] if sizes else _first_size(feed)
         for sizes, feed in zip(trial.sizes, trial.feeds, strict=True)
     ]
+    several = [number for number, batch in enumerate(batches) if batch > 1]
+    if not several:
+        return {}
+    number = min(several, key=trial.count_values)  # the smallest feed of several rows
     feed = trial.feeds[number]
     axes = {name: _find_axis([each[name].shape for each in trial.feeds], batches) for name in feed}
     moved: dict[str, float] = {}
@@ -54,16 +55,6 @@ def describe(
         for key, difference in influence.items()
         if difference > max(effort.NEIGHBOUR_SHARE * spreads[key], effort.NEIGHBOUR_NOISE_MARGIN * noise[key])
     ]
-
-
-def _choose_feed(trial: Trial) -> int | None:
-    """The smallest feed of several rows."""
-    numbers = [
-        number
-        for number, (sizes, feed) in enumerate(zip(trial.sizes, trial.feeds, strict=True))
-        if (sizes[0][1] if sizes else _first_size(feed)) > 1
-    ]
-    return min(numbers, key=trial.count_values, default=None)
 
 
 def _first_size(feed: Mapping[str, Array]) -> int:

@@ -25,7 +25,7 @@ from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.private import tf_private
 from cudnn_convert.text import first_line
-from cudnn_convert.verification import graph_judge, recordings
+from cudnn_convert.verification import graph_judge, recordings, trials
 
 
 def facts() -> dict[str, Any]:
@@ -114,7 +114,6 @@ def record_source(
         answers = _answers(plan, graph, fed, restores)
     except tf.errors.OpError as cause:
         raise _refuse(plan, calls, cause) from cause
-    keys = {name: key for key, name in plan.signature.inputs.items()}
     meta = {
         **facts(),
         "recorder": "cudnn-convert record",
@@ -126,7 +125,7 @@ def record_source(
         "inputs": _describe(plan.source.inputs, plan.signature.inputs, graph),
         "outputs": _describe(plan.source.outputs, plan.signature.outputs, graph),
     }
-    by_key = [{keys[name]: _plain(value) for name, value in feed.items()} for feed in fed]
+    by_key = [{key: _plain(value) for key, value in trials.by_key(plan, feed).items()} for feed in fed]
     recordings.write(out, meta, by_key, answers)
     return meta
 

@@ -286,20 +286,18 @@ class Golden:
         self,
         exact: Sequence[Sequence[Array]],
         answers: Sequence[Sequence[Array]],
-        bounds: Sequence[tuple[str, compare.Tolerance]],
+        bounds: Mapping[str, compare.Tolerance],
         failed: Collection[str],
     ) -> list[str]:
         """Says which of the outputs that `failed` the reference would fail too.
 
-        `bounds` are the outputs' keys and tolerances, in the order of the answers.
+        `bounds` are the tolerances of the outputs by key, in the order of the answers.
         """
         begin = "the source's own graph, computed here in float64, differs from the recording too"
         lines: dict[str, str] = {}
         for ours, theirs in zip(exact, answers, strict=True):
-            named = [
-                {key: value for (key, _), value in zip(bounds, side, strict=False)} for side in (ours, theirs)
-            ]
-            for output in compare.outputs(named[0], named[1], dict(bounds), {}):
+            actual, expected = (dict(zip(bounds, side, strict=False)) for side in (ours, theirs))
+            for output in compare.outputs(actual, expected, bounds, {}):
                 if not output.passed and output.output in failed:
                     lines.setdefault(output.output, f"{output.output}: {begin}: {output.message}")
         return list(lines.values())

@@ -80,24 +80,19 @@ def measure_shard(
     with settings.judge.open(trust=settings.trust) as source:
         calls = read_shard(_data_of(settings), shard)
         feeds = recordings.accept_feeds(settings.judge, source, calls)
-        source.restart()
-        exact, sizes = [], []
-        for feed in feeds:
-            exact.append(trials.run_judge(settings, source, feed))
-            sizes.append([*source.sizes])
-    answers = end_to_end.run_artifact(settings.plan, runner, feeds)
-    comparison = Comparison(settings, Trial(feeds, exact, sizes), answers)
-    gaps = [] if bounds else _measure_gaps(settings, comparison.trial)
+        trial = trials.try_feeds(settings, source, feeds)
+    comparison = Comparison(settings, trial, end_to_end.run_artifact(settings.plan, runner, feeds))
+    gaps = [] if bounds else _measure_gaps(settings, trial)
     noise = [max(column) for column in zip(*gaps, strict=True)]
     bounds = bounds or comparison.choose_bounds(noise)
     places = {key: k for k, key in enumerate(settings.plan.signature.outputs)}
     return Partial(
         [end_to_end.shapes_of(settings.plan, feed) for feed in feeds],
         comparison.shapes,
-        [value.dtype.name for value in exact[0]],
+        [value.dtype.name for value in trial.exact[0]],
         gaps,
-        sizes,
-        [{key: _range(values[k]) for key, k in places.items()} for values in exact],
+        trial.sizes,
+        [{key: _range(values[k]) for key, k in places.items()} for values in trial.exact],
         bounds,
         comparison.differences(bounds),
     )
@@ -245,7 +240,6 @@ def dtype_of(name: str) -> np.dtype[Any]:
     if name == "bfloat16":
         import ml_dtypes
 
-        coarse: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return coarse
-    plain: np.dtype[Any] = np.dtype(name)
-    return plain
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
+    return np.dtype(name)

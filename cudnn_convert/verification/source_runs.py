@@ -1,6 +1,6 @@
 """Runs of a source: its feeds, its exact answers, and the outputs that depend on its recurrences."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -21,24 +21,9 @@ def run_source(settings: Settings) -> Trial:
         trials.report_turn(0, 0, judges.sizes(settings.plan))
     with settings.judge.open(trust=settings.trust) as source:
         feeds = choose_feeds(settings, source)
-        trial = try_feeds(settings, source, feeds, trials.count_feeds(feeds, 0))
+        trial = trials.try_feeds(settings, source, feeds, trials.count_feeds(feeds, 0))
         trial = _find_dependence(settings, source, trial)
         return replace(trial, influence=_measure_influence(settings, source, trial))
-
-
-def try_feeds(
-    settings: Settings,
-    source: RunningSource,
-    feeds: Sequence[dict[str, Array]],
-    turn: Iterable[dict[str, Array]],
-) -> Trial:
-    """The source's answers to each feed of a turn, from its first state on."""
-    source.restart()
-    exact, sizes = [], []
-    for feed in turn:
-        exact.append(trials.run_judge(settings, source, feed))
-        sizes.append([*source.sizes])
-    return Trial(feeds, exact, sizes)
 
 
 def find_dependence(settings: Settings, trial: Trial) -> Trial:
@@ -73,7 +58,7 @@ def find_dependent_outputs(
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(numbers, key=trial.count_values)
     moved: frozenset[str] = frozenset()
-    source.draw.disturb([node])
+    source.draw.disturbed = [node]
     for number in order:
         source.restart()
         values = trials.run_judge(settings, source, trial.feeds[number])
@@ -84,7 +69,7 @@ def find_dependent_outputs(
         )
         if moved:
             break
-    source.draw.disturb(())
+    source.draw.disturbed = ()
     return moved
 
 

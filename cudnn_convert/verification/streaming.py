@@ -21,7 +21,7 @@ from cudnn_convert.report.values import StreamReport
 from cudnn_convert.values import StreamState
 from cudnn_convert.verification import effort
 from cudnn_convert.verification.end_to_end import Comparison
-from cudnn_convert.verification.trials import Trial
+from cudnn_convert.verification.trials import by_key
 
 #: What the keys of states, and of what an encoder makes, get for what the source has of them.
 _BEGIN, _ENCODE = "begin/", "encode/"
@@ -67,7 +67,7 @@ def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
         return ()
     chunked = []
     for what, sizes in list_kinds(comparison.settings.seed).items():
-        feeds = _by_key(plan, comparison.trial)
+        feeds = [by_key(plan, feed) for feed in comparison.trial.feeds]
         answers = [answer_in_chunks(streaming, runner, feed, sizes) for feed in feeds]
         chunked.append(Chunked(what, replace(comparison, answers=answers)))
     return tuple(chunked)
@@ -78,12 +78,6 @@ def list_kinds(seed: int) -> dict[str, list[int]]:
     rng = np.random.default_rng(seed)
     ragged = [int(size) for size in rng.integers(1, effort.MOST_RAGGED_STEPS + 1, effort.RAGGED_CHUNKS)]
     return {f"of {size}": [size] for size in effort.CHUNK_STEPS} | {"of ragged sizes": ragged}
-
-
-def _by_key(plan: Plan, trial: Trial) -> list[dict[str, Array]]:
-    """The feeds of a trial by the keys of its plan."""
-    keys = {name: key for key, name in plan.signature.inputs.items()}
-    return [{keys[name]: value for name, value in feed.items()} for feed in trial.feeds]
 
 
 def plan_whole(plan: Plan) -> Plan | None:
@@ -117,7 +111,7 @@ def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]
     assert streaming is not None
     names = {begin_key(state): state.key for state in streaming.states}
     names |= {_ENCODE + each.key: each.key for each in streaming.encoded}
-    feeds = _by_key(whole, comparison.trial)
+    feeds = [by_key(whole, feed) for feed in comparison.trial.feeds]
     exact = [dict(zip(whole.signature.outputs, values, strict=False)) for values in comparison.trial.exact]
     return [
         feed | {names[key]: value for key, value in values.items() if key in names}
@@ -140,13 +134,12 @@ def run_from_the_start(
     streaming = plan.streaming
     assert streaming is not None
     whole = comparison.settings.plan
-    positions = {key: position for position, key in enumerate(whole.signature.outputs)}
     chunked = []
     for what, sizes in list_kinds(comparison.settings.seed).items():
         answers = []
-        for number, feed in enumerate(_by_key(whole, comparison.trial)):
-            exact = comparison.trial.exact[number]
-            starts = {state.key: exact[positions[begin_key(state)]] for state in streaming.states}
+        for by_tensor, values in zip(comparison.trial.feeds, comparison.trial.exact, strict=True):
+            feed, exact = by_key(whole, by_tensor), dict(zip(whole.signature.outputs, values, strict=False))
+            starts = {state.key: exact[begin_key(state)] for state in streaming.states}
             fed = dict(feed) if before.encode is None else feed | before.encode(feed)
             first = _chunk(streaming, fed, 0, sizes[0])
             states = begin(streaming, before, first, starts)

@@ -1,11 +1,12 @@
 """Trials: feeds, and the source's exact answers to each."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cudnn_convert import context
 from cudnn_convert.model import Array
+from cudnn_convert.plan import Plan
 from cudnn_convert.report.values import OpDifference
 from cudnn_convert.verification.judges import RunningSource
 from cudnn_convert.verification.settings import Settings
@@ -65,3 +66,24 @@ def run_judge(settings: Settings, source: RunningSource, feed: Mapping[str, Arra
         names = [name for name in wanted if name in own or name not in ends]
         answers |= zip(names, source.run(feed, names), strict=True)
     return [answers[name] for name in wanted]
+
+
+def try_feeds(
+    settings: Settings,
+    source: RunningSource,
+    feeds: Sequence[dict[str, Array]],
+    turn: Iterable[dict[str, Array]] | None = None,
+) -> Trial:
+    """The source's answers to each feed, from its first state on; `turn` counts the feeds as they run."""
+    source.restart()
+    exact, sizes = [], []
+    for feed in turn or feeds:
+        exact.append(run_judge(settings, source, feed))
+        sizes.append([*source.sizes])
+    return Trial(feeds, exact, sizes)
+
+
+def by_key(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """A feed by tensor, by the keys of its plan's inputs."""
+    keys = {name: key for key, name in plan.signature.inputs.items()}
+    return {keys[name]: value for name, value in feed.items()}

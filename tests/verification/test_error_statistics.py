@@ -8,21 +8,27 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cudnn_convert.report.values import Element
+from cudnn_convert.report.values import Element, OutputReport
 from cudnn_convert.verification import compare
-from cudnn_convert.verification.compare import Figures, Merged, Tolerance, axis_of_time, ulps
+from cudnn_convert.verification.compare import OutputDifference, Tolerance, axis_of_time, ulps
 
 BOUND = Tolerance(1e-3, 1e-2, "test")
 
 
-def of(*feeds: tuple[Any, Any], axis: int | None = None, bound: Tolerance = BOUND) -> Merged:
+def of(*feeds: tuple[Any, Any], axis: int | None = None, bound: Tolerance = BOUND) -> OutputReport:
     """The figures of `(found, expected)` of each feed."""
     found = []
     for one, other in feeds:
         arrays = {"y": np.asarray(one)}, {"y": np.asarray(other)}
         (difference,) = compare.outputs(*arrays, {"y": bound}, {}, axes={"y": axis})
-        found.append(difference.figures)
-    return compare.merge_figures(found)
+        found.append(difference)
+    return compare.aggregate(found, {"y": bound})
+
+
+def figures_of(report: OutputReport) -> list[Any]:
+    """All figures but the worst element."""
+    names = ("max_abs", "max_rel", "ulp", "cosine", "over_time", "distribution")
+    return [getattr(report, name) for name in names]
 
 
 def drawn(*shape: int, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +64,8 @@ def test_the_worst_element_used_most_of_its_tolerance() -> None:
 def test_the_worst_of_what_must_be_equal_is_the_first() -> None:
     equal = Tolerance(0, 0, "equal")
     found = of(([1, 2], [1, 2]), ([3, 4, 9], [3, 5, 8]), bound=equal)
-    assert found == Merged(None, None, None, None, Element(1, (1,), 5, 4), None, None)
+    assert found.worst_element == Element(1, (1,), 5, 4)
+    assert figures_of(found) == [None] * 6
     words = of((np.array([b"a", b"x"], object), np.array([b"a", b"b"], object)), bound=equal)
     assert words.worst_element == Element(0, (1,), "b", "x")
 
@@ -152,4 +159,6 @@ def test_the_axis_of_time_is_told_by_what_the_recurrences_saw(
 
 
 def test_nothing_compared_has_no_figures() -> None:
-    assert compare.merge_figures([Figures(), Figures()]) == Merged(None, None, None, None, None, None, None)
+    missing = OutputDifference("y", False, 0, np.inf, np.inf, "missing")
+    found = compare.aggregate([missing, missing], {})
+    assert [*figures_of(found), found.worst_element] == [None] * 7

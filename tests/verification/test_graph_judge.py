@@ -229,13 +229,13 @@ def test_a_feed_is_run_once_but_for_what_is_asked_of_rounding(monkeypatch: pytes
         np.testing.assert_array_equal(judge.draw.calls[0].x, FEED["x:0"])
         np.testing.assert_array_equal(again, first)
         assert np.abs(second - first).max() > 1e-3
-        judge.draw.disturb([one.node for one in plan_graph(model(graph), outputs=["scores"]).recurrences])
+        judge.draw.disturbed = [one.node for one in plan_graph(model(graph), outputs=["scores"]).recurrences]
         assert np.abs(judge.run(FEED, ["scores:0"])[0] - first).max() > 1e-4
-        judge.draw.disturb(())
-        judge.draw.choose(1)
+        judge.draw.disturbed = ()
+        judge.draw.number = 1
         judge.run(FEED, ["scores:0"])
         assert len(ran) == 4
-        judge.draw.choose(0)
+        judge.draw.number = 0
         np.testing.assert_array_equal(judge.run(FEED, ["scores:0"])[0], first)
         assert len(ran) == 4
 

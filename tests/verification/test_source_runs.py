@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,10 +37,6 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
     """The smallest comes first."""
     disturbed: list[object] = []
 
-    class Disturbing(Draw):
-        def disturb(self, nodes: Collection[str]) -> None:
-            disturbed.append(nodes)
-
     answers = {
         1: [np.full(3, 1e-7), np.array([1, 2])],
         2: [np.zeros(3), np.array([1, 3])],
@@ -50,9 +46,10 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
 
     def run(feed: Mapping[str, Array], _: Sequence[str]) -> list[Array]:
         asked.append(feed["x"].size)
+        disturbed.append(source.draw.disturbed)
         return answers[asked[-1]]
 
-    source = RunningSource(run, [], lambda: None, Disturbing())
+    source = RunningSource(run, [], lambda: None, Draw())
     signature = SimpleNamespace(outputs={"scores": "a:0", "tags": "b:0"})
     plan = SimpleNamespace(states=(), parts=[None], signature=signature)
     settings: Any = SimpleNamespace(plan=plan, wanted=["a:0", "b:0"])
@@ -60,4 +57,5 @@ def test_feeds_are_tried_until_an_output_moves() -> None:
     trial = Trial([{"x": np.zeros(size)} for size in (3, 1, 2)], exact, [])
     assert source_runs.find_dependent_outputs(settings, source, trial, "rnn") == {"tags"}
     assert asked == [1, 2]
-    assert disturbed == [["rnn"], ()]
+    assert disturbed == [["rnn"], ["rnn"]]
+    assert source.draw.disturbed == ()

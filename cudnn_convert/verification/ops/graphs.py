@@ -142,10 +142,8 @@ class TensorGraph:
         name = tensor(name)
         while name not in self.roots:
             path.append(name)
-            if self.is_end(name) or (onward := self._onward(name)) is None:
-                self.roots[name] = name
-                break
-            if onward in path:  # a loop that only hands on
+            onward = None if self.is_end(name) else self._onward(name)
+            if onward is None or onward in path:  # a loop that only hands on
                 self.roots[name] = name
                 break
             name = onward

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def of_artifact(artifact: Artifact) -> TensorGraph:
         meta, prefix = runners.load_graph(artifact.form, artifact.path)
         graph, reads = meta.graph_def, carve.source_inputs(plan, plan.recurrences)
         files = tuple(tensor(file.tensor_info.name) for file in meta.asset_file_def)
-        variable = _Stored(meta, prefix).read
+        variable = _read_stored(meta, prefix)
     given = {own.node: _ends(own, reads[own.node]) for own in plan.recurrences if own.node in reads}
     return TensorGraph(strip_devices(graph), _inputs(plan), given, variable, files)
 
@@ -98,26 +98,22 @@ def _names(files: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(tensor, files))
 
 
-class _Stored:
+def _read_stored(meta: Any, prefix: Path | None) -> Callable[[NodeDef], Array]:
     """The values that an artifact's own restore op gives its variables."""
 
-    def __init__(self, meta: Any, prefix: Path | None) -> None:
-        self._meta, self._prefix = meta, prefix
+    @cache
+    def load() -> tuple[Any, dict[str, str]]:
+        assert prefix is not None
+        reader = tf.train.load_checkpoint(str(prefix))
+        return reader, graph_judge.list_restored_keys(Checkpoint(meta, prefix))
 
-    @cached_property
-    def _keys(self) -> dict[str, str]:
-        assert self._prefix is not None
-        return graph_judge.list_restored_keys(Checkpoint(self._meta, self._prefix))
-
-    @cached_property
-    def _reader(self) -> Any:
-        return tf.train.load_checkpoint(str(self._prefix))
-
-    def read(self, node: NodeDef) -> Array:
+    def read(node: NodeDef) -> Array:
         """The value of a variable. Raises LookupError where nothing restores it."""
-        key = checkpoint_key(node)
-        value: Array = self._reader.get_tensor(self._keys[key] if self._keys else key)
+        (reader, keys), key = load(), checkpoint_key(node)
+        value: Array = reader.get_tensor(keys[key] if keys else key)
         return value
+
+    return read
 
 
 def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) -> Alike:

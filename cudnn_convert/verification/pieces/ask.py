@@ -232,7 +232,7 @@ def judge_piece(
 
     ask(chosen.asked)
     if worst.needed > 1:
-        worst.message += _explain(worst.answer, chosen, stack, base)
+        worst.message += next(_explain(worst.answer, chosen, stack, base), "")
     for time, batch in _runs(piece, settings):
         asked = stack.draw(rng, steps=time, batch=batch, dtype=settings.takes)
         whole = np.full(batch, time, np.int32)
@@ -354,14 +354,10 @@ class _WorstAnswer:
         )
 
 
-def _explain(answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance) -> str:
-    """Which wrong recurrence answers as a piece did at one step, where one does."""
-    return next(_explanations(answer, chosen, stack, bound), "")
-
-
-def _explanations(
+def _explain(
     answer: Answer | None, chosen: piece_inputs.Power, stack: Stack, bound: Tolerance
 ) -> Iterator[str]:
+    """Yield which wrong recurrences answer as a piece did at one step."""
     if answer is None or answer[1].shape[0] != len(stack.cells):
         return
     for number, (layer, ways) in enumerate(stack.firsts(chosen.asked)):

@@ -253,7 +253,7 @@ def inline_artifact(artifact: Artifact) -> InlinedGraph:
             # In the order of a cuDNN node's inputs, whose parameters come before its lengths.
             inputs[node.name] = [*read[:_STATES], "", *lengths] if lengths else read[:LENGTHS]
             _open(node)
-    return InlinedGraph(laid, inputs, _Restored(path, meta))
+    return InlinedGraph(laid, inputs, _restore_values(path, meta))
 
 
 def _close(node: Any) -> None:
@@ -273,31 +273,29 @@ def _open(node: Any) -> None:
     node.attr["f"].func.name = function
 
 
-class _Restored:
-    """Values of variables as the artifact's own restore op sets them."""
+def _restore_values(path: Path, meta: Any) -> Values:
+    """Values of variables as the artifact's own restore op sets them, by one session for all pieces."""
 
-    def __init__(self, path: Path, meta: Any) -> None:
-        self._path, self._meta = path, meta
-
-    def __call__(self, holders: Mapping[str, Any]) -> dict[str, Array]:
-        session, reads = self._session()
-        values = session.run([reads[name] for name in holders])
-        return dict(zip(holders, map(np.asarray, values), strict=True))
-
-    @cache  # noqa: B019 - one session for all pieces, which end with this
-    def _session(self) -> tuple[Any, dict[str, Any]]:
+    @cache
+    def restore() -> tuple[Any, dict[str, Any]]:
         """Open a session with the variables restored, and the op that reads each.
 
         The reads are added before the session starts, because a later change of the graph would restart it.
         """
-        graph, reads = import_graph(self._meta.graph_def), {}
+        graph, reads = import_graph(meta.graph_def), {}
         with graph.as_default():
-            for holder in variable_ops(self._meta.graph_def):
+            for holder in variable_ops(meta.graph_def):
                 target = graph.get_tensor_by_name(f"{holder.name}:0")
                 kind = tf.as_dtype(holder.attr["dtype"].type)
                 reads[holder.name] = tf.raw_ops.ReadVariableOp(resource=target, dtype=kind)
-        saver = self._meta.saver_def
+        saver, prefix = meta.saver_def, str(path / "variables" / "variables")
         session = open_unoptimized(graph)
-        prefix = str(self._path / "variables" / "variables")
         session.run(graph.get_operation_by_name(saver.restore_op_name), {saver.filename_tensor_name: prefix})
         return session, reads
+
+    def values(holders: Mapping[str, Any]) -> dict[str, Array]:
+        session, reads = restore()
+        values = session.run([reads[name] for name in holders])
+        return dict(zip(holders, map(np.asarray, values), strict=True))
+
+    return values

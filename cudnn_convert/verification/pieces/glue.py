@@ -137,11 +137,11 @@ def _collect_given(
     judge.restart()
     givens = []
     for run in passes:
-        judge.draw.give(
-            {node: [_move_by_rounding(call, draw) for call in calls] for node, calls in run.by_node.items()}
-        )
+        judge.draw.given = {
+            node: [_move_by_rounding(call, draw) for call in calls] for node, calls in run.by_node.items()
+        }
         givens.append(judge.run(rounding.perturb_feed(run.feed, seed=1, draw=draw), wanted))
-    judge.draw.give({})
+    judge.draw.given = {}
     return givens
 
 

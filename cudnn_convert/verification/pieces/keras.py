@@ -28,6 +28,7 @@ from cudnn_convert.recurrences import named_weights
 from cudnn_convert.verification.judges import RecurrenceCall, nearest
 from cudnn_convert.verification.pieces.glue_runs import GlueResult, GlueRun, RunGlue
 from cudnn_convert.verification.pieces.piece_inputs import Answer, Artifact, Piece, PieceInputs, Pieces
+from cudnn_convert.verification.trials import by_key
 
 #: What a layer is called with, whatever it was built with.
 _CALLED: Final = {
@@ -155,7 +156,6 @@ def runner(artifact: Artifact) -> RunGlue:
         layers, reasons = layers_of(artifact, plan.recurrences)
         if reasons:
             raise LookupError(next(iter(reasons.values())))
-        keys = {tensor: key for key, tensor in plan.signature.inputs.items()}
         given = _Given(
             {layers[recurrence.node][0]: recurrence for recurrence in plan.recurrences},
             is_old=not FORMATS[artifact.form].is_keras3,
@@ -168,8 +168,7 @@ def runner(artifact: Artifact) -> RunGlue:
             for run in passes:
                 given.begin([(layers[call.node][0], call) for call in run.calls])
                 try:
-                    feed = {keys[tensor]: value for tensor, value in run.feed.items()}
-                    outputs = model.call_eagerly(feed)
+                    outputs = model.call_eagerly(by_key(plan, run.feed))
                 except Exception as cause:
                     if given.reasons:  # Keras makes another exception of one in a layer
                         raise LookupError(*given.reasons) from cause

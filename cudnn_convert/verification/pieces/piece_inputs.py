@@ -198,11 +198,6 @@ class Power:
     sampled: int | None = None
     unseen: list[str] = field(default_factory=list)
 
-    @property
-    def is_good(self) -> bool:
-        """Whether everything would be seen."""
-        return not self.unseen
-
 
 def choose_inputs(
     rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
@@ -219,7 +214,7 @@ def choose_inputs(
         inputs = _try_inputs(rng, stack, dtype, bound, scale=scale, rows=rows)
         if best is None or min(inputs.weakest, inputs.smallest) > min(best.weakest, best.smallest):
             best = inputs
-        if best.is_good or dtype.itemsize <= 2:
+        if not best.unseen or dtype.itemsize <= 2:
             break
     assert best is not None
     return best
