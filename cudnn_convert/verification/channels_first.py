@@ -24,14 +24,14 @@ from cudnn_convert.private import tf_private
 from cudnn_convert.reference import convolutions
 
 #: The input that is an image, by op; of all others it is the first.
-_IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
+IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
 #: Inputs with a size for each axis.
-_SIZES: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
+ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
 _PER_AXIS: Final = ("ksize", "strides", "dilations")
-_PLACES: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
+FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
 #: The name of what the judge adds to a node.
 MARK: Final = "/judged"
-_DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
+DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
 
 
 def run_on_any_cpu(graph: Any) -> list[Any]:
@@ -41,7 +41,7 @@ def run_on_any_cpu(graph: Any) -> list[Any]:
     """
     functions = [_compute(node) for nodes in _bodies(graph) for node in nodes if _needs_reference(node)]
     _run_channels_last(graph)
-    for node in [node for node in graph.node if node.op in _ONLY_SINGLE and _is_half(node)]:
+    for node in [*filter(is_only_single, graph.node)]:
         _run_in_single(graph, node)
     return functions
 
@@ -50,17 +50,18 @@ def run_on_any_cpu(graph: Any) -> list[Any]:
 _ONLY_SINGLE: Final = frozenset(
     "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
 )
-_HALF: Final = tf.float16.as_datatype_enum
+HALF: Final = tf.float16.as_datatype_enum
 
 
-def _is_half(node: Any) -> bool:
-    return any(value.type == _HALF for value in node.attr.values())
+def is_only_single(node: Any) -> bool:
+    """Whether a node of half has no kernel on a CPU."""
+    return node.op in _ONLY_SINGLE and any(value.type == HALF for value in node.attr.values())
 
 
 def _run_in_single(graph: Any, node: Any) -> None:
     """Compute a node of half in float32, in place; its name is that of what is rounded."""
     wide = node_defs.copy_node(node, name=f"{node.name}{MARK}/single")
-    halves = {key for key, value in node.attr.items() if value.type == _HALF}
+    halves = {key for key, value in node.attr.items() if value.type == HALF}
     for key in halves:
         wide.attr[key].type = tf.float32.as_datatype_enum
     known = tf_private.find_op(node.op)
@@ -82,7 +83,7 @@ def _bodies(graph: Any) -> Iterator[Any]:
 
 def _needs_reference(node: Any) -> bool:
     """Whether without oneDNN no kernel computes a convolution, in any layout."""
-    if node.op not in _DILATED | {"DepthwiseConv2dNative"}:
+    if node.op not in DILATED | {"DepthwiseConv2dNative"}:
         return False
     rows = [k for k, axis in enumerate(_read_layout(node)) if axis not in "NC"]
     dilations = node.attr["dilations"].list.i if "dilations" in node.attr else []
@@ -117,8 +118,8 @@ def _compute(node: Any) -> Any:
     op = node.op
 
     def compute(*given: Array) -> Array:
-        image = np.moveaxis(given[_IMAGE.get(op, 0)], channel, -1)
-        if op in _IMAGE:
+        image = np.moveaxis(given[IMAGE.get(op, 0)], channel, -1)
+        if op in IMAGE:
             sizes = given[0] if len(given[0]) == len(rows) else given[0][rows]
             result = convolutions.spread([*map(int, sizes)], given[1], image, window)
         elif op == "DepthwiseConv2dNative":
@@ -127,10 +128,8 @@ def _compute(node: Any) -> Any:
             result = convolutions.convolve(image, given[1], window)
         return np.ascontiguousarray(np.moveaxis(result, -1, channel), kind.as_numpy_dtype)
 
-    token, types = (
-        tf_private.register_function(compute),
-        [tf.int32, kind, kind] if op in _IMAGE else [kind] * 2,
-    )
+    token = tf_private.register_function(compute)
+    types = [tf.int32, kind, kind] if op in IMAGE else [kind] * 2
     node.CopyFrom(node_defs.node(node.name, "PyFunc", node.input, token=token, Tin=types, Tout=[kind]))
     return compute
 
@@ -165,7 +164,7 @@ def _run_channels_last(graph: Any) -> None:
 def _read_format(node: Any) -> str:
     """The format of a node's images where it is channels first, or nothing."""
     text = node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
-    return text if text in _PLACES else ""
+    return text if text in FORMATS else ""
 
 
 def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
@@ -177,7 +176,7 @@ def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
     ahead, back = [first.index(axis) for axis in last], [last.index(axis) for axis in first]
     wait = [f"^{node.input[0].partition(':')[0]}"] if in_loop else []
     turned = node_defs.copy_node(node, name=f"{node.name}{MARK}")
-    turned.attr["data_format"].s = _PLACES[_read_format(node)].encode()
+    turned.attr["data_format"].s = FORMATS[_read_format(node)].encode()
     kind, added = _read_type(node), []
 
     def move(name: str, source: str, order: Sequence[int]) -> Any:
@@ -185,10 +184,10 @@ def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
         added.append(perm)
         return node_defs.node(name, "Transpose", [source, perm.name], T=kind, Tperm=tf.int32)
 
-    image = _IMAGE.get(node.op, 0)
+    image = IMAGE.get(node.op, 0)
     added.append(move(f"{turned.name}/image", node.input[image], ahead))
     turned.input[image] = f"{turned.name}/image"
-    for position in _SIZES.get(node.op, ()):
+    for position in ROWS.get(node.op, ()):
         name = f"{turned.name}/sizes_{position}"
         added += _pick(name, node.input[position], ahead, wait)
         turned.input[position] = name

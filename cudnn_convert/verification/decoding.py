@@ -120,13 +120,10 @@ def _begin(
     rows = tokens.shape[1 - decoder.token_axis]
     noise = rng.random((rows, decoder.steps)).astype(np.float32)
     dtypes = {key: value.dtype for key, value in feed.items()}
-    if not decoder.takes_states:
-        first = tokens.take(0, decoder.token_axis).astype(np.int32)
-        return Start(
-            first, {key: value for key, value in feed.items() if key != decoder.token}, dtypes, noise
-        )
-    answers = step(feed)
     inputs = {key: value for key, value in feed.items() if key != decoder.token}
+    if not decoder.takes_states:
+        return Start(tokens.take(0, decoder.token_axis).astype(np.int32), inputs, dtypes, noise)
+    answers = step(feed)
     for state in decoder.states:
         last = np.array(answers[state.next_key])
         last[:, 0] = 0

@@ -38,6 +38,7 @@ from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort, ids, judges
 from cudnn_convert.verification.judges import USUAL, Floats, RunningSource, Sizes
 
+#: What an input passes on its way to a comparison, and a mask to the lengths of rows.
 _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
@@ -56,16 +57,12 @@ def find_padding(index: Index, name: str) -> Any:
     return None
 
 
-#: What a mask passes on its way to the lengths of rows.
-_COUNTS_MASK: Final = frozenset({"Identity", "Cast"})
-
-
 def is_mask(index: Index, name: str) -> bool:
     """Whether an input is a mask: the sum of its values over an axis is taken for an integer, a length."""
-    for current in ids.walk_carriers(index, name, _COUNTS_MASK):
+    for current in ids.walk_carriers(index, name, _PASSES_VALUES):
         for reader in index.consumers(*split(current)):
             if reader.op == "Sum" and split(reader.input[0])[0] == split(current)[0]:
-                counts = ids.walk_carriers(index, f"{reader.name}:0", _COUNTS_MASK)
+                counts = ids.walk_carriers(index, f"{reader.name}:0", _PASSES_VALUES)
                 kinds = (index.nodes[split(each)[0]] for each in counts)
                 if any(
                     node.op == "Cast" and tf.as_dtype(node.attr["DstT"].type).is_integer for node in kinds
@@ -165,7 +162,7 @@ def _generate(
                         rows=integers.rows[name],
                         most=integers.most[name],
                         words=source.words,
-                        draw=_draw_ones if name in masks else partial(floats.draw, rng, name),
+                        draw=np.ones if name in masks else partial(floats.draw, rng, name),
                     ),
                     paddings[name],
                     _axes(tensors[name], roles[name]),
@@ -210,10 +207,6 @@ def _write_array(value: Any) -> str:
     if value.dtype == tf.string:
         return f"numpy.full({shape}, 'word', object)"
     return f"numpy.zeros({shape}, {value.dtype.name!r})"
-
-
-def _draw_ones(shape: Sequence[int]) -> Array:
-    return np.ones(shape)
 
 
 @dataclass(frozen=True, slots=True)

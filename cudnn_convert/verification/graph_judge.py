@@ -431,10 +431,8 @@ def _recurrence(recurrence: Recurrence, keys: Mapping[str, str], values: Mapping
 
 def _is_taken(tensor: Any, entry: _Entry) -> bool:
     """Whether the reader took the same entry."""
-    return tensor is not None and (getattr(tensor, "key", None), getattr(tensor, "slices", None)) == (
-        entry.key,
-        entry.slices,
-    )
+    taken = (getattr(tensor, "key", None), getattr(tensor, "slices", None))
+    return taken == (entry.key, entry.slices)
 
 
 def _read(prefix: Path, entry: _Entry) -> Array:
@@ -460,16 +458,14 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
     # The op that restores everything waits for each assignment.
     waited_for = map(index.nodes.__getitem__, sorted(index.ancestors([saver])))
     assigns = [node for node in waited_for if node.op in ops.OVERWRITES]
-    sources = [(index.nodes[split(node.input[0])[0]], *_source(index, node)) for node in assigns]
+    sources = [
+        (index.nodes[split(node.input[0])[0]], *split(index.origin(node.input[1], _FORMS)))
+        for node in assigns
+    ]
     words = _words(meta.graph_def, index, {op for _, op, _ in sources if index.nodes[op].op == _RESTORE})
     for variable, op, number in sources:
         if variable.op in ops.VARIABLES and number < len(words.get(op, ())):
             yield session.checkpoint_key(variable), words[op][number]
-
-
-def _source(index: Index, node: Any) -> tuple[str, int]:
-    """The op, and the number of its output, whose value an assignment takes."""
-    return split(index.origin(node.input[1], _FORMS))
 
 
 def list_restored_keys(checkpoint: Checkpoint) -> dict[str, str]:

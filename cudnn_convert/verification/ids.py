@@ -34,7 +34,7 @@ _VALUES: Final = {
 #: Those all of whose outputs are such values; of the others the first is.
 _SEVERAL: Final = frozenset({"Split", "SplitV", "Unpack", "Switch"})
 #: What reads only the shape of a tensor.
-_SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
+SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
 
 
 def walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterator[str]:
@@ -73,7 +73,7 @@ def count_fewest_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
     def onward(current: str) -> Iterator[str]:
         for reader in index.consumers(*split(current)):
             is_index = reader.op in ops.GATHERS and index.data_inputs(reader)[0] != current
-            if not is_index and reader.op not in _SHAPES:
+            if not is_index and reader.op not in SHAPES:
                 outputs = seen.get_operation_by_name(reader.name).outputs
                 yield from (output.name for output in outputs if not output.dtype.is_bool)
 

@@ -19,8 +19,8 @@ MODULES = {
 
 #: Numbers that say how something is laid out, and stay beside the code that knows it.
 ELSEWHERE = {
-    "channels_first._IMAGE": "which input is an image, by op",
-    "channels_first._SIZES": "which inputs have a size for each axis, by op",
+    "channels_first.IMAGE": "which input is an image, by op",
+    "channels_first.ROWS": "which inputs have a size for each axis, by op",
     "compare._FIRST_BIN": "the edges of a plot, which no verdict reads",
     "compare._BIN_WIDTH": "the edges of a plot, which no verdict reads",
     "compare._BINS": "the edges of a plot, which no verdict reads",
@@ -29,8 +29,6 @@ ELSEWHERE = {
     "newer_kernels._LAST_OF_TF1": "a version of TensorFlow's graphs",
     "recordings.VERSION": "the version of a file",
     "ops.ask._ANSWERS": "how many tensors a recurrence gives",
-    "ops.moved_ops.IMAGE": "which input is an image, by op",
-    "ops.moved_ops.ROWS": "which inputs have a row for each axis, by op",
     "ops.source._READ": "how many inputs carry values, by op",
     "ops.values._TIES": "the values of a style",
     "ops.values._WIDE": "the values of a style",

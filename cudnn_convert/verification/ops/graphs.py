@@ -405,6 +405,15 @@ class TensorGraph:
         return arguments, nodes, results
 
 
+def tell_apart(mine: Form, theirs: Form, name: str, but: Collection[str] = ()) -> str:
+    """How two nodes differ, but for some attributes and what they read, or nothing."""
+    if mine[0] != theirs[0]:
+        return f"expected {mine[0]}, found {theirs[0]}"
+    keys = (mine[1].keys() | theirs[1].keys()) - {*but}
+    odd = sorted(key for key in keys if mine[1].get(key) != theirs[1].get(key))
+    return f"expected the {', '.join(odd)} of {name}, found another" if odd else ""
+
+
 def are_alike(left: Array, right: Array) -> bool:
     """Whether two arrays are the same bit for bit."""
     if left.dtype != right.dtype or left.shape != right.shape:

@@ -8,39 +8,36 @@ from the pass that moves layouts, which they judge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import tensorflow as tf
 
 from cudnn_convert.graph import constant_folding, node_defs
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
 from cudnn_convert.private import tf_private
-from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
+from cudnn_convert.verification.channels_first import DILATED, FORMATS, HALF, IMAGE, ROWS, is_only_single
+from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike, tell_apart
 from cudnn_convert.verification.ops.moved_ops import (
     BATCHED,
     DEPTHWISE,
-    DILATED,
-    FORMATS,
-    HALF,
-    IMAGE,
     LISTS,
     POINTWISE,
     REDUCTIONS,
     ROWED,
-    ROWS,
-    SINGLE,
     Order,
     Pair,
-    is_only_single,
     is_rare,
     read_format,
     read_list,
     simplify,
 )
 from cudnn_convert.verification.ops.ranks import find_rank
+
+_SINGLE: Final = tf.float32.as_datatype_enum
 
 
 class DifferentError(Exception):
@@ -111,11 +108,11 @@ class LayoutComparer:
         """What a node of half reads that the artifact computes in float32: its casts are passed."""
         kinds = cast.attr["SrcT"].type, cast.attr["DstT"].type
         inner = self._artifact.node(self._artifact.root(self._artifact.index.data_inputs(cast)[0]))
-        if kinds not in ((SINGLE, HALF), (SINGLE, SINGLE)) or inner.op != mine.op:
+        if kinds not in ((_SINGLE, HALF), (_SINGLE, _SINGLE)) or inner.op != mine.op:
             raise DifferentError(f"expected {mine.op} in float32, found {inner.op}")
         halved = node_defs.copy_node(inner)
         for key, value in mine.attr.items():
-            if value.type == HALF and halved.attr[key].type == SINGLE:
+            if value.type == HALF and halved.attr[key].type == _SINGLE:
                 halved.attr[key].type = HALF
         if read_format(mine) in FORMATS:
             match = self._image(mine, halved, order, 0)
@@ -132,7 +129,7 @@ class LayoutComparer:
         if not is_half:
             return pair
         node = self._artifact.node(self._artifact.root(pair[1]))
-        if node.op != "Cast" or node.attr["SrcT"].type != HALF or node.attr["DstT"].type != SINGLE:
+        if node.op != "Cast" or node.attr["SrcT"].type != HALF or node.attr["DstT"].type != _SINGLE:
             raise DifferentError(f"expected {pair[0]} in float32, found {node.op}")
         return pair[0], self._artifact.index.data_inputs(node)[0], pair[2]
 
@@ -370,13 +367,9 @@ class LayoutComparer:
 
     def _same_op(self, mine: NodeDef, theirs: NodeDef, but: set[str]) -> None:
         """Raises DifferentError where two nodes differ but for some attributes, and what they read."""
-        wanted, given = self._source.form(mine), self._artifact.form(theirs)
-        keys: set[str] = {*wanted[1], *given[1]} - but - {"Tpaddings", "Tidx", "Tdim", "Tmultiples"}
-        odd = sorted(key for key in keys if _get(wanted[1], key) != _get(given[1], key))
-        if wanted[0] != given[0]:
-            raise DifferentError(f"expected {wanted[0]}, found {given[0]}")
-        if odd:
-            raise DifferentError(f"expected the {', '.join(odd)} of {mine.name}, found another")
+        aside = but | {"Tpaddings", "Tidx", "Tdim", "Tmultiples"}
+        if what := tell_apart(self._source.form(mine), self._artifact.form(theirs), mine.name, aside):
+            raise DifferentError(what)
 
     def _both(self, mine: NodeDef, theirs: NodeDef) -> list[tuple[TensorGraph, NodeDef]]:
         return [(self._source, mine), (self._artifact, theirs)]
@@ -405,10 +398,6 @@ class LayoutComparer:
         if rank is None:
             raise DifferentError(f"expected a known rank of {name}, found none")
         return rank
-
-
-def _get(attributes: Mapping[str, Any], key: str) -> Any:
-    return attributes.get(key)
 
 
 def _insert(gone: Sequence[int], places: Sequence[int], order: Order, rank: int, *, is_sorted: bool) -> Order:

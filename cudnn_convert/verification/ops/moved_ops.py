@@ -10,25 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import tensorflow as tf
-
 from cudnn_convert.graph.index import NodeDef
 from cudnn_convert.private import tf_private
+from cudnn_convert.verification.channels_first import DILATED, FORMATS, is_only_single
 from cudnn_convert.verification.ops.graphs import TensorGraph
 
 Order = tuple[int, ...]
 #: A tensor of the source, one of the artifact, and the order of its axes there.
 Pair = tuple[str, str, Order]
 
-FORMATS: Final = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
-IMAGE: Final = {"Conv2DBackpropInput": 2, "Conv3DBackpropInputV2": 2}
-ROWS: Final = {"Conv2DBackpropInput": (0,), "Conv3DBackpropInputV2": (0,), "MaxPoolV2": (1, 2)}
 DEPTHWISE: Final = "DepthwiseConv2dNative"
-DILATED: Final = frozenset({"Conv3D", "Conv2DBackpropInput", "Conv3DBackpropInputV2"})
-ONLY_SINGLE: Final = frozenset(
-    "AdjustContrastv2 AdjustHue AdjustSaturation AvgPool3D MaxPool3D Rint BatchMatMulV3".split()
-)
-HALF, SINGLE = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 #: Ops that treat all elements alike.
 POINTWISE: Final = frozenset(
     "Relu Relu6 Elu Selu LeakyRelu Sigmoid Tanh Softplus Softsign Exp Expm1 Log Log1p Neg Abs Sign Square "
@@ -53,11 +44,6 @@ def list_moved(graph: TensorGraph) -> list[str]:
 def is_moved(node: NodeDef) -> bool:
     """Whether an artifact may compute a node in another way."""
     return read_format(node) in FORMATS or is_rare(node) or is_only_single(node)
-
-
-def is_only_single(node: NodeDef) -> bool:
-    """Whether a node of half has no kernel on a CPU."""
-    return node.op in ONLY_SINGLE and any(value.type == HALF for value in node.attr.values())
 
 
 def is_rare(node: NodeDef) -> bool:

@@ -126,7 +126,9 @@ class Asking:
     ) -> None:
         self._source, self._model, self._parts = source, model, parts
         self._keys, self._seed, self._slack = keys, seed, slack
-        self._left, self._is_fresh = dict(left), is_fresh
+        self._is_fresh = is_fresh
+        #: The parts that differ on values that no run brings, and refuse nothing.
+        self.left = dict(left)
         self._leaves = self._describe_leaves()
         owners = {
             f"{name}:0": root for root, region in reversed(parts.regions.items()) for name in region.nodes
@@ -154,7 +156,7 @@ class Asking:
     def _is_varied(self, root: str) -> bool:
         """Whether a sink is asked on other values than those of a run: a recurrence by itself is not."""
         region = self._parts.regions[root]
-        if root in self._left or self._source.is_bound(region):
+        if root in self.left or self._source.is_bound(region):
             return False
         return root not in self._parts.recurrent or self._source.hides(region)
 
@@ -165,7 +167,7 @@ class Asking:
             for root, region in self._parts.regions.items()
             if self._source.is_bound(region) and self._source.hides(region)
         }
-        return [*(bound | {root: f"{root}: {what}" for root, what in self._left.items()}).values()]
+        return [*(bound | {root: f"{root}: {what}" for root, what in self.left.items()}).values()]
 
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
         """Ask on values that are no run's."""
@@ -259,7 +261,7 @@ class Asking:
     def _round(self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]) -> bool:
         """Ask all regions on one set of values; returns whether a difference was found."""
         expected = self._answer_source(style, given, sinks)
-        left = {} if style == values.RUN else self._left
+        left = {} if style == values.RUN else self.left
         wanted = [(name, root) for name, root in sinks if root in expected and root not in left]
         actual = self._answer_artifact(style, wanted, given, tuple(name for name, _ in sinks))
         if self.asked.difference is not None:
@@ -276,7 +278,7 @@ class Asking:
             if (style in _NOTED or is_pole) and not self._source.tests_finiteness(region):
                 self.asked.odd.setdefault(root, f"{what} ({style})")
             elif self._leaves_out(style, root) and not self._is_shown_by_one(style, given, name, root):
-                self._left[root] = f"differs on {style}: {what}"
+                self.left[root] = f"differs on {style}: {what}"
             else:
                 self.asked.difference = OpDifference(root, self._name_ops(region), what, style)
                 return True
@@ -303,7 +305,7 @@ class Asking:
                     break
         if what and root in self._parts.recurrent and differences.is_amplified(reference, moved(0).get(root)):
             if self._source.hides(region):
-                self._left.setdefault(root, "its recurrence amplifies rounding")
+                self.left.setdefault(root, "its recurrence amplifies rounding")
             return "", False
         if not what or style == values.RUN:
             return what, False
@@ -348,11 +350,6 @@ class Asking:
         kinds = [nodes[name].op for name in self._parts.regions[root].nodes]
         is_coarse = style == values.LARGE and not _PERIODIC.isdisjoint(kinds)
         return is_coarse or sum(kind not in _PLAIN for kind in kinds) > effort.FEW_OPS
-
-    @property
-    def left(self) -> Mapping[str, str]:
-        """The parts that differ on values that no run brings, and refuse nothing."""
-        return self._left
 
     def _answer_artifact(
         self,
@@ -399,7 +396,7 @@ class Asking:
         if style in _NOTED or self._parts.is_whole:
             self.asked.odd.setdefault(root, f"{what} ({style})")
         elif self._leaves_out(style, root):
-            self._left[root] = f"{what} ({style})"
+            self.left[root] = f"{what} ({style})"
         else:
             ops = self._name_ops(self._parts.regions[root])
             self.asked.difference = OpDifference(root, ops, what, style)

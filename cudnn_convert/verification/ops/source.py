@@ -17,17 +17,16 @@ import tensorflow as tf
 
 from cudnn_convert.graph import control_flow, node_defs, ops, session
 from cudnn_convert.graph.graph import Graph, prune
-from cudnn_convert.graph.index import Index, split, tensor, unique
+from cudnn_convert.graph.index import Index, split, tensor, unique, walk
 from cudnn_convert.graph.session import checkpoint_key
 from cudnn_convert.model import Array
 from cudnn_convert.plan import Plan
 from cudnn_convert.verification import effort, graph_judge
+from cudnn_convert.verification.ids import SHAPES
 from cudnn_convert.verification.judges import Draw
 from cudnn_convert.verification.ops.duplicates import find_duplicates
 from cudnn_convert.verification.ops.graphs import CHOICES, TensorGraph
 
-#: Read the shape of what they are given, not its values.
-SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
 #: Give sizes, which no value changes.
 _SIZES: Final = frozenset("Shape ShapeN Size".split())
 #: What integers may be varied for: other ops make sizes, places and counts of them.
@@ -146,21 +145,19 @@ class FedSource:
 
     def region(self, sink: str, cuts: Collection[str]) -> Region:
         """What computes a tensor from the nearest cuts and inputs."""
-        graph = self.graph
-        nodes, leaves, todo = set[str](), set[str](), [split(sink)[0]]
-        while todo:
-            name = todo.pop()
-            if name in nodes:
-                continue
-            nodes.add(name)
+        graph, leaves = self.graph, set[str]()
+
+        def onward(name: str) -> Iterator[str]:
             node = graph.index.nodes[name]
             for read in (*graph.index.data_inputs(node), *graph.list_predicates(node)):
                 root = graph.root(read)
                 if root in cuts or root in graph.fed:
                     leaves.update([] if node.op in SHAPES else [root])
                 else:
-                    todo.append(split(root)[0])
-        return Region(sink, frozenset(nodes), frozenset(leaves))
+                    yield split(root)[0]
+
+        nodes = frozenset(walk([split(sink)[0]], onward))
+        return Region(sink, nodes, frozenset(leaves))
 
     def is_recurrent(self, region: Region) -> bool:
         """Whether a recurrence stands in a region."""

@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import NodeDef, split, tensor
 from cudnn_convert.model import Array
-from cudnn_convert.verification.ops.graphs import Form, TensorGraph, are_alike
+from cudnn_convert.verification.ids import SHAPES
+from cudnn_convert.verification.ops.graphs import TensorGraph, are_alike, tell_apart
 from cudnn_convert.verification.ops.layouts import DifferentError, LayoutComparer
 from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
-
-#: Read the sizes of their operands alone.
-_OF_SIZES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +112,15 @@ class Comparer:
         (op, k), (other, number) = split(source), split(artifact)
         mine = self.source.form(self.source.index.nodes[op])
         theirs = self.artifact.form(self.artifact.index.nodes[other])
-        what = _tell_apart(mine, theirs, op) if k == number else f"expected {source}, found {artifact}"
+        what = tell_apart(mine, theirs, op) if k == number else f"expected {source}, found {artifact}"
+        if len(mine[2]) != len(theirs[2]):
+            what = what or f"expected {len(mine[2])} inputs of {op}, found {len(theirs[2])}"
         if mine[0] in ops.TABLES and op != other:
             what = what or f"expected the table {op}, found {other}"
         pairs = [] if what else [*zip(mine[2], theirs[2], strict=True)]
         for expected, actual in pairs:
             if isinstance(expected, str) and isinstance(actual, str):
-                if mine[0] in _OF_SIZES and self._are_sizes(expected, actual):
+                if mine[0] in SHAPES and self._are_sizes(expected, actual):
                     continue
                 self._todo.append((expected, actual, ()))
                 continue
@@ -191,18 +190,6 @@ class Comparer:
         pairs = zip(map(tensor, own), map(tensor, other), strict=True)
         self._todo += [(*pair, ()) for pair in pairs]
         return ""
-
-
-def _tell_apart(mine: Form, theirs: Form, op: str) -> str:
-    """How two nodes differ, but for what they read."""
-    if mine[0] != theirs[0]:
-        return f"expected {mine[0]}, found {theirs[0]}"
-    keys = mine[1].keys() | theirs[1].keys()
-    if odd := sorted(key for key in keys if mine[1].get(key) != theirs[1].get(key)):
-        return f"expected the {', '.join(odd)} of {op}, found another"
-    if len(mine[2]) != len(theirs[2]):
-        return f"expected {len(mine[2])} inputs of {op}, found {len(theirs[2])}"
-    return ""
 
 
 def describe_constants(expected: Array, actual: Array) -> str:

@@ -149,9 +149,8 @@ class TfliteTensorFile:
 
     def read_cuts(self) -> StoredCuts | None:
         """What the file says of its tensors; None where it says nothing."""
-        content = self._model.content
-        entry = next((each for each in content.metadata or () if each.name == CUTS_KEY.encode()), None)
-        return StoredCuts.parse(bytes(bytearray(content.buffers[entry.buffer].data))) if entry else None
+        text = self._model.read_metadata(CUTS_KEY.encode())
+        return None if text is None else StoredCuts.parse(text)
 
     def write_cuts(self, cuts: StoredCuts) -> None:
         """Let the file say which of its tensors are the source's."""

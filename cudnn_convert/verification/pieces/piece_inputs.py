@@ -105,40 +105,6 @@ class PieceInputs:
         return PieceInputs(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
 
 
-def draw_inputs(
-    rng: np.random.Generator,
-    cells: Sequence[Gates],
-    *,
-    directions: int,
-    steps: int,
-    batch: int,
-    dtype: np.dtype[Any],
-    scale: float = 1.0,
-    tied: bool = False,
-) -> PieceInputs:
-    """Draw random inputs for `cells`, which are those of all layers and directions.
-
-    The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact takes.
-    `tied`: both initial states are the same array.
-    """
-    x = rng.standard_normal((steps, batch, cells[0].inputs))
-    x *= scale / max(_norm(cell.kernel) for cell in cells[:directions])
-    h = rng.standard_normal((len(cells), batch, cells[0].width))
-    for position, cell in enumerate(cells):
-        wide = min(
-            scale / _norm(cell.recurrent_kernel), effort.LARGEST_STATES.get(dtype.name, effort.LARGEST_STATE)
-        )
-        h[position] *= wide
-        # A large state hides in a GRU what is added to it: every other row keeps it small.
-        h[position, 1::2] *= min(1.0, 1.0 / wide)
-    c = h if tied else rng.standard_normal((len(cells), batch, cells[0].units))
-    # An early end keeps a row's state in every step behind it.
-    few = np.linspace(steps, 1, batch).round()[::-1]
-    lengths = few if batch < steps else steps - np.arange(batch)[::-1] % steps
-    x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
-    return PieceInputs(x, h, c, lengths.astype(np.int32))
-
-
 def _norm(matrices: Sequence[Array] | None) -> float:
     """The mean norm of a row of some matrices; 1 where all are 0."""
     if matrices is None:
@@ -163,9 +129,29 @@ class Stack:
         """The reference's steps."""
         return [cell.step(order) for cell in self.cells]
 
-    def draw(self, rng: np.random.Generator, **given: Any) -> PieceInputs:
-        """Inputs for these cells."""
-        return draw_inputs(rng, self.cells, directions=self.directions, tied=self.tied, **given)
+    def draw(
+        self, rng: np.random.Generator, *, steps: int, batch: int, dtype: np.dtype[Any], scale: float = 1.0
+    ) -> PieceInputs:
+        """Draw random inputs for these cells.
+
+        The lengths are 1 to `steps`; the last row has full length. `dtype` is the type that the artifact
+        takes.
+        """
+        cells, most = self.cells, effort.LARGEST_STATES.get(dtype.name, effort.LARGEST_STATE)
+        x = rng.standard_normal((steps, batch, cells[0].inputs))
+        x *= scale / max(_norm(cell.kernel) for cell in cells[: self.directions])
+        h = rng.standard_normal((len(cells), batch, cells[0].width))
+        for position, cell in enumerate(cells):
+            wide = min(scale / _norm(cell.recurrent_kernel), most)
+            h[position] *= wide
+            # A large state hides in a GRU what is added to it: every other row keeps it small.
+            h[position, 1::2] *= min(1.0, 1.0 / wide)
+        c = h if self.tied else rng.standard_normal((len(cells), batch, cells[0].units))
+        # An early end keeps a row's state in every step behind it.
+        few = np.linspace(steps, 1, batch).round()[::-1]
+        lengths = few if batch < steps else steps - np.arange(batch)[::-1] % steps
+        x, h, c = (value.astype(dtype).astype(np.float64) for value in (x, h, c))
+        return PieceInputs(x, h, c, lengths.astype(np.int32))
 
     def run(self, asked: PieceInputs, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
         """`y`, `h` and `c` as `reference.run` gives them, in the type of the inputs."""

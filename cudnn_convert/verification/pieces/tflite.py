@@ -106,15 +106,17 @@ class TfliteModel:
             if self.code(op) == OPS.WHILE
         }
 
+    def read_metadata(self, key: bytes) -> bytes | None:
+        """What the file has under a key beside its graph; None where it has nothing."""
+        entry = next((each for each in self.content.metadata or () if each.name == key), None)
+        return None if entry is None else bytes(bytearray(self.content.buffers[entry.buffer].data))
+
     def read_recorded(self) -> dict[tuple[str, int], list[str]]:
         """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
-        entry = next((entry for entry in self.content.metadata or () if entry.name == _KEY), None)
         named: dict[tuple[str, int], list[str]] = {}
-        if entry is None:
-            return named
+        text = self.read_metadata(_KEY) or "{}"
         try:
-            provenance = json.loads(bytes(bytearray(self.content.buffers[entry.buffer].data)))
-            for record in provenance.get("pieces", ()):
+            for record in json.loads(text).get("pieces", ()):
                 loops = named.setdefault((str(record["node"]), int(record["layer"])), [])
                 loops.insert(WAYS.index(record["direction"]), str(record["piece"]))
         except (ValueError, TypeError, KeyError, AttributeError):

@@ -10,7 +10,7 @@ from support.cases import Case
 
 from cudnn_convert.model import Array, Mode
 from cudnn_convert.verification.pieces.ask import read_gates
-from cudnn_convert.verification.pieces.piece_inputs import Piece, Pieces, draw_inputs
+from cudnn_convert.verification.pieces.piece_inputs import Piece, Pieces, Stack
 
 F32 = np.dtype(np.float32)
 LSTM = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
@@ -19,7 +19,7 @@ LSTM = Case(Mode.LSTM, layers=2, directions=2, op="CudnnRNNV3")
 def test_inputs_have_the_sums_of_gates_near_one_and_rows_of_all_lengths() -> None:
     cells = read_gates(LSTM.recurrence(), (0,))
     large = [replace(one, kernel=tuple(100 * m for m in one.kernel)) for one in cells[:2]]
-    asked = draw_inputs(np.random.default_rng(0), large, directions=2, steps=3, batch=200, dtype=F32)
+    asked = Stack(large, 2).draw(np.random.default_rng(0), steps=3, batch=200, dtype=F32)
     sums = large[0].weigh(asked.x[0])
     assert 0.5 < np.std(sums[0]) < 2
     assert 0.5 < np.std(cells[0].recur(asked.h[0])[0]) < 2
