@@ -126,11 +126,8 @@ class _StackedCells:
             left = left[own:]
         if left:
             raise UnknownError("weights")
-        self.widths = [int(config["units"]) for kind, config in cells for _ in range(_CELLS[kind][1])]
-        if is_reversed:
-            self.widths = [
-                int(config["units"]) for kind, config in cells[::-1] for _ in range(_CELLS[kind][1])
-            ]
+        order = cells[::-1] if is_reversed else cells
+        self.widths = [int(config["units"]) for kind, config in order for _ in range(_CELLS[kind][1])]
 
     def __call__(self, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
         """What the last cell gives, and the new states."""

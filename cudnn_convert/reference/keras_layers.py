@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -258,12 +259,8 @@ def _resize(layer: KerasLayer, image: Array) -> Array:
     return images.resize(layer.config, image, layer.differences)
 
 
-def _average(layer: KerasLayer, image: Array) -> Array:
-    return images.pool(layer.config, image, is_average=True)
-
-
-def _largest(layer: KerasLayer, image: Array) -> Array:
-    return images.pool(layer.config, image, is_average=False)
+def _pool(layer: KerasLayer, image: Array, *, is_average: bool) -> Array:
+    return images.pool(layer.config, image, is_average=is_average)
 
 
 #: The equation of each class.
@@ -282,7 +279,7 @@ EQUATIONS: Final[Mapping[str, _Equation]] = MappingProxyType(
         "MultiHeadAttention": _attend,
         "UpSampling2D": _of_image(_resize, 2),
         **{f"Conv{rank}DTranspose": _of_image(_transpose_convolution, rank) for rank in (2, 3)},
-        **{f"AveragePooling{rank}D": _of_image(_average, rank) for rank in (1, 2, 3)},
-        **{f"MaxPooling{rank}D": _of_image(_largest, rank) for rank in (1, 2, 3)},
+        **{f"AveragePooling{rank}D": _of_image(partial(_pool, is_average=True), rank) for rank in (1, 2, 3)},
+        **{f"MaxPooling{rank}D": _of_image(partial(_pool, is_average=False), rank) for rank in (1, 2, 3)},
     }
 )

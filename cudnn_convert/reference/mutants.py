@@ -7,7 +7,7 @@ of them, a dropped bias omits one term. So every mutant costs a few elementwise 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
 
@@ -56,18 +56,13 @@ class _Sums:
         """Exchange gates `a` and `b` in the named parts."""
         order = [*range(len(self.wx))]
         order[a], order[b] = b, a
-        return self.having(**{part: tuple(getattr(self, part)[k] for k in order) for part in parts})
+        return replace(self, **{part: tuple(getattr(self, part)[k] for k in order) for part in parts})
 
     def put(self, part: str, gate: int, value: Any) -> _Sums:
         """Replace one gate's term."""
         values = [*getattr(self, part)]
         values[gate] = value
-        return self.having(**{part: tuple(values)})
-
-    def having(self, **parts: tuple[F64, ...]) -> _Sums:
-        """Replace whole parts."""
-        old = {"wx": self.wx, "rh": self.rh, "bias": self.bias, "recurrent_bias": self.recurrent_bias}
-        return _Sums(**old | parts)
+        return replace(self, **{part: tuple(values)})
 
 
 _ALL: Final = ("wx", "rh", "bias", "recurrent_bias")
@@ -94,10 +89,8 @@ def structural(directions: Sequence[First]) -> Iterator[tuple[int, str, tuple[F6
 
 
 def _answer(first: First, sums: _Sums) -> tuple[F64, F64]:
-    inputs = [total + bias for total, bias in zip(sums.wx, sums.bias, strict=True)]
-    states = [total + bias for total, bias in zip(sums.rh, sums.recurrent_bias, strict=True)]
-    h, c = finish_step(first.gates.mode, inputs, states, first.h, first.c)
-    return h if first.gates.projection is None else h @ first.gates.projection.T, c
+    gates = replace(first.gates, bias=sums.bias, recurrent_bias=sums.recurrent_bias)
+    return gates.finish(sums.wx, sums.rh, first.h, first.c)
 
 
 def _alter_sums(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
@@ -121,7 +114,7 @@ def _alter_sums(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
         if matrices is None:
             continue
         for name, parts in _alter_products(getattr(sums, part), matrices, values, names):
-            yield f"{title}{name}", sums.having(**{part: parts})
+            yield f"{title}{name}", replace(sums, **{part: parts})
     for part, title, vectors in (
         ("bias", "bias", gates.bias),
         ("recurrent_bias", "recurrent bias", gates.recurrent_bias),
@@ -158,18 +151,14 @@ def _alter_products(
 
 
 def _same(gates: Gates, second: Gates) -> bool:
-    kernels = (
-        ()
-        if gates.kernel is None or second.kernel is None
-        else tuple(zip(gates.kernel, second.kernel, strict=True))
-    )
-    pairs = [
-        *kernels,
-        *zip(gates.recurrent_kernel, second.recurrent_kernel, strict=True),
-        *zip(gates.bias, second.bias, strict=True),
-        *zip(gates.recurrent_bias, second.recurrent_bias, strict=True),
+    groups = [
+        (gates.recurrent_kernel, second.recurrent_kernel),
+        (gates.bias, second.bias),
+        (gates.recurrent_bias, second.recurrent_bias),
     ]
-    return all(np.array_equal(*pair) for pair in pairs)
+    if gates.kernel is not None and second.kernel is not None:
+        groups.append((gates.kernel, second.kernel))
+    return all(np.array_equal(*pair) for group in groups for pair in zip(*group, strict=True))
 
 
 class WeightEffects:
@@ -190,10 +179,8 @@ class WeightEffects:
     def add(self, first: First, atol: float, rtol: float) -> None:
         """Add the rows of a first step; effects count in tolerances `atol + rtol*|answer|`."""
         gates = self._gates
-        inputs = [total + bias for total, bias in zip(gates.weigh(first.x), gates.bias, strict=True)]
-        states = [
-            total + bias for total, bias in zip(gates.recur(first.h), gates.recurrent_bias, strict=True)
-        ]
+        inputs = gates.add_bias(gates.weigh(first.x), gates.bias)
+        states = gates.add_bias(gates.recur(first.h), gates.recurrent_bias)
         shown = _Shown(
             first, self._units, atol, rtol, finish_step(gates.mode, inputs, states, first.h, first.c)
         )

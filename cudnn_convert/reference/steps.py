@@ -143,13 +143,11 @@ class Gates:
 
     def as_type(self, dtype: Any) -> Gates:
         """The weights cast to another float type."""
-        kernel, recurrent, bias, other = (
-            None if group is None else tuple(np.asarray(array, dtype) for array in group)
-            for group in (self.kernel, self.recurrent_kernel, self.bias, self.recurrent_bias)
+        recurrent, bias, other = (
+            tuple(np.asarray(array, dtype) for array in group)
+            for group in (self.recurrent_kernel, self.bias, self.recurrent_bias)
         )
-        assert recurrent is not None
-        assert bias is not None
-        assert other is not None
+        kernel = None if self.kernel is None else tuple(np.asarray(array, dtype) for array in self.kernel)
         projection = None if self.projection is None else np.asarray(self.projection, dtype)
         return Gates(self.mode, kernel, recurrent, bias, other, projection)
 
@@ -187,12 +185,13 @@ class Gates:
         self, wx: Sequence[F64], rh: Sequence[F64], h: F64, c: F64, order: np.random.Generator | None = None
     ) -> tuple[F64, F64]:
         """Compute the next `h` and `c` from both terms of each gate, adding biases."""
-        sums = self._with(wx, self.bias), self._with(rh, self.recurrent_bias)
+        sums = self.add_bias(wx, self.bias), self.add_bias(rh, self.recurrent_bias)
         h, c = finish_step(self.mode, *sums, h, c, order=order)
         return h if self.projection is None else h @ self.projection.T, c
 
     @staticmethod
-    def _with(products: Sequence[F64], biases: Sequence[F64]) -> list[F64]:
+    def add_bias(products: Sequence[F64], biases: Sequence[F64]) -> list[F64]:
+        """Each gate's term with its bias."""
         return [product + bias for product, bias in zip(products, biases, strict=True)]
 
 
