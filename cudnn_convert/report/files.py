@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import MISSING, fields
+from operator import methodcaller
 from pathlib import Path
 from typing import Final
 
@@ -39,7 +40,7 @@ def write_reports(
     WriteError before anything is done; after another exception of the body all is as it was. `warn` hears of
     a file that could not be put in place after all was done; without it WriteError is raised.
     """
-    files = [*_list_files(report), *_list_cards(model_card)]
+    files = [*_list_files(report, model_card)]
     targets = [storage.Destination(path, own, apart, force) for path, own, _ in files]
     for target in targets:
         storage.refuse(target)
@@ -75,30 +76,22 @@ def write_reports(
         raise failed
 
 
-def _list_files(report: Path | None) -> list[tuple[Path, Callable[[Path], bool], _Render]]:
-    """The files of `report`: what knows an older one, and what makes its text."""
-    if report is None:
-        return []
-    if report.suffix != _PAGE:
-        return [(report, is_ours, _render_json)]
-    from cudnn_convert.report import page
+def _list_files(
+    report: Path | None, model_card: Path | None
+) -> Iterator[tuple[Path, Callable[[Path], bool], _Render]]:
+    """Yield the files of a report and a card: what knows an older one, and what makes its text."""
+    if report is not None and report.suffix == _PAGE:
+        from cudnn_convert.report import page
 
-    return [(report, is_ours, page.of), (report.with_suffix(".json"), is_ours, _render_json)]
+        yield report, is_ours, page.of
+        report = report.with_suffix(".json")
+    if report is not None:
+        yield report, is_ours, methodcaller("to_json")
+    if model_card is not None:
+        from cudnn_convert.report import card
 
-
-def _render_json(result: Report | Verification) -> str:
-    return result.to_json()
-
-
-def _list_cards(model_card: Path | None) -> list[tuple[Path, Callable[[Path], bool], _Render]]:
-    if model_card is None:
-        return []
-    from cudnn_convert.report import card
-
-    card.date()  # a bad setting ends a call before its work
-    return [
-        (model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None)
-    ]
+        card.date()  # a bad setting ends a call before its work
+        yield model_card, card.is_ours, lambda result: card.of(result) if isinstance(result, Report) else None
 
 
 def is_ours(path: Path) -> bool:

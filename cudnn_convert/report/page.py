@@ -114,11 +114,8 @@ def _describe_ops(asked: values.OpsReport) -> str:
     """A sentence on the ops around recurrences."""
     regions = f", in {asked.regions:,} regions" if asked.regions else ""
     counts = f"{asked.ops:,} ops, {asked.constants:,} constants, {asked.gates:,} gates{regions}"
-    odd = (
-        f"; other on NaN, infinities, denormals or extremes alone: {', '.join(asked.odd)}"
-        if asked.odd
-        else ""
-    )
+    listed = ", ".join(asked.odd)
+    odd = f"; other on NaN, infinities, denormals or extremes alone: {listed}" if listed else ""
     return f"Around the recurrences {asked.verdict} ({counts}){odd}."
 
 
@@ -304,9 +301,8 @@ def verdict_lines(proof: Proof) -> Iterator[str]:
     asked = [recurrence for recurrence in proof.recurrences if recurrence.asked]
     nodes = {recurrence.node for recurrence in proof.recurrences}
     if nodes:
-        right = {recurrence.node for recurrence in asked} - {
-            recurrence.node for recurrence in asked if not recurrence.passed
-        }
+        wrong = {recurrence.node for recurrence in asked if not recurrence.passed}
+        right = {recurrence.node for recurrence in asked} - wrong
         yield f"{len(right)} of {len(nodes)} recurrences agree by themselves with the float64 reference."
 
 
@@ -332,13 +328,9 @@ _UNKNOWN = "not found by its values"
 
 def recurrence_cards(subject: Subject) -> Markup:
     """A card for each recurrence, its map folded in it."""
-    if not subject.recurrences:
-        return section(
-            "Recurrences", tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
-        )
-    return section(
-        "Recurrences", *(_weight_card(recurrence, subject.weights) for recurrence in subject.recurrences)
-    )
+    cards = [_weight_card(recurrence, subject.weights) for recurrence in subject.recurrences]
+    none = tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
+    return section("Recurrences", *(cards or [none]))
 
 
 def _weight_card(recurrence: values.RecurrenceReport, weights: values.WeightsReport | None) -> Markup:
@@ -357,9 +349,8 @@ def _weight_card(recurrence: values.RecurrenceReport, weights: values.WeightsRep
             ("gates in the artifact", _layout(weights.target_layouts[recurrence.node])),
         ]
         mapped = [html.pairs(orders), _map(weights.gates[recurrence.node])]
-    title = tag(
-        "h3", name(recurrence.node), " ", tag("span", f"{recurrence.op}, {recurrence.mode}", class_="chip")
-    )
+    kind = tag("span", f"{recurrence.op}, {recurrence.mode}", class_="chip")
+    title = tag("h3", name(recurrence.node), " ", kind)
     return tag("article", title, html.pairs(sizes, "facts sizes"), *mapped, class_="card")
 
 
@@ -367,12 +358,9 @@ def _layout(layout_report: values.LayoutReport) -> Markup:
     if not layout_report.gates:
         return Markup("not told: the tensors hold other values")
     chips = (tag("span", gate, class_="chip") for gate in layout_report.gates)
-    known = tag(
-        "span",
-        f"as {', '.join(layout_report.names)}" if layout_report.names else "an order of no layout known",
-        class_="soft",
-    )
-    return tag("span", *chips, known, class_="chips")
+    names = ", ".join(layout_report.names)
+    known = f"as {names}" if names else "an order of no layout known"
+    return tag("span", *chips, tag("span", known, class_="soft"), class_="chips")
 
 
 def _map(rows: Sequence[values.GateReport]) -> Markup:
@@ -412,13 +400,8 @@ def others(variable_reports: Sequence[values.VariableReport]) -> Markup:
         (name(variable.source), html.brackets(variable.shape), variable.role, _target(variable))
         for variable in variable_reports
     )
-    shown = tag(
-        "div",
-        table(("source tensor", "shape", "role", "artifact tensor"), rows),
-        class_="box tall",
-        tabindex="0",
-    )
-    return section("Other tensors of the source", shown)
+    shown = table(("source tensor", "shape", "role", "artifact tensor"), rows)
+    return section("Other tensors of the source", tag("div", shown, class_="box tall", tabindex="0"))
 
 
 def _target(variable_report: values.VariableReport) -> Markup:

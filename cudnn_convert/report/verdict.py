@@ -1,9 +1,9 @@
 """The verdict in a sentence, or a headline: what was proven, how closely, and what was not looked at."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from cudnn_convert.report.values import Conversion, PieceReport, Proof, Subject
+from cudnn_convert.report.values import Conversion, Proof, Subject
 
 #: The relative bound of float32: a wider one is the rounding of half.
 _FLOAT32: Final = 1e-5
@@ -111,7 +111,8 @@ def _omissions(result: Proof, subject: Subject) -> Iterator[str]:
     """What was not judged or not reached, with counts."""
     if unjudged := sum(not output.judged for output in result.outputs):
         yield f"{_count(unjudged, 'output')} not judged end to end"
-    if through := _count_indirect(result.recurrences):
+    # Recurrences with a layer that was not asked by itself.
+    if through := len({piece.node for piece in result.recurrences if not piece.asked}):
         yield f"{_count(through, 'recurrence')} asked through outputs alone"
     if result.streaming is not None and result.streaming.unjudged:
         yield f"{_count(len(result.streaming.unjudged), 'output')} not judged in chunks"
@@ -126,11 +127,6 @@ def _omissions(result: Proof, subject: Subject) -> Iterator[str]:
         yield "what stands around recurrences not run by itself"
     if subject.unverified:
         yield f"{_count(len(subject.unverified), 'part')} not run: {', '.join(subject.unverified)}"
-
-
-def _count_indirect(pieces: Sequence[PieceReport]) -> int:
-    """The number of recurrences with a layer that was not asked by itself."""
-    return len({piece.node for piece in pieces if not piece.asked})
 
 
 def percent(share: float) -> str:
