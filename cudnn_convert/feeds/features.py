@@ -160,12 +160,9 @@ def _parse(key: str, spec: Any) -> InputFeature:
         sizes = [size.strip() for size in match["shape"].split(",")] if match["shape"].strip() else []
         return _make(key, {"type": match["type"], "shape": sizes, "divisor": match["divisor"]})
     if not isinstance(spec, Mapping) or not {"type", "shape"} <= spec.keys() <= _KNOWN:
-        raise UsageError(f"{_FLAG}: {key}: expected type, shape and perhaps {_others()}, found {spec!r}")
+        others = ", ".join(sorted(_KNOWN - {"type", "shape"}))
+        raise UsageError(f"{_FLAG}: {key}: expected type, shape and perhaps {others}, found {spec!r}")
     return _make(key, spec)
-
-
-def _others() -> str:
-    return ", ".join(sorted(_KNOWN - {"type", "shape"}))
 
 
 def _make(key: str, spec: Mapping[str, Any]) -> InputFeature:

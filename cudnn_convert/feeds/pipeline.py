@@ -122,16 +122,11 @@ def hold(serialized: Sequence[bytes]) -> Any:
 
 def _parse(serialized: Any, features: Mapping[str, InputFeature]) -> dict[str, Any]:
     """Tensors by input key, and `KEY/steps`: how many steps each example has, where that varies."""
-    wanted: dict[str, Any] = {}
-    for feature in features.values():
-        if feature.length_of is None:
-            wanted[feature.key] = _spec_of(feature)
+    wanted = [feature for feature in features.values() if feature.length_of is None]
     # An input may be made of the feature that another is made of: each feature is parsed once.
-    by_name = {features[key].name: kind for key, kind in wanted.items()}
-    parsed = tf.io.parse_example(serialized, by_name)
+    parsed = tf.io.parse_example(serialized, {feature.name: _spec_of(feature) for feature in wanted})
     values: dict[str, Any] = {}
-    for key in wanted:
-        feature = features[key]
+    for feature in wanted:
         value = parsed[feature.name]
         if feature.coding:
             value, steps = _decode(value, feature)
@@ -145,8 +140,8 @@ def _parse(serialized: Any, features: Mapping[str, InputFeature]) -> dict[str, A
         sizes = [-1 if size is None else size for size in feature.shape]
         if steps is not None:
             sizes[0] = tf.cast(tf.reduce_max(tf.concat([steps, [0]], 0)), tf.int32)
-            values[key + _STEPS] = steps
-        values[key] = tf.reshape(value, tf.stack([tf.size(serialized), *sizes]))
+            values[feature.key + _STEPS] = steps
+        values[feature.key] = tf.reshape(value, tf.stack([tf.size(serialized), *sizes]))
     for feature in features.values():
         if feature.length_of is not None:
             values[feature.key] = values[feature.length_of + _STEPS]

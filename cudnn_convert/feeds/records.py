@@ -251,17 +251,11 @@ def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> 
             _require(f"{flag} {path}", lines.fieldnames or (), features)
             for row in lines:
                 where = f"{path}: line {lines.line_num}"
-                yield (
-                    where,
-                    _make_example(
-                        {
-                            feature.name: _parse_cell(row[feature.name], feature, f"{flag} {where}")
-                            for feature in features.values()
-                        },
-                        features,
-                        f"{flag} {where}",
-                    ),
-                )
+                values = {
+                    feature.name: _parse_cell(row[feature.name], feature, f"{flag} {where}")
+                    for feature in features.values()
+                }
+                yield where, _make_example(values, features, f"{flag} {where}")
     except (UnicodeDecodeError, csv.Error) as cause:
         raise UsageError(f"{flag} {path}: expected CSV in UTF-8, found {first_line(cause)}") from cause
 
@@ -269,7 +263,7 @@ def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> 
 def _parse_cell(text: str | None, feature: InputFeature, where: str) -> list[Any]:
     if text is None:
         raise UsageError(f"{where}: expected a value of {feature.name}, found the end of the line")
-    if feature.kind == "bytes" and feature.coding:
+    if feature.coding:
         raise UsageError(f"{where}: {feature.name}: expected numbers or text in CSV, found {feature}")
     if feature.kind == "bytes":
         return [word.encode() for word in (text.split() if feature.shape else [text])]
