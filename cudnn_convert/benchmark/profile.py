@@ -165,13 +165,11 @@ def _count_line(events: Iterable[tuple[str, Span, int | None]], work: Work) -> l
     return busy
 
 
-def read_onnx_runtime(file: Path) -> Work:
-    """The work of nodes in a profile of ONNX Runtime, each without the nodes in its body."""
-    return summarise_onnx_runtime(json.loads(file.read_bytes()))
-
-
 def summarise_onnx_runtime(events: Sequence[Mapping[str, Any]]) -> Work:
-    """The work in the events of ONNX Runtime's last calls, those after the first of them that is named."""
+    """The work in the events of ONNX Runtime's last calls, those after the first of them that is named.
+
+    The work of a node is without that of the nodes in its body.
+    """
     nodes = [
         event
         for event in events
@@ -288,10 +286,7 @@ def profile(
     given = [*feeds]
     if not given or steps < 1:
         raise UsageError(f"profile: expected at least one feed and step, found {len(given)} and {steps}")
-    for feed in given:
-        for _ in range(_WARM):
-            call(feed)
-    chosen = [given[k % len(given)] for k in range(steps)]
+    chosen = _warm_up(call, given, steps)
     timed = _time_calls(call, chosen)
     work: Work | None = None
     if "tensorflow" in sys.modules:
@@ -309,17 +304,22 @@ def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps
     part = opening.interface.part
     file = str(part_file(opening.path, part.name))
     run = onnx.as_runner(onnx.open_session(file), opening.path, part)
-    for feed in feeds:
-        for _ in range(_WARM):
-            run(feed)
-    chosen = [feeds[k % len(feeds)] for k in range(steps)]
+    chosen = _warm_up(run, feeds, steps)
     timed = _time_calls(run, chosen)
     session = onnx.open_session(file, trace=folder / "onnxruntime")
     traced = onnx.as_runner(session, opening.path, part)
     for feed in chosen:
         traced(feed)
-    work = read_onnx_runtime(Path(session.end_profiling()))
+    work = summarise_onnx_runtime(json.loads(Path(session.end_profiling()).read_bytes()))
     return _summarise(timed, work, lambda: _find_function(run, chosen), folder)
+
+
+def _warm_up(call: Callable[[Any], Any], feeds: Sequence[Any], steps: int) -> list[Any]:
+    """Call all feeds before anything is measured, and choose those of `steps` calls, in turn."""
+    for feed in feeds:
+        for _ in range(_WARM):
+            call(feed)
+    return [feeds[k % len(feeds)] for k in range(steps)]
 
 
 def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[TimedCall]:

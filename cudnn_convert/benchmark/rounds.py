@@ -254,13 +254,15 @@ class _Experiment:
             yield from self._measure(batch, steps)
 
     def _measure(self, batch: int, steps: int) -> Iterator[Measurement]:
+        from cudnn_convert.benchmark import answers
+
         feeds, shown = self._prepare(batch, steps)
         names = [self._folder / f"answers{k}.npz" for k in range(len(self._workers))]
         begun = [
             worker.ask("begin", feeds=str(feeds), answers=str(name))
             for worker, name in zip(self._workers, names, strict=True)
         ]
-        reasons = self._disagreements(names)
+        reasons = answers.compare_files(names, atol=self._call.atol, rtol=self._call.rtol)
         times: list[list[list[float]]] = [[] for _ in self._workers]
         for number in range(self._call.rounds):
             report_progress("measuring", number, self._call.rounds)
@@ -309,12 +311,6 @@ class _Experiment:
         )
         self._notes.append(f"inputs: {answer['axes']} (--layout says which axis is first)")
         return out, None
-
-    def _disagreements(self, names: Sequence[Path]) -> list[str | None]:
-        """Why each model's answers do not agree with the first's; None where they do."""
-        from cudnn_convert.benchmark import answers
-
-        return answers.compare_files(names, atol=self._call.atol, rtol=self._call.rtol)
 
     def profile(self) -> Iterator[dict[str, Any]]:
         """A profile of each model, on the sizes that were measured last."""
