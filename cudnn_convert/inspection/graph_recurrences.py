@@ -150,9 +150,7 @@ def _describe_tensor(model: Model, index: Index, name: str) -> WeightTensor | No
     node = index.nodes[name]
     if node.op != "Const":
         return None
-    value = node.attr["value"].tensor
-    dtype = tf.as_dtype(node.attr["dtype"].type).name
-    return WeightTensor(name, tuple(dim.size for dim in value.tensor_shape.dim), dtype)
+    return WeightTensor(name, _Constant(node).shape, tf.as_dtype(node.attr["dtype"].type).name)
 
 
 def _are_full(index: Index, node: NodeDef) -> bool:
@@ -185,12 +183,7 @@ class InspectedGraph:
         `more` are tensors that `end` may be asked for besides the signatures'.
         """
         self.model = model
-        ends = [
-            name
-            for signature in model.signatures.values()
-            for of in (signature.inputs, signature.outputs)
-            for name in of.values()
-        ]
+        ends = [name for signature in model.signatures.values() for name in signature.tensors]
         graph: AnyGraph = model.graph
         keep = [*ends, *model.initializers] if ends else [node.name for node in graph.node]
         self.graph = _flat(graph, keep)
@@ -200,13 +193,8 @@ class InspectedGraph:
             *parameter_source.cpu_recurrences(self.index),
         ]
         self._keys = weights_only.canonical_tensors(model)
-        self._seen = _import_needed(
-            self.graph, self.index, [*(node.name for node in self.nodes), *map(_op, [*ends, *more])]
-        )
-
-    def find_needed(self, outputs: Collection[str]) -> set[str]:
-        """The ops that the tensors `outputs` need."""
-        return self.index.ancestors(map(_op, outputs))
+        needed = [*(node.name for node in self.nodes), *(split(name)[0] for name in [*ends, *more])]
+        self._seen = _import_needed(self.graph, self.index, needed)
 
     def end(self, tensor: str) -> End:
         """The dtype and shape of a tensor."""
@@ -305,7 +293,3 @@ def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> Graph |
     except InvalidModelError:
         return None
     return needed
-
-
-def _op(tensor: str) -> str:
-    return split(tensor)[0]

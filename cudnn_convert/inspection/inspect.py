@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cudnn_convert.context import silence
 from cudnn_convert.errors import AmbiguousSourceError
-from cudnn_convert.graph.index import is_op_name
+from cudnn_convert.graph.index import is_op_name, split
 from cudnn_convert.inspection import (
     Alternative,
     InspectedRecurrence,
@@ -129,7 +129,7 @@ def _live(seen: InspectedGraph, whole: Model, tried: Alternatives, options: Opti
     outputs = [name for signature in whole.signatures.values() for name in signature.outputs.values()]
     if options.outputs or not outputs:
         return {}
-    reached = seen.find_needed(outputs)
+    reached = seen.index.ancestors(split(name)[0] for name in outputs)
     return {node.name: node.name in reached for node in seen.nodes}
 
 

@@ -41,7 +41,7 @@ def describe_layers(model: Architecture) -> Iterator[InspectedRecurrence]:
     tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
     for top in tops:
         listed = model.weights.get(layer_tree.layer_name(top), ())
-        recurrences, left = [*_recurrent(top)], _triples(listed)
+        recurrences, left = [*_recurrent(top)], [*_triples(listed)]
         # CuDNN layers first: a CPU layer may get weights in CuDNN's format only if they are left over.
         ordered = sorted(recurrences, key=lambda pair: not classes.is_cudnn(pair[1]))
         taken = {path: _take_weights(left, entry, around) for path, entry, around in ordered}
@@ -68,17 +68,12 @@ def _is_recurrent(entry: Entry) -> bool:
     return known and isinstance(entry["config"], Mapping)
 
 
-def _triples(listed: Listed) -> list[tuple[str, CudnnLayer, tuple[WeightTensor, ...]]]:
-    """The CuDNN layers in a list of weights: kernel name, layer, described tensors."""
+def _triples(listed: Listed) -> Iterator[tuple[str, CudnnLayer, tuple[WeightTensor, ...]]]:
+    """Yield the CuDNN layers in a list of weights: kernel name, layer, described tensors."""
     names = {id(tensor): name for name, tensor in listed}
-    return [
-        (
-            name,
-            triple,
-            tuple(_describe_tensor(names[id(tensor)], tensor) for tensor in triple.tensors.values()),
-        )
-        for name, triple in keras_hdf5.triples(listed)
-    ]
+    for name, triple in keras_hdf5.triples(listed):
+        described = (_describe_tensor(names[id(tensor)], tensor) for tensor in triple.tensors.values())
+        yield name, triple, tuple(described)
 
 
 def _describe_tensor(name: str, tensor: Tensor) -> WeightTensor:
@@ -162,7 +157,8 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
     if reasons := _needs_no_conversion(model, options):
         kept = None
     elif not FORMATS[options.format].has_layers:
-        reasons = tuple(layers_not_built(architecture, brought))
+        # Graph formats need all layers built, which these may not be.
+        reasons = tuple(map(str, validate.refusals(architecture, brought)))
         kept = None if reasons else options
     elif reasons := tuple(unproven(architecture, brought)):
         kept = replace(options, verify=False)
@@ -271,11 +267,6 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
 def _list_channels_first(model: Architecture, *, keras3: bool) -> list[str]:
     """The layers of channels-first images that a format of layers cannot have channels last."""
     return channels_first.find_layers(channels_last.rewrite(model, keras3=keras3)[0], keras3=keras3)
-
-
-def layers_not_built(model: Architecture, brought: classes.Vouched) -> list[str]:
-    """The layers that may not be built, although graph formats need them."""
-    return [str(layer) for layer in validate.refusals(model, brought)]
 
 
 def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
