@@ -87,7 +87,7 @@ def _open_side(given: Any, where: str, signature: str | None) -> Side:
     if isinstance(given, str | os.PathLike):
         return sides.open_file(Path(given), where=where, signature=signature)
     if isinstance(given, Mapping) or sides.is_array(given):
-        return sides.replay_answers(where, [given])
+        given = [given]
     if isinstance(given, list | tuple):
         return sides.replay_answers(where, given)
     return sides.open_model(given, where=where, signature=signature)
