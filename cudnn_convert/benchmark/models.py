@@ -104,10 +104,9 @@ def has_steps(interface: Interface) -> bool:
 
 def describe_axes(interface: Interface, sizes: FeedSizes) -> str:
     """Each input with the axes that were taken for batch and steps."""
-    words = ("steps", "batch") if sizes.time_first else ("batch", "steps")
     items = []
     for key, spec in interface.inputs.items():
-        named = iter(_name_free(spec, words))
+        named = iter(_name_free(spec, sizes))
         shape = (next(named) if size is None else str(size) for size in spec.shape or ())
         items.append(f"{key} [{', '.join(shape)}]")
     return ", ".join(items)
@@ -142,8 +141,7 @@ def _draw_feeds(opening: Opening, sizes: FeedSizes, seed: int) -> Iterator[dict[
 def _values(spec: TensorSpec, sizes: FeedSizes, rng: np.random.Generator, ids: int) -> Array:
     """Floats are normal; integers of rank 1 are the steps, as lengths are, others ids; booleans are true."""
     assert spec.shape is not None
-    words = ("steps", "batch") if sizes.time_first else ("batch", "steps")
-    named = iter(_name_free(spec, words))
+    named = iter(_name_free(spec, sizes))
     known = {"batch": sizes.batch, "steps": sizes.steps}
     shape = [known[next(named)] if size is None else size for size in spec.shape]
     if is_float(spec.dtype) or spec.dtype.kind == "c":
@@ -164,8 +162,9 @@ def _is_time_alone(spec: TensorSpec) -> bool:
     return _count_free(spec) == 1 and len(spec.shape or ()) > 1 and (spec.shape or (0,))[0] is not None
 
 
-def _name_free(spec: TensorSpec, words: tuple[str, str]) -> list[str]:
-    """What each size that is not fixed is: of one alone the batch, of several by `words`."""
+def _name_free(spec: TensorSpec, sizes: FeedSizes) -> list[str]:
+    """What each size that is not fixed is: of one alone the batch, of several the first two by `sizes`."""
+    words = ("steps", "batch") if sizes.time_first else ("batch", "steps")
     count = _count_free(spec)
     if count == 1:
         return ["steps" if _is_time_alone(spec) else "batch"]
