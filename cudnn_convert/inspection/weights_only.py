@@ -6,7 +6,7 @@ a recurrence of a graph.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -121,9 +121,7 @@ def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
     return tensors
 
 
-def describe_tensors(
-    tensors: Mapping[str, Tensor], names: Sequence[str] | Mapping[str, None]
-) -> tuple[WeightTensor, ...]:
+def describe_tensors(tensors: Mapping[str, Tensor], names: Iterable[str]) -> tuple[WeightTensor, ...]:
     """Describe the tensors `names`."""
     return tuple(WeightTensor(name, tuple(tensors[name].shape), tensors[name].dtype.name) for name in names)
 

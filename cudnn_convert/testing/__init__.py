@@ -89,7 +89,7 @@ def _open_side(given: Any, where: str, signature: str | None) -> Side:
     if isinstance(given, Mapping) or sides.is_array(given):
         given = [given]
     if isinstance(given, list | tuple):
-        return sides.replay_answers(where, given)
+        return sides.replay_answers(f"arrays given as {where}", given)
     return sides.open_model(given, where=where, signature=signature)
 
 

@@ -52,10 +52,10 @@ class Side:
     bound: Callable[[Tolerance, np.dtype[Any], float], Tolerance] = lambda bound, *_: bound
 
 
-def replay_answers(where: str, answers: Sequence[Any]) -> Side:
+def replay_answers(name: str, answers: Sequence[Any]) -> Side:
     """Answers that were given already, one for each call."""
     stored: Iterator[Any] = iter(answers)
-    return Side("arrays", f"arrays given as {where}", lambda _: next(stored), calls=len(answers))
+    return Side("arrays", name, lambda _: next(stored), calls=len(answers))
 
 
 def is_array(value: Any) -> bool:
@@ -292,16 +292,13 @@ def _answers(path: Path) -> Side:
     """Answers in an `.npz`: those of `record`, or arrays named `feed0/KEY`."""
     arrays = npz_archive.load_user_arrays(path, flag="answers")
     if not is_recording(arrays):
-        side = replay_answers(str(path), npz_archive.calls(arrays, where=str(path)))
-        return Side("arrays", str(path), side.run, calls=side.calls)
+        return replay_answers(str(path), npz_archive.calls(arrays, where=str(path)))
     from cudnn_convert.verification import recordings
     from cudnn_convert.verification.recordings import Golden
 
     recording = recordings.read_recording(path)
     side, golden = replay_answers(str(path), recording.answers), Golden(recording, (), ())
-    return Side(
-        "recording", str(path), side.run, calls=side.calls, recording=golden.facts, bound=golden.bound
-    )
+    return replace(side, kind="recording", recording=golden.facts, bound=golden.bound)
 
 
 def choose_signature(where: str, signature: str | None, there: Collection[str]) -> str:
