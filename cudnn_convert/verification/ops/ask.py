@@ -18,7 +18,7 @@ from cudnn_convert.formats import FORMATS
 from cudnn_convert.graph import ops
 from cudnn_convert.graph.index import split
 from cudnn_convert.model import Array, Part
-from cudnn_convert.plan import Plan, RecurrencesPlan
+from cudnn_convert.plan import Plan
 from cudnn_convert.report.values import OpDifference, OpsReport
 from cudnn_convert.text import first_line
 from cudnn_convert.verification import effort
@@ -52,9 +52,6 @@ def report(
     `feeds` are those of a trial. `is_copy`: this tool wrote the artifact, and what differs is wrong.
     `is_fresh`: it wrote it just now. Then the file is told which of its tensors are the source's.
     """
-    plan = settings.plan
-    if isinstance(plan, RecurrencesPlan):
-        return None
     is_copy = is_copy and not settings.has_bound  # a bound of the user's says that numbers may differ
     try:
         module = FORMATS[artifact.form].runtime
