@@ -138,8 +138,9 @@ def restoring(plan: Plan) -> list[Restore]:
     whole, index, nodes, reasons = plan.whole, Index(plan.model.graph), [], []
     folder = plan.model.path / "variables"
     prefix = folder / "variables" if folder.is_dir() else plan.model.path
-    for node in _find_needed_variables(plan, whole):
-        if checkpoint_key(node) not in plan.model.variables:
+    needed = Index(whole).ancestors(_ends(plan))
+    for node in variable_ops(whole):
+        if node.name in needed and checkpoint_key(node) not in plan.model.variables:
             op, files = _restore(index, node.name)
             if op is None:
                 expected = "a value in the file or an op that restores it"
@@ -150,11 +151,6 @@ def restoring(plan: Plan) -> list[Restore]:
     if reasons:
         raise UnsupportedModelError(plan.model.path, reasons)
     return nodes
-
-
-def _find_needed_variables(plan: Plan, graph: AnyGraph) -> list[Any]:
-    needed = Index(graph).ancestors(_ends(plan))
-    return [node for node in variable_ops(graph) if node.name in needed]
 
 
 def _ends(plan: Plan) -> list[str]:

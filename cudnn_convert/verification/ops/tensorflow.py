@@ -119,7 +119,9 @@ def _read_stored(meta: Any, prefix: Path | None) -> Callable[[NodeDef], Array]:
 def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) -> Alike:
     """Compare all that the outputs, the state and the tables of a source are made of."""
     comparer = Comparer(source, artifact)
-    pairs = [(name, name) for name in plan.signature.outputs.values() if not _is_next(plan, name)]
+    # What a state variable holds after a call its writes show.
+    ends = {state.end for state in plan.states}
+    pairs = [(name, name) for name in plan.signature.outputs.values() if name not in ends]
     for state in plan.states:
         writes = [write.op for write in state.state.writes if write.op in source.index.nodes]
         pairs += [(f"{name}:0", f"{name}:0") for name in writes if not (state.dropped or state.forgotten)]
@@ -209,8 +211,3 @@ def _are_alike(function: FunctionDef, other: FunctionDef) -> bool:
             node.device = ""
         copies.append(copy)
     return bool(copies[0] == copies[1])
-
-
-def _is_next(plan: Plan, name: str) -> bool:
-    """Whether an output is what a state variable holds after a call, which its writes show."""
-    return any(name == state.end for state in plan.states if state.end) and split(name)[0] != ""

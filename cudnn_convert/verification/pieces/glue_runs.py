@@ -3,7 +3,7 @@
 The modules of formats run an artifact on passes; `glue` makes them and judges the results.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,37 +85,26 @@ def match_values(
     layer that it stands for. `projected`: a projection is part of
     it. Raises LookupError where a layer that was called has no piece.
     """
-    by_layer = _layers(plan, calls, projected=projected)
     weights = {
         recurrence.node: (recurrence.shared, recurrence.sizes, recurrence.dtype)
         for recurrence in plan.recurrences
     }
     wanted = {piece: (weights.get(node), layer) for piece, (node, layer) in named.items()}
-    if {(weights[node], layer) for node, layer in by_layer} - {*wanted.values()}:
-        raise LookupError("the artifact does not have one node for each layer of each recurrence")
     givens: dict[Any, list[LayerValues]] = {}
-    for (node, layer), values in by_layer.items():
-        givens.setdefault((weights[node], layer), []).extend(values)
+    nodes = [*dict.fromkeys(call.node for call in calls)]
+    for call in sorted(calls, key=lambda call: nodes.index(call.node)):
+        for layer, values in enumerate(_of_call(plan, call, projected=projected)):
+            givens.setdefault((weights[call.node], layer), []).append(values)
+    if givens.keys() - {*wanted.values()}:
+        raise LookupError("the artifact does not have one node for each layer of each recurrence")
     return {piece: givens.get(key, []) for piece, key in wanted.items()}
 
 
-def _layers(
-    plan: Plan, calls: Sequence[RecurrenceCall], *, projected: bool
-) -> dict[tuple[str, int], list[LayerValues]]:
-    """Map (node, layer) to the values to give for each call of it."""
-    givens: dict[tuple[str, int], list[LayerValues]] = {}
-    for call in calls:
-        for key, value in _of_call(plan, call, projected=projected).items():
-            givens.setdefault(key, []).append(value)
-    return givens
-
-
-def _of_call(plan: Plan, call: RecurrenceCall, *, projected: bool) -> dict[tuple[str, int], LayerValues]:
-    """The values of each layer of a recurrence on what it took."""
+def _of_call(plan: Plan, call: RecurrenceCall, *, projected: bool) -> Iterator[LayerValues]:
+    """Yield the values of each layer of a recurrence on what it took."""
     recurrence = next(recurrence for recurrence in plan.recurrences if recurrence.node == call.node)
     sizes, floats = recurrence.sizes, [np.asarray(value, np.float64) for value in (call.x, call.h, call.c)]
     steps = tuple(steps_of(recurrence, np.float64))
-    values_by_key = {}
     run = reference.layers(steps, *floats, directions=sizes.directions, lengths=call.lengths)
     for number, layer in enumerate(run):
         places = slice(number * sizes.directions, (number + 1) * sizes.directions)
@@ -133,5 +122,4 @@ def _of_call(plan: Plan, call: RecurrenceCall, *, projected: bool) -> dict[tuple
         y = inner.y.reshape(time, batch, sizes.directions, -1).swapaxes(1, 2)
         values = (layer.x, first_h, first_c, y, inner.h, inner.c)
         x, h, c, y, h_end, c_end = (np.ascontiguousarray(value, np.float32) for value in values)
-        values_by_key[call.node, number] = LayerValues(x, h, c, call.lengths, y, h_end, c_end, projections)
-    return values_by_key
+        yield LayerValues(x, h, c, call.lengths, y, h_end, c_end, projections)
