@@ -39,7 +39,7 @@ def with_body(function: FunctionDef, graph: Graph, functions: Mapping[str, Funct
     """Return a copy of a function with the nodes of a graph, which has those of its `make_graph` and more."""
     arguments = {argument.name for argument in function.signature.input_arg}
     nodes = [node for node in graph.node if node.name not in arguments]
-    named = {place: name for name, place in _place_outputs(nodes, functions).items()}
+    named = {position: name for name, position in _place_outputs(nodes, functions).items()}
     result: FunctionDef = function_pb2.FunctionDef()
     result.CopyFrom(function)
     result.ClearField("node_def")

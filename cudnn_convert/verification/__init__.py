@@ -1,29 +1,28 @@
-"""The proof: an artifact compared with its source, piece by piece and as a whole.
+"""The proof: an artifact compared with the source, piece by piece and as a whole.
 
-* check      : Verifies an artifact against its source: from feeds to a `Verification`.
-* effort     : Numbers of the proof: what is drawn and run, and how far apart is still equal.
-* settings   : Settings of a proof: the judge, the user's options, their feeds or a recording, types and seed.
-* judges     : Judges of a source: the protocol, and a judge that computes each recurrence alone.
-* graph_judge: Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
-* traced_layers: Judges the layers that a Keras file was traced to, by equations in float64.
-* channels_first: Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on
-  every CPU.
-* ids        : Which tables the integers of an input pick rows of: what random ones may be.
-* feeds      : Inputs to compare on: random, seeded, and such that the model accepts them.
+* check      : Verifies an artifact against the source: from feeds to a `Verification`.
+* effort     : Numbers of the proof: sizes of feeds and runs, and limits of equality.
+* settings   : Settings of a proof: judge, user's options, feeds or recording, types and seed.
+* judges     : Judges of a source: the protocol, and a judge for each recurrence alone.
+* graph_judge: Runs the source's graph as a judge, each cuDNN node computed by `reference`.
+* traced_layers: Judges the traced layers of a Keras file, by equations in float64.
+* channels_first: Runs a source's convolutions, pools and normalisations with missing CPU kernels.
+* ids        : The tables indexed by an input's integers, as limits for random integers.
+* feeds      : Inputs to compare on: random, seeded, and accepted by the model.
 * compare    : Compares two sets of outputs, and joins the results of all statements.
 * trials     : Trials: feeds, and the source's exact answers to each.
-* source_runs: Runs of a source: its feeds, its exact answers, and the outputs that depend on its recurrences.
-* rounding   : Measures how far rounding alone moves a source's answers.
+* source_runs: Runs of a source: feeds, exact answers, and the outputs dependent on recurrences.
+* rounding   : Measures the movement of a source's answers by rounding alone.
 * end_to_end : Compares whole models: the artifact's answers with the source's, and the bound of each output.
-* neighbours : Asks the source whether the answer to a row depends on the other rows of its batch.
-* newer_kernels: Remarks on ops whose finite values changed after TensorFlow 1.15.
-* shards     : Compares shards of a user's feeds in several processes, and joins what they found.
-* streaming  : Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
-* calls_in_a_row: Calls an artifact in a row, its states carried, and judges that by the source's calls.
-* scales     : Tells by its numbers whether an output has probabilities, their logarithms or logits.
-* decoding   : Judges a search in an artifact by one in NumPy, on the numbers of its own step.
-* recordings : Feeds of the user, and recordings of the original that judge for the reference.
-* record     : Records the original model on this machine: its own graph, cuDNN nodes and all.
+* neighbours : Asks the source for the influence of neighbour rows on the answer to a row.
+* newer_kernels: Remarks on ops with finite values changed after TensorFlow 1.15.
+* shards     : Compares shards of a user's feeds in several processes, and joins the findings.
+* streaming  : Runs an artifact in chunks of steps with carried states, judged as a single call.
+* calls_in_a_row: Calls an artifact in a row with carried states, and judges by the source's calls.
+* scales     : Tells apart probabilities, log probabilities and logits, by an output's numbers.
+* decoding   : Judges a search in an artifact by a search in NumPy, on the artifact's step.
+* recordings : Feeds of the user, and recordings of the original with the judge's role.
+* record     : Records the original model on the local machine: the original graph, cuDNN nodes and all.
 * pieces     : Statements 1 and 2 of the proof: each recurrence by itself, and the glue.
 * ops        : Statement 4 of the proof: every op around recurrences, by itself.
 

@@ -1,4 +1,4 @@
-"""Calls an artifact in a row, its states carried, and judges that by the source's calls.
+"""Calls an artifact in a row with carried states, and judges by the source's calls.
 
 The source holds the states in its own variables, the artifact gets those that it gave before. Where inputs
 have an open number of steps, a sequence is given in calls of 1, of 7 and of ragged numbers of steps, as far
@@ -25,9 +25,10 @@ _Feed = Mapping[str, Array]
 
 
 def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
-    """Call source and artifact in a row, from the same states on; empty for a plan without such states.
+    """Call source and artifact in a row, from the same states on.
 
-    `comparison` has the feeds to make calls of. A number of steps that the source refuses is left out.
+    Returns an empty tuple for a plan without such states. `comparison` has the feeds to make calls of. A
+    number of steps that the source refuses is left out.
     """
     settings = replace(comparison.settings, golden=None)  # whose calls are others
     plan = settings.plan
@@ -45,7 +46,7 @@ def call_in_a_row(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
 
 
 def _find_open_axes(plan: Plan) -> dict[str, int]:
-    """The axis of each input that may be the steps: an open one, and not the first where another is."""
+    """Return each input's open axis, possibly the steps; the first axis only if alone."""
     starts = {state.start for state in plan.states}
     axes = {}
     for name in plan.signature.inputs.values():
@@ -59,7 +60,10 @@ def _find_open_axes(plan: Plan) -> dict[str, int]:
 def _list_calls(
     plan: Plan, feeds: Sequence[_Feed], axes: Mapping[str, int], sizes: Sequence[int]
 ) -> list[dict[str, Array]]:
-    """The feeds as calls in a row, of so many steps each; only the first of a feed has states."""
+    """Return the feeds as calls in a row with the given steps.
+
+    Only the first call of a feed has states.
+    """
     starts = {state.start for state in plan.states}
     calls: list[dict[str, Array]] = []
     for feed in feeds:
@@ -77,7 +81,10 @@ def _list_calls(
 
 
 def _call_source_if_taken(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial | None:
-    """The source's answers to calls in a row; None where it refuses one, for its number of steps."""
+    """Return the source's answers to calls in a row, if accepted.
+
+    Returns None where the source refuses a call, for its number of steps.
+    """
     import tensorflow as tf
 
     try:
@@ -87,12 +94,12 @@ def _call_source_if_taken(settings: Settings, calls: Sequence[dict[str, Array]])
 
 
 def _call_source(settings: Settings, calls: Sequence[dict[str, Array]]) -> Trial:
-    """The source's answers to calls in a row."""
+    """Run the source on calls in a row."""
     with settings.judge.open(trust=settings.trust) as source:
         return trials.try_feeds(settings, source, calls)
 
 
 def _call_artifact(settings: Settings, runner: runners.Runner, what: str, trial: Trial) -> Chunked:
-    """The artifact's answers to the calls of a trial."""
+    """Run the artifact on the calls of a trial."""
     answers = end_to_end.run_artifact(settings.plan, runner, trial.feeds)
     return Chunked(what, Comparison(settings, trial, answers), "of calls in a row, ", _BESIDE)

@@ -1,11 +1,10 @@
-"""Runs a source's convolutions, pools and normalisations for which TensorFlow has no kernel on every CPU.
+"""Runs a source's convolutions, pools and normalisations with missing CPU kernels.
 
-Those of channels first get the judge's own transpositions around TensorFlow's kernels for `NHWC`.
-Convolutions that no kernel for `NHWC` computes either without oneDNN are computed in float64, by
-`reference.convolutions`.
-All is written apart from the passes that lower such ops, and shares nothing with them: each op stands alone
-here, and no layout goes on.
-Source: tensorflow v2.21.0 core/util/tensor_format.h (GetTensorDimIndex), core/ops/nn_ops.cc.
+TensorFlow has no kernel for them on every CPU. Those of channels first get the judge's own transpositions
+around TensorFlow's kernels for `NHWC`. Convolutions that no kernel for `NHWC` computes either without oneDNN
+are computed in float64, by `reference.convolutions`. All is written apart from the passes that lower such
+ops, and shares nothing with them: each op stands alone here, and no layout goes on. Source: tensorflow
+v2.21.0 core/util/tensor_format.h (GetTensorDimIndex), core/ops/nn_ops.cc.
 """
 
 from __future__ import annotations
@@ -59,7 +58,10 @@ def is_only_single(node: Any) -> bool:
 
 
 def _run_in_single(graph: Any, node: Any) -> None:
-    """Compute a node of half in float32, in place; its name is that of what is rounded."""
+    """Compute a node of half in float32, in place.
+
+    The name of the node becomes the name of the rounded value.
+    """
     wide = node_defs.copy_node(node, name=f"{node.name}{MARK}/single")
     halves = {key for key, value in node.attr.items() if value.type == HALF}
     for key in halves:
@@ -82,7 +84,7 @@ def _bodies(graph: Any) -> Iterator[Any]:
 
 
 def _needs_reference(node: Any) -> bool:
-    """Whether without oneDNN no kernel computes a convolution, in any layout."""
+    """Return True if oneDNN alone has a kernel for a convolution, in any layout."""
     if node.op not in DILATED | {"DepthwiseConv2dNative"}:
         return False
     rows = [k for k, axis in enumerate(_read_layout(node)) if axis not in "NC"]
@@ -93,13 +95,16 @@ def _needs_reference(node: Any) -> bool:
 
 
 def _read_layout(node: Any) -> str:
-    """The axes of a convolution's images."""
+    """Return the axes of a convolution's images."""
     default = "NDHWC" if node.op.startswith("Conv3D") else "NHWC"
     return (node.attr["data_format"].s.decode() if "data_format" in node.attr else "") or default
 
 
 def _read_type(node: Any) -> tf.DType:
-    """The type of a node's image; files leave out float where it is the default, as of pools."""
+    """Return the type of a node's image.
+
+    Files leave out float where it is the default, as of pools.
+    """
     return tf.as_dtype(node.attr["T"].type) if "T" in node.attr else tf.float32
 
 
@@ -135,7 +140,7 @@ def _compute(node: Any) -> Any:
 
 
 def _run_channels_last(graph: Any) -> None:
-    """Let each node whose images are channels first compute them channels last, in place.
+    """Let each node with channels-first images compute channels last, in place.
 
     The node keeps its name, which becomes that of the image transposed back.
     """
@@ -162,13 +167,13 @@ def _run_channels_last(graph: Any) -> None:
 
 
 def _read_format(node: Any) -> str:
-    """The format of a node's images where it is channels first, or nothing."""
+    """Return a node's image format if channels first, else ""."""
     text = node.attr["data_format"].s.decode() if "data_format" in node.attr else ""
     return text if text in FORMATS else ""
 
 
 def _turn(nodes: Any, node: Any, rank: int | None, *, in_loop: bool) -> str:
-    """Add the node that computes channels last, and give the old name to the image transposed back."""
+    """Add a channels-last node, and rename the image transposed back to the old name."""
     first = _read_format(node)
     if node.op == "BiasAdd" and rank is not None:
         first = "NC" + "DHWXYZ"[: rank - 2]

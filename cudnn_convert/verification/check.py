@@ -1,4 +1,4 @@
-"""Verifies an artifact against its source: from feeds to a `Verification`."""
+"""Verifies an artifact against the source: from feeds to a `Verification`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def verify_artifact(
     is_copy: bool = False,
     is_fresh: bool = False,
 ) -> Verification:
-    """Runs source and artifact on the same feeds, and judges the artifact's answers.
+    """Run source and artifact on the same feeds, and judge the artifact's answers.
 
     The artifact is a file, or what runs as one. Of the `options`, `format` is the artifact's, and
     `weights_dtype` what its matrices are stored in. A recording, `golden`, brings the feeds, and its answers
@@ -116,7 +116,7 @@ def judge_search(
     step: runners.Runner,
     beginnings: Sequence[Mapping[str, Array]],
 ) -> DecodingReport | None:
-    """Judge the search that an artifact has over its own steps; None where it has none.
+    """Judge an artifact's search over the artifact's steps, if any.
 
     `beginnings` are whole sequences with what the source begins with, for a search that begins by itself.
     """
@@ -137,7 +137,7 @@ def judge_search(
 
 
 def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
-    """A warning where no sequence of a proof chose the end."""
+    """Yield a warning where all sequences of a proof missed the end."""
     end = None if searched is None or plan.decoder is None else plan.decoder.end
     if searched is not None and end is not None and searched.passed and not searched.ended:
         yield f"decode: no sequence chose the end {end} on these inputs, so it is not shown"
@@ -146,7 +146,7 @@ def _warn_of_end(searched: DecodingReport | None, plan: Plan) -> Iterator[str]:
 def judge_whole(
     settings: Settings, plan: Plan, artifact: Path | runners.Runner, runner: runners.Runner
 ) -> tuple[tuple[tuple[streaming.Chunked, Sequence[float]], ...], tuple[OutputReport, ...]]:
-    """Judge a streamed artifact on whole sequences, which begin as the source does.
+    """Judge a streamed artifact on whole sequences, begun like the source.
 
     `settings` is of `streaming.plan_whole`. Returns the answers in chunks with the noise of their outputs,
     and the reports of the signature without states, if the artifact has one. Feeds of the user may have the
@@ -186,7 +186,7 @@ def judge_whole(
 
 
 def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[str]:
-    """A warning for each output whose rows depend on others of their batch."""
+    """Return a warning for each output with rows dependent on neighbour rows."""
     trial = comparison.trial
     if not trial.influence:
         return []
@@ -197,7 +197,7 @@ def _warn_of_neighbours(comparison: Comparison, noise: Sequence[float]) -> list[
 
 
 def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str, frozenset[str]]:
-    """Select the judged outputs that depend on each recurrence.
+    """Select, per recurrence, the judged outputs influenced by the recurrence.
 
     What a recurrence moves on the usual feeds shows nothing of it on milder ones.
     """
@@ -206,7 +206,7 @@ def find_judged_moves(trial: Trial, outputs: Sequence[OutputReport]) -> dict[str
 
 
 def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
-    """How far rounding moves what the source gives, for each wanted tensor.
+    """Measure the movement of each wanted tensor of the source by rounding.
 
     `others` are the same trial with other answers. Further evaluations are made while a verdict on any of
     them may hang on it.
@@ -237,10 +237,11 @@ def measure_noise(comparison: Comparison, *others: Comparison) -> list[float]:
 def accept_rewriting(
     comparison: Comparison, noise: Sequence[float], outputs: tuple[OutputReport, ...]
 ) -> tuple[Comparison, tuple[OutputReport, ...], tuple[str, ...]]:
-    """Judge outputs that differ by the source as TensorFlow's optimizer rewrites it.
+    """Judge differing outputs by the source as rewritten by TensorFlow's optimizer.
 
-    It makes `x` of `(x + 1e10) - 1e10`, in the artifact as in the source, wherever a user runs them.
-    Returns the comparison, the outputs, and a warning for each that is equal so and not as it is written.
+    The optimizer makes `x` of `(x + 1e10) - 1e10`, in the artifact as in the source, wherever a user runs
+    them. Returns the comparison, the outputs, and a warning for each that is equal so and not as it is
+    written.
     """
     settings, trial = comparison.settings, comparison.trial
     differing = {output.output for output in outputs if not output.passed}
@@ -273,7 +274,7 @@ def accept_rewriting(
 def judge_on_milder_feeds(
     comparison: Comparison, outputs: tuple[OutputReport, ...], runner: runners.Runner
 ) -> tuple[list[dict[str, Array]], tuple[OutputReport, ...]]:
-    """Tries outputs that are not judged on milder feeds; returns these feeds and all outputs.
+    """Try unjudged outputs on milder feeds; return the milder feeds and all outputs.
 
     Where the user gave values, these are of them, in fewer steps.
     """
@@ -319,7 +320,10 @@ def _pool_values(feeds: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 def _compare_on(
     settings: Settings, runner: runners.Runner, floats: Floats, size: tuple[int, int]
 ) -> Comparison | None:
-    """Run both on one feed of this size; None where the model takes none."""
+    """Run both on a feed of the given size, if the model takes any.
+
+    Returns None else.
+    """
     with settings.judge.open(trust=settings.trust) as source:
         try:
             feeds = settings.judge.make_feeds(source, seed=settings.seed, usual=(size,), floats=floats)
@@ -330,7 +334,7 @@ def _compare_on(
 
 
 def _replace_report(other: OutputReport, *, what: str, why: str, feed: int) -> OutputReport:
-    """Return the report of milder feed number `feed`, with a message of its inputs.
+    """Return the report of milder feed number `feed`, with a message about the inputs.
 
     `what` describes the milder inputs, `why` says why the other feeds do not judge the output.
     """
@@ -346,7 +350,7 @@ def ask_pieces(
     runner: runners.Runner,
     outputs: Sequence[OutputReport],
 ) -> tuple[tuple[PieceReport, ...], GlueReport | None]:
-    """Ask each recurrence of a file; and the glue, where outputs may hide it."""
+    """Ask each recurrence of a file, and the glue where outputs may hide the glue."""
     plan, options = settings.plan, settings.options
     if not isinstance(artifact, Path) or options.max_error is not None:
         return (), None
@@ -376,7 +380,7 @@ def ask_ops(
     is_copy: bool,
     is_fresh: bool,
 ) -> OpsReport | None:
-    """Compare what stands around the recurrences of a file op by op; None where nothing does."""
+    """Compare the ops around the recurrences of a file, if any."""
     if not isinstance(artifact, Path) or isinstance(settings.plan, RecurrencesPlan):
         return None
     # What does not verify needs none of it.

@@ -39,7 +39,7 @@ _WHOLE: Final = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The error statistics of one output on one feed.
+    """The error statistics of an output on a feed.
 
     `dot`, `expected_square` and `found_square` are the sums for the cosine. `share` is the part of its
     tolerance that the worst element used; `by_step` has the largest error of each time step.
@@ -62,7 +62,7 @@ class Figures:
 def of_floats(
     actual: Array, expected: Array, gap: Array, share: Array, *, floor: float, axis: int | None
 ) -> Figures:
-    """Compute the error statistics of two arrays of one shape.
+    """Compute the error statistics of two arrays of the same shape.
 
     `gap` is the absolute error and `share` its share of the tolerance; both are 0 where the two sides are the
     same NaN or infinity. A relative error is taken only of expected values larger than `floor`. `axis` is the
@@ -100,7 +100,7 @@ def element(actual: Array, expected: Array, index: Sequence[Any]) -> Element:
 
 
 def plain(value: Any) -> float | int | bool | str:
-    """A value as JSON has it, or as text where JSON has none."""
+    """Return a value as JSON stores the value, else as text."""
     if isinstance(value, np.generic):
         value = float(value) if value.dtype.name == "bfloat16" else value.item()
     if isinstance(value, bytes):
@@ -110,7 +110,7 @@ def plain(value: Any) -> float | int | bool | str:
 
 
 def ulps(actual: Array, expected: Array) -> Array:
-    """Count the floats between two arrays, in the coarser of their types.
+    """Count the floats between two arrays, in the coarser type.
 
     The result is uint64; between 0.0 and -0.0 the distance is 0. IEEE 754: the bits of a float without its
     sign, read as a whole number, grow by one from float to float.
@@ -174,7 +174,7 @@ def _distribution(group: Sequence[Figures]) -> Distribution | None:
 
 
 def axis_of_time(shapes: Sequence[Sequence[int]], seen: Sequence[Sequence[tuple[int, int]]]) -> int | None:
-    """Find the axis of an output whose sizes are the recurrences' step counts.
+    """Find the axis of an output with the recurrences' step counts as sizes.
 
     `shapes` are those of one output, `seen` the (time, batch) of each recurrence, both feed by feed. None
     where no axis or several fit. If all feeds have one length, only the first two axes are considered.
@@ -204,7 +204,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One output of one feed, compared; `needed` is the largest share of the tolerance."""
+    """A compared output of a feed; `needed` is the largest share of the tolerance."""
 
     output: str
     passed: bool
@@ -225,7 +225,7 @@ def tolerance(
     most: float | None = None,
     margin: int = effort.NOISE_MARGIN_OF_HALF,
 ) -> Tolerance:
-    """The bound for floats of `dtype`, or `margin` times the noise if that is more.
+    """Return the bound for floats of `dtype`, or `margin` times the noise if larger.
 
     The noise is of some ways to round, and an artifact rounds in another: none is an extreme.
 
@@ -248,7 +248,10 @@ def tolerance(
 
 
 def is_small(noise: float, dtype: np.dtype[Any]) -> bool:
-    """Whether a noise is too small for other evaluations to widen the type's bound."""
+    """Return True if a noise is too small to widen the type's bound.
+
+    Other evaluations cannot widen it then.
+    """
     return effort.NOISE_MARGIN * noise <= tolerance(dtype, 0.0).atol
 
 
@@ -262,7 +265,7 @@ def outputs(
     mixed: bool = False,
     axes: Mapping[str, int | None] = _NO_AXES,
 ) -> list[OutputDifference]:
-    """Every expected output against the one found; a missing or extra one fails.
+    """Compare every expected output with the found output; a missing or extra output fails.
 
     `slack` marks, per output of integers, the elements whose deciding scores are too close to call.
     `single`: floats of every type are found as float32; `mixed`: as floats of any type. `axes`: which axis of
@@ -302,7 +305,10 @@ def _is_any_float(actual: np.dtype[Any], expected: np.dtype[Any]) -> bool:
 
 
 def _is_same_type(actual: np.dtype[Any], expected: np.dtype[Any], *, single: bool) -> bool:
-    """ONNX artifacts give float32 for bfloat16; strings have a type in each runtime."""
+    """Return True if two types count as equal.
+
+    ONNX artifacts give float32 for bfloat16; strings have a type in each runtime.
+    """
     if single and expected.kind == "f":
         return actual == np.float32
     if expected.name == "bfloat16":
@@ -359,7 +365,7 @@ def _close(name: str, given: Array, wanted: Array, bound: Tolerance, axis: int |
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The combined verdict; `passed` is true if no difference was found.
+    """The combined verdict; `passed` is true if all comparisons agree.
 
     The other fields are as in `Verification`.
     """
@@ -372,7 +378,7 @@ class Verdict:
 
 
 def proven_alone(asked: Sequence[PieceReport]) -> list[str]:
-    """The recurrences of which every layer was asked by itself."""
+    """Return the recurrences with every layer asked alone."""
     lost = {recurrence.node for recurrence in asked if not recurrence.asked}
     return list(dict.fromkeys(recurrence.node for recurrence in asked if recurrence.node not in lost))
 
@@ -386,7 +392,7 @@ def combine(
     glue: GlueReport | None = None,
     ops: OpsReport | None = None,
 ) -> Verdict:
-    """The verdict on outputs, and on recurrences that were asked by themselves.
+    """Combine the outputs, and the recurrences asked alone, to a verdict.
 
     `moving`: by recurrence the outputs that move with it. Those that are judged prove a recurrence that was
     not asked by itself. `still`: the recurrences that move no output. `glue`: what stands around them, where
@@ -427,7 +433,7 @@ def combine(
 
 
 def _remark_on_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[str]:
-    """Remarks on what stands around the recurrences that were asked `alone`."""
+    """Yield remarks on the glue around the recurrences asked `alone`."""
     if glue is None:
         return
     if not glue.asked and alone:
@@ -439,7 +445,10 @@ def _remark_on_glue(glue: GlueReport | None, alone: Sequence[str]) -> Iterator[s
 
 
 def aggregate(group: Sequence[OutputDifference], bounds: Mapping[str, Tolerance]) -> OutputReport:
-    """One output over all feeds; one that is always empty, or always NaN, does not pass."""
+    """Join an output over all feeds.
+
+    An output that is always empty, or always NaN, does not pass.
+    """
     worst = max(group, key=lambda difference: (not difference.passed, difference.needed))
     compared = sum(difference.compared for difference in group)
     message = worst.message or next(filter(None, (difference.message for difference in group)), "")
@@ -470,12 +479,12 @@ def aggregate(group: Sequence[OutputDifference], bounds: Mapping[str, Tolerance]
 
 
 def warnings(reports: Sequence[OutputReport]) -> tuple[str, ...]:
-    """What passed, and yet asks for other inputs."""
+    """Return warnings for passed outputs in need of different inputs."""
     return tuple(f"{each.output}: {each.message}" for each in reports if each.passed and each.message)
 
 
 def remarks(reports: Sequence[OutputReport]) -> tuple[str, ...]:
-    """How outputs that passed were judged where that is not the usual way."""
+    """Return remarks on passed outputs judged in an unusual way."""
     lines = []
     for report in reports:
         if report.origin == "noise" and report.judged:

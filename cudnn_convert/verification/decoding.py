@@ -1,4 +1,4 @@
-"""Judges a search in an artifact by one in NumPy, on the numbers of its own step.
+"""Judges a search in an artifact by a search in NumPy, on the artifact's step.
 
 The step is proven by itself, as any model. Here the artifact's step signature is run step by step by
 `reference.search`, and what that finds must be what the artifact's `decode` answers: ids, lengths, scores
@@ -28,11 +28,11 @@ _SEQUENCES: Final = ("sequences", "lengths", "scores")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a search begins: tokens `[n]`, and the other inputs of the step, and of what runs before, by key.
+    """The start of a search: tokens `[n]` and further inputs by key.
 
-    `dtypes` are those of the step's inputs, by key; `noise [n, steps]` is that of samples. `mask
-    [n, vocabulary]` is true for tokens that are never chosen; `scores [n, width]` are those that beams begin
-    with. Both are None where the search has none.
+    The inputs are those of the step, and of what runs before. `dtypes` are those of the step's inputs, by
+    key; `noise [n, steps]` is that of samples. `mask [n, vocabulary]` is true for tokens that are never
+    chosen; `scores [n, width]` are those that beams begin with. Both are None where the search has none.
     """
 
     tokens: Array
@@ -43,7 +43,10 @@ class Start:
     scores: Array | None = None
 
     def list_own(self) -> dict[str, Array]:
-        """The inputs of a call that are the search's own and not the model's, by key."""
+        """Return the inputs of the search alone in a call, by key.
+
+        The inputs belong to the search, and the model lacks them.
+        """
         own = {Decoder.NOISE: self.noise, Decoder.PAD_MASK: self.mask, Decoder.INITIAL_SCORES: self.scores}
         return {key: value for key, value in own.items() if value is not None}
 
@@ -56,7 +59,7 @@ def judge_decoder(
     *,
     seed: int,
 ) -> DecodingReport:
-    """Judge what `decode` answers by the artifact's `step`, both by key.
+    """Judge the answers of `decode` by the artifact's `step`, both by key.
 
     `feeds` are inputs of the step by key: a search goes on from the states behind them. One that begins by
     itself begins with their first tokens; they then have what the source begins with.
@@ -81,9 +84,9 @@ def judge_decoder(
 
 
 def find_other_weight(arrays: Mapping[str, Array], decoder: Decoder) -> str:
-    """A line on a weight of the search's file that is not its part's own, bit for bit; else empty.
+    """Describe a weight of the search's file different from the part's weight, else "".
 
-    `arrays` are those of all files, after `FILE: `.
+    The weights are compared bit for bit. `arrays` are those of all files, after `FILE: `.
     """
     files = {decoder.STEP: STREAM} | {f"{part.name}/": part.name for part in decoder.before}
     for prefix, file in files.items():
@@ -96,7 +99,7 @@ def find_other_weight(arrays: Mapping[str, Array], decoder: Decoder) -> str:
 
 
 def _add(reports: Sequence[DecodingReport]) -> DecodingReport:
-    """The reports of several rounds as one."""
+    """Join the reports of several rounds."""
     failed = next((report for report in reports if not report.passed), None)
     return replace(
         reports[0] if failed is None else failed,
@@ -112,7 +115,7 @@ def _add(reports: Sequence[DecodingReport]) -> DecodingReport:
 def _begin(
     decoder: Decoder, step: runners.Runner, feed: Mapping[str, Array], rng: np.random.Generator
 ) -> Start:
-    """Random tokens, and the states behind a feed; the first row begins anew.
+    """Draw random tokens, and take the states behind a feed; the first row begins anew.
 
     A search that begins by itself has the feed's first tokens, and the states of the source.
     """
@@ -133,7 +136,10 @@ def _begin(
 
 
 def _draw_rules(decoder: Decoder, start: Start, rng: np.random.Generator) -> Start:
-    """`start` with the mask and the first scores of a call, random where each call gives them."""
+    """Add the mask and first scores of a call to `start`.
+
+    The values are random where each call gives its own.
+    """
     n, mask, scores = len(start.tokens), None, None
     if decoder.masked:
         mask = np.tile(np.isin(np.arange(decoder.vocabulary), decoder.masked), (n, 1))
@@ -149,7 +155,7 @@ def _draw_rules(decoder: Decoder, start: Start, rng: np.random.Generator) -> Sta
 def _judge(
     decoder: Decoder, step: runners.Runner, decode: runners.Runner, start: Start, seed: int
 ) -> DecodingReport:
-    """Judge one call of a search."""
+    """Judge a call of a search."""
     asked = {**start.list_own(), **start.inputs, "tokens": start.tokens}
     answers = decode({key: asked[key] for key in decoder.signature.inputs})
     rules = search.Rules(
@@ -177,13 +183,13 @@ def _judge(
 def _scores_of(
     call: search.Step, start: Start, states: Sequence[Array], answers: Mapping[str, Array]
 ) -> Array:
-    """The scores that sequences may have `[n, width, ...]`: one for each score that a beam begins with."""
+    """Return the possible scores of sequences `[n, width, ...]`, per first score of a beam."""
     sums = search.score_sequences(call, start.tokens, states, answers["sequences"], answers["lengths"])
     return sums[..., None] + (0.0 if start.scores is None else start.scores[:, None].astype(np.float64))
 
 
 def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Step:
-    """The artifact's step as the judge calls it: tokens and states with their rows first."""
+    """Return the artifact's step in the judge's form: tokens and states with rows first."""
     n = len(start.tokens)
 
     def call(tokens: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
@@ -204,7 +210,7 @@ def _as_step(decoder: Decoder, step: runners.Runner, start: Start) -> search.Ste
 
 
 def _log_probs(decoder: Decoder, values: Array) -> Array:
-    """Log probabilities `[m, vocabulary]` of a step's numbers, in float64.
+    """Return log probabilities `[m, vocabulary]` of a step's numbers, in float64.
 
     The numbers themselves tell what they are, unless the user has.
     """
@@ -229,7 +235,7 @@ def compare_searches(
     *,
     mask: Array | None = None,
 ) -> DecodingReport:
-    """Compare what a search answers with what it should.
+    """Compare the answers of a search with the expected answers.
 
     `answers` has the keys of the decoder's outputs, a row of beams for each example; `rescore` gives the
     scores that its sequences may have, `[n, width, ...]`. `mask [n, vocabulary]` is true for tokens that are
@@ -302,7 +308,7 @@ def compare_searches(
 
 
 def _gap(expected: Any, answers: Any) -> float:
-    """The largest difference of scores; infinite where only one of two is."""
+    """Return the largest difference of scores; infinite if a single side is infinite."""
     expected, answers = np.asarray(expected, np.float64), np.asarray(answers, np.float64)
     with np.errstate(invalid="ignore"):
         gaps = np.where(expected == answers, 0.0, np.abs(expected - answers))
@@ -310,7 +316,7 @@ def _gap(expected: Any, answers: Any) -> float:
 
 
 def _gap_to_nearest(expected: Array, answers: Array) -> float:
-    """The largest difference of scores `[m]` from the nearest of those that each may have `[m, ...]`."""
+    """Return the largest distance of scores `[m]` from the nearest allowed score `[m, ...]`."""
     if not answers.size:
         return 0.0
     gaps = np.abs(expected - answers.astype(np.float64)[:, None])
@@ -318,7 +324,7 @@ def _gap_to_nearest(expected: Array, answers: Array) -> float:
 
 
 def _find_masked(row: Mapping[str, Array], number: int, mask: Array) -> str:
-    """A line on the first beam with a masked token; else empty."""
+    """Describe the first beam with a masked token; return "" if absent."""
     for beam, (sequence, length) in enumerate(zip(row["sequences"], row["lengths"], strict=True)):
         if mask[sequence[:length]].any():
             return f"row {number}, beam {beam}: expected no masked token, found {[*sequence[:length]]}"
@@ -326,7 +332,7 @@ def _find_masked(row: Mapping[str, Array], number: int, mask: Array) -> str:
 
 
 def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], number: int) -> str:
-    """What no answer may have, whatever rounding did; else empty."""
+    """Describe an answer's invalid form, independent of rounding, or return ""."""
     for beam, (sequence, length, score) in enumerate(zip(*(row[key] for key in _SEQUENCES), strict=True)):
         where = f"row {number}, beam {beam}"
         if not 0 <= length <= decoder.steps or (score == -np.inf) != (length == 0):
@@ -346,7 +352,7 @@ def _differs_in_form(decoder: Decoder, row: Mapping[str, Array], number: int) ->
 
 
 def _differs(decoder: Decoder, example: search.Example, row: Mapping[str, Array], atol: float) -> str:
-    """The first difference between the paths of an example and what was found; else empty."""
+    """Describe the first difference between the paths of an example and a row, else ""."""
     for beam, path in enumerate(example.paths):
         tokens = () if path.score == -np.inf else path.tokens
         wanted = [*tokens, *[decoder.pad] * (decoder.steps - len(tokens))]
@@ -360,7 +366,7 @@ def _differs(decoder: Decoder, example: search.Example, row: Mapping[str, Array]
 
 
 def _is_reordered(example: search.Example, row: Mapping[str, Array]) -> bool:
-    """Whether the same sequences were found in another order."""
+    """Return True if the same sequences were found in a different order."""
     answers = [
         tuple(sequence[:length].tolist())
         for sequence, length in zip(row["sequences"], row["lengths"], strict=True)
@@ -372,7 +378,10 @@ def _is_reordered(example: search.Example, row: Mapping[str, Array]) -> bool:
 def _differs_in_history(
     decoder: Decoder, example: search.Example, row: Mapping[str, Array], number: int, atol: float
 ) -> str:
-    """The first difference of a step's tokens, parents or scores, where they are kept; else empty."""
+    """Describe the first difference of a step's tokens, parents or scores, else "".
+
+    The values are compared where the search keeps them.
+    """
     if not decoder.history:
         return ""
     after = [(decoder.pad, beam, path.score) for beam, path in enumerate(example.paths)]

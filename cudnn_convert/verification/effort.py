@@ -1,4 +1,4 @@
-"""Numbers of the proof: what is drawn and run, and how far apart is still equal.
+"""Numbers of the proof: sizes of feeds and runs, and limits of equality.
 
 Only numbers stand here, so every module of the proof may import them. Sizes are (time, batch). A share is of
 the largest value of a tensor or, where that is said, of its spread: its largest value less its smallest.

@@ -21,7 +21,7 @@ from cudnn_convert.verification.trials import Trial, by_key, count_feeds
 def run_artifact(
     plan: Plan, runner: runners.Runner, feeds: Sequence[dict[str, Array]]
 ) -> list[dict[str, Array]]:
-    """The artifact's answers by key; state it gives is fed to the next call."""
+    """Run the artifact; return answers by key, and feed states to the next call."""
     keys = {name: key for key, name in plan.signature.inputs.items()}
     ends, answers = {name: key for key, name in plan.signature.outputs.items()}, []
     leaving = [
@@ -38,7 +38,7 @@ def run_artifact(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What outputs are compared by, but for the values: the tolerance of each, and which axis is time.
+    """The bounds of a comparison: the tolerance of each output, and the axis of time.
 
     `floors` has, for each tensor that decides a choice, the noise within which it may fall otherwise.
     """
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A trial beside the artifact's `answers` by key, one a feed."""
+    """A trial beside the artifact's `answers` by key, an answer per feed."""
 
     settings: Settings
     trial: Trial
@@ -58,21 +58,21 @@ class Comparison:
 
     @property
     def first_gaps(self) -> Sequence[list[float]] | None:
-        """What rounding moves in the first evaluation of the noise, feed by feed, if that was made."""
+        """The movement by rounding in the first noise evaluation, feed by feed, if known."""
         return None
 
     def shapes_of_feeds(self) -> Sequence[dict[str, tuple[int, ...]]]:
-        """The shapes of the inputs by key, feed by feed."""
+        """Return the shapes of the inputs by key, feed by feed."""
         return [shapes_of(self.settings.plan, feed) for feed in self.trial.feeds]
 
     @property
     def kinds(self) -> list[np.dtype[Any]]:
-        """For each wanted tensor the type whose bound it gets."""
+        """The type behind the bound, for each wanted tensor."""
         return [bound_dtype(value.dtype, self.settings.dtype) for value in self.trial.exact[0]]
 
     @property
     def expected(self) -> Sequence[Sequence[Array]]:
-        """What judges, feed by feed: the source's answers, or those that were recorded."""
+        """The judging values, feed by feed: the source's answers, or recorded answers."""
         settings, exact = self.settings, self.trial.exact
         if settings.golden is None:
             return exact
@@ -80,7 +80,7 @@ class Comparison:
         return settings.golden.instead(exact, settings.wanted, keys)
 
     def _choose_tolerances(self, noise: Sequence[float]) -> dict[str, compare.Tolerance]:
-        """The tolerance of each output; `noise` has the largest difference of each wanted tensor."""
+        """Choose the tolerance of each output; `noise` has the largest difference per wanted tensor."""
         golden, given, bounds = self.settings.golden, self.settings.options, {}
         for key, kind, floor in zip(self.settings.plan.signature.outputs, self.kinds, noise, strict=False):
             margin = effort.NOISE_MARGIN_OF_HALF if kind.name in COARSE else effort.NOISE_MARGIN
@@ -91,19 +91,19 @@ class Comparison:
         return bounds
 
     def reports(self, noise: Sequence[float]) -> tuple[OutputReport, ...]:
-        """Each output over all feeds."""
+        """Return the report of each output over all feeds."""
         bounds = self.choose_bounds(noise)
         differences = self.differences(bounds)
         merged = (compare.aggregate(group, bounds.tolerances) for group in zip(*differences, strict=True))
         return tuple(self._sharp(self._with_recurrences(report)) for report in merged)
 
     def _with_recurrences(self, report: OutputReport) -> OutputReport:
-        """Add the recurrences that move an output to its report."""
+        """Add the recurrences with influence on an output to the output's report."""
         moved = self.trial.moved.items()
         return replace(report, moves_with=tuple(node for node, keys in moved if report.output in keys))
 
     def choose_bounds(self, noise: Sequence[float]) -> Bounds:
-        """What the outputs are compared by."""
+        """Choose the bounds for the outputs."""
         settings, least = self.settings, self.settings.options.max_error or 0.0
         golden = settings.golden
         floors = {
@@ -114,7 +114,7 @@ class Comparison:
         return Bounds(self._choose_tolerances(noise), deciding, self._axes_of_time())
 
     def differences(self, bounds: Bounds) -> Sequence[Sequence[compare.OutputDifference]]:
-        """Each output of each feed, compared."""
+        """Compare each output of each feed."""
         single = FORMATS[self.settings.options.format].computes is Computes.FLOAT32
         outputs = self.settings.plan.signature.outputs
         differences: list[list[compare.OutputDifference]] = []
@@ -130,7 +130,7 @@ class Comparison:
     def _slack(
         self, exact: Mapping[str, Array], answers: Mapping[str, Array], floors: Mapping[str, float]
     ) -> dict[str, Array]:
-        """Where the scores behind each choice are too close to call."""
+        """Mark the choices with scores too close to call."""
         outputs = self.settings.plan.signature.outputs
         return {
             key: _too_close(exact[name], axis, answers.get(key), exact[outputs[key]], floors[name])
@@ -150,7 +150,7 @@ class Comparison:
         }
 
     def is_settled(self, noise: list[float]) -> bool:
-        """Whether further evaluations of the noise can change no verdict."""
+        """Return True if further evaluations of the noise would leave all verdicts unchanged."""
         reports = self.reports(noise)
         is_small = all(map(compare.is_small, noise, self.kinds))
         if self.settings.is_large or (is_small and all(report.passed for report in reports)):
@@ -159,7 +159,10 @@ class Comparison:
         return not any(report.judged for report in reports)
 
     def is_doubtful(self, noise: list[float]) -> bool:
-        """Whether rounding that no evaluation has shown yet may be why an output differs."""
+        """Return True if hidden rounding may explain a differing output.
+
+        Hidden rounding is rounding that no evaluation has shown yet.
+        """
         if self.settings.has_bound or self.settings.is_large:
             return False
         return any(
@@ -167,7 +170,7 @@ class Comparison:
         )
 
     def spread(self, output: str) -> float:
-        """How far apart the finite values of an output lie that the source gives."""
+        """Return the distance between the extreme finite values of a source's output."""
         position = [*self.settings.plan.signature.outputs].index(output)
         values = [values[position] for values in self.expected]
         if values[0].dtype.kind not in "fV":  # judged exactly
@@ -175,7 +178,7 @@ class Comparison:
         return spread(np.concatenate([value.astype(np.float64).ravel() for value in values]))
 
     def _sharp(self, report: OutputReport) -> OutputReport:
-        """The report, not judged where its bound is too wide to say anything, or where it has no value.
+        """Return the report, unjudged if the bound is too wide or all values are missing.
 
         Texts that a model decodes from noise may be empty; recurrences asked by themselves decide then.
         """
@@ -199,18 +202,18 @@ class Comparison:
         return replace(report, passed=True, judged=False, message=message)
 
     def describe_bound(self, report: OutputReport) -> str:
-        """Describe how much wider an output's bound is than its sharpness allows."""
+        """Describe the excess of an output's bound over the allowed sharpness."""
         percent, spread = 100 * self._sharpness(report.output), self.spread(report.output)
         return f"its bound {report.atol:.1e} is more than {percent:.0f} % of its spread {spread:.1e}"
 
     def _sharpness(self, output: str) -> float:
-        """The share of its spread that the bound of an output may have at most."""
+        """Return the largest allowed bound of an output, as a share of the spread."""
         kind = self.kinds[[*self.settings.plan.signature.outputs].index(output)]
         is_coarse = kind.name in COARSE or self.settings.golden is not None
         return effort.SHARP_OF_HALF if is_coarse else effort.SHARP
 
     def disagreements(self, reports: Sequence[OutputReport]) -> list[str]:
-        """Where a recording and the source differ themselves."""
+        """Return the places where a recording and the source differ."""
         golden = self.settings.golden
         if golden is None:
             return []
@@ -224,12 +227,12 @@ class Comparison:
 
 
 def shapes_of(plan: Plan, feed: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a feed by tensor, by key."""
+    """Return the shapes of a feed by tensor, by key."""
     return {key: value.shape for key, value in by_key(plan, feed).items()}
 
 
 def bound_dtype(given: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype that sets an output's bound: the coarser of its own and `dtype`.
+    """Return the dtype for an output's bound: the coarser of the output's dtype and `dtype`.
 
     Values that are not floats keep their own dtype.
     """
@@ -239,7 +242,7 @@ def bound_dtype(given: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _too_close(scores: Array, axis: int, actual: Array | None, expected: Array, noise: float) -> Array:
-    """Where the score of the artifact's choice is within twice the noise of the best."""
+    """Mark the artifact's choices with a score within twice the noise of the best."""
     if actual is None or actual.shape != expected.shape or not expected.size:
         return np.zeros(expected.shape, bool)
     is_choice = (actual >= 0) & (actual < scores.shape[axis])

@@ -1,4 +1,4 @@
-"""Inputs to compare on: random, seeded, and such that the model accepts them.
+"""Inputs to compare on: random, seeded, and accepted by the model.
 
 There are at least two pairs of (time, batch), all different, and those that an artifact computes in a way of
 its own. Trying shows whether an unknown dimension is time or batch: the assignment counts where the
@@ -43,7 +43,7 @@ _PASSES_VALUES: Final = frozenset({"Identity", "Cast"})
 
 
 def find_padding(index: Index, name: str) -> Any:
-    """Find the scalar that an input is compared with for its mask.
+    """Find the scalar compared with an input for the input's mask.
 
     None if it is compared with no constant scalar.
     """
@@ -58,7 +58,10 @@ def find_padding(index: Index, name: str) -> Any:
 
 
 def is_mask(index: Index, name: str) -> bool:
-    """Whether an input is a mask: the sum of its values over an axis is taken for an integer, a length."""
+    """Return True if an input is a mask.
+
+    The sum of its values over an axis is then taken for an integer, a length.
+    """
     for current in ids.walk_carriers(index, name, _PASSES_VALUES):
         for reader in index.consumers(*split(current)):
             if reader.op == "Sum" and split(reader.input[0])[0] == split(current)[0]:
@@ -74,7 +77,7 @@ def is_mask(index: Index, name: str) -> bool:
 def pad_rows(
     rng: np.random.Generator, drawn: Array, padding: Any, roles: Sequence[str | None], *, rows: int | None
 ) -> Array:
-    """Give each row of `drawn` a random length, and `padding` from there on.
+    """Give each row of `drawn` a random length, and put `padding` after the end.
 
     `roles` calls each axis `time`, `batch` or None. `rows`: how many different ids there are. A word that is
     `padding` becomes one that no vocabulary has.
@@ -117,7 +120,7 @@ def generate(
     usual: Sizes = (),
     floats: Floats = USUAL,
 ) -> list[dict[str, Array]]:
-    """Make one feed by tensor for each of the sizes `usual`.
+    """Make a feed by tensor for each of the sizes `usual`.
 
     Without them for each of `judges.sizes`, or of the one batch that states have. And one for each of `more`
     where all signatures accept those too. Floats are drawn as `floats` says.
@@ -201,7 +204,7 @@ def _generate(
 
 
 def _write_array(value: Any) -> str:
-    """An array for an input as Python writes it, of 2 rows and 5 steps."""
+    """Write an array for an input as Python code, of 2 rows and 5 steps."""
     sizes = iter((2, 5, *(3,) * value.shape.rank))
     shape = [next(sizes) if width is None else width for width in value.shape.as_list()]
     if value.dtype == tf.string:
@@ -211,7 +214,7 @@ def _write_array(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Integers:
-    """What random integers are, by input.
+    """The limits of random integers, by input.
 
     `rows`: of the table that they are ids of. The others are at most `most`, or the number of steps.
     """
@@ -223,7 +226,7 @@ class _Integers:
 def _list_integers(
     plan: Plan, index: Index, seen: tf.Graph, tensors: Mapping[str, Any]
 ) -> Iterator[_Integers]:
-    """What integers may be: ids of their tables and lengths; then so small that they may be both.
+    """Yield limits of integers: ids of tables and lengths; then small values for both.
 
     Small ones leave a row of the tables for ids that the graph adds one to.
     """
@@ -251,7 +254,7 @@ def _search(
     measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
     count: int,
 ) -> tuple[int, list[dict[str, Array]], str]:
-    """The best rank that feeds have, feeds of that rank, and why the last ones refused were.
+    """Return the best rank of feeds, feeds of the rank, and the last refusal's reason.
 
     `draw` gives feeds to try for some sizes; `measure` and `count` are those of `_choose_accepted`.
     """
@@ -289,7 +292,10 @@ def _count_values(feeds: Sequence[Mapping[str, Array]]) -> int:
 
 
 def _fits_memory(tensors: Mapping[str, Any], roles: Mapping[str, tuple[str, ...]], pairs: Sizes) -> bool:
-    """Whether no input has more values than can be drawn: each of three open axes may be read as time."""
+    """Return True if all inputs have few enough values for drawing.
+
+    Each of three open axes may be read as time.
+    """
     for name, operand in tensors.items():
         for time, batch in pairs:
             sizes = [time if role == "time" else batch for role in roles[name]]
@@ -300,7 +306,10 @@ def _fits_memory(tensors: Mapping[str, Any], roles: Mapping[str, tuple[str, ...]
 
 
 def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
-    """The dtype and shape to draw for an input: a scalar for an unread input of unknown rank."""
+    """Return the dtype and shape to draw for an input.
+
+    An unread input of unknown rank is a scalar.
+    """
     placeholder = seen.get_tensor_by_name(name)
     if placeholder.shape.rank is None and not index.is_read(split(name)[0]):
         return tf.TensorSpec([], placeholder.dtype)
@@ -308,13 +317,13 @@ def _describe_input(index: Index, seen: tf.Graph, name: str) -> Any:
 
 
 def _axes(shape: Any, roles: tuple[str, ...]) -> list[str | None]:
-    """What each axis of an input is; None where its width is known."""
+    """Return the role of each axis of an input; None for a known width."""
     left = iter(roles)
     return [next(left) if width is None else None for width in shape.shape.as_list()]
 
 
 def _states(plan: Plan) -> dict[str, Any]:
-    """The inputs that were state, each of the shape that the source holds."""
+    """Return the inputs from former states, each in the shape of the source's state."""
     states = {}
     for state in plan.states:
         if state.start is not None and not state.from_scalar:
@@ -324,7 +333,7 @@ def _states(plan: Plan) -> dict[str, Any]:
 
 
 def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Values of state that begins as a scalar, repeated over its shape."""
+    """Return the values of states with a scalar beginning, repeated over the shape."""
     return {
         name: np.full_like(feed[name], plan.model.variables[state.state.key].read())
         for state in plan.states
@@ -333,7 +342,7 @@ def _beginnings(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
-    """The fewest steps that a recurrence is bound to; None if none is."""
+    """Return the fewest steps fixed by a recurrence, if any."""
     shapes = [
         (seen.get_operation_by_name(recurrence.node).inputs[INPUT].shape, recurrence)
         for recurrence in plan.recurrences
@@ -343,7 +352,7 @@ def _find_fixed_steps(plan: Plan, seen: tf.Graph) -> int | None:
 
 
 def _groups_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iterator[Sequence[Sizes]]:
-    """Sizes to try: these, then their steps with the batch of fixed initial states.
+    """Yield sizes to try: the given sizes, then with the batch of fixed initial states.
 
     Then sizes of which one can be split into the parts that the graph splits tensors into, as towers do, and
     longer ones where the graph has ops that leave fewer steps.
@@ -364,7 +373,7 @@ def _groups_of_sizes(plan: Plan, seen: tf.Graph, kinds: Sequence[Sizes]) -> Iter
 
 
 def _multiple(size: int, share: int) -> int:
-    """The next size that can be split into so many equal parts."""
+    """Return the next size divisible by the given number of equal parts."""
     return -(-size // share) * share
 
 
@@ -377,7 +386,7 @@ def _choose_accepted(
     measure: Callable[[Mapping[str, Array]], list[tuple[int, int]]],
     count: int,
 ) -> tuple[int, list[dict[str, Array]], str]:
-    """The best rank that feeds have, the first feeds of that rank, and why the last ones refused were.
+    """Return the best rank of feeds, the first such feeds, and the last refusal's reason.
 
     `measure` gives the (time, batch) that recurrences see of a feed. They must see a step of each of the
     first `count` feeds. Raises ResourceExhaustedError.
@@ -402,7 +411,10 @@ def _choose_accepted(
 
 
 def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Sizes, count: int) -> int:
-    """How well feeds fit: `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant."""
+    """Rank the fit of feeds.
+
+    `seen_sizes` are the (time, batch) of recurrences in each, `pairs` those meant.
+    """
     if plan.recurrences and not any(seen_sizes):
         return _UNREACHED
     if any(time == 0 for sizes in seen_sizes[:count] for time, _ in sizes):
@@ -415,7 +427,7 @@ def _rank(plan: Plan, seen_sizes: Sequence[Sequence[tuple[int, int]]], pairs: Si
 
 
 class _Windows:
-    """The convolutions and pools of a plan's graph, and what they read."""
+    """The convolutions and pools of a plan's graph, with inputs."""
 
     def __init__(self, plan: Plan) -> None:
         graph = Graph.of(plan.graph)
@@ -425,7 +437,10 @@ class _Windows:
         self._known: dict[tuple[Any, ...], str | None] = {}
 
     def require_filled(self, feed: Mapping[str, Array]) -> None:
-        """Raises ValueError where a window would take or give nothing, as far as shapes are static."""
+        """Raise ValueError where a window would be empty, as far as shapes are static.
+
+        An empty window takes or gives nothing.
+        """
         inputs = {
             name: value
             for name, value in ((split(key)[0], value) for key, value in feed.items())
@@ -455,7 +470,10 @@ class _Windows:
 
 
 def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
-    """Arrays by signature key as arrays by tensor, of the placeholders' types. Raises UsageError."""
+    """Convert arrays by signature key to a feed by tensor, of the placeholders' types.
+
+    Raises UsageError.
+    """
     seen, reasons, feed = import_graph(plan.graph), [], {}
     named = {key: name for key, name in plan.signature.inputs.items() if key in values}
     for key, name in named.items():
@@ -474,7 +492,7 @@ def fit(plan: Plan, values: Mapping[str, Array], *, where: str) -> dict[str, Arr
 
 
 def require_accepted(plan: Plan, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
-    """Raises UsageError where the source does not take a feed."""
+    """Raise UsageError where the source refuses a feed."""
     try:
         _sizes(plan, source, feed)
     except (tf.errors.OpError, UnicodeDecodeError) as cause:
@@ -491,7 +509,10 @@ def _sizes(plan: Plan, source: RunningSource, feed: Mapping[str, Array]) -> list
 
 
 def _assignments(tensors: Mapping[str, Any]) -> Iterator[dict[str, tuple[str, ...]]]:
-    """Ways to call unknown dimensions time and batch: all inputs alike first, then mixed."""
+    """Yield ways to call unknown dimensions time and batch.
+
+    All inputs are alike first, then mixed.
+    """
     choices = {}
     for name, tensor_of_input in tensors.items():
         unknown = sum(width is None for width in tensor_of_input.shape.as_list())

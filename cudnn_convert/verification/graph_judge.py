@@ -1,4 +1,4 @@
-"""Runs the source's own graph as its judge, each cuDNN node computed by `reference`.
+"""Runs the source's graph as a judge, each cuDNN node computed by `reference`.
 
 The graph runs as the file has it, cut at the inputs but not simplified, so that what `graph.passes.inference`
 takes away is judged too. What is not on the list of `graph.safe_ops` is refused unless the user trusts the
@@ -45,34 +45,40 @@ from cudnn_convert.verification.judges import (
 
 @dataclass(frozen=True, slots=True)
 class GraphJudge:
-    """Judges a source by running its graph."""
+    """A judge of a source by running the source's graph."""
 
     plan: Plan
 
     def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[RunningSource]:
-        """The source. Raises UnsupportedModelError where running it would run more than arithmetic."""
+        """Open the source.
+
+        Raises UnsupportedModelError where running it would run more than arithmetic.
+        """
         return open_source(self.plan, dtype=dtype, trust=trust)
 
     def make_feeds(
         self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
-        """Feeds that the source accepts. Raises UnsupportedModelError where none are found."""
+        """Make feeds accepted by the source.
+
+        Raises UnsupportedModelError where none are found.
+        """
         return feeds.generate(self.plan, source, seed=seed, more=more, usual=usual, floats=floats)
 
     def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
-        """Arrays by key as a feed by tensor. Raises UsageError."""
+        """Convert arrays by key to a feed by tensor. Raises UsageError."""
         return feeds.fit(self.plan, values, where=where)
 
     def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
-        """Raises UsageError where the source does not take a feed."""
+        """Raise UsageError where the source refuses a feed."""
         feeds.require_accepted(self.plan, source, feed, where=where)
 
     def dtypes(self) -> set[np.dtype[Any]]:
-        """The types of block LSTMs."""
+        """Return the types of block LSTMs."""
         return {np.dtype(kind.as_numpy_dtype) for kind in resolve.dtypes(self.plan.graph)}
 
     def scores(self) -> dict[str, tuple[str, int]]:
-        """For each output that is an ArgMax: the tensor of its scores, and their axis."""
+        """Return, for each ArgMax output, the tensor of the scores, and the axis."""
         index = Index(self.plan.whole)
         scores: dict[str, tuple[str, int]] = {}
         for key, name in self.plan.signature.outputs.items():
@@ -87,7 +93,7 @@ class GraphJudge:
 
 @dataclass(frozen=True, slots=True)
 class _JudgeRun:
-    """The values of a run by tensor, and the sizes and calls of its recurrences."""
+    """The values of a run by tensor, and the sizes and calls of the recurrences."""
 
     values: Mapping[str, Array]
     sizes: Sequence[tuple[int, int]]
@@ -98,10 +104,11 @@ class _JudgeRun:
 def open_source(
     plan: Plan, *, dtype: Any = np.float64, trust: bool = False, rewrite: bool = False
 ) -> Iterator[RunningSource]:
-    """The source of `plan`, its recurrences computed in `dtype`; tensors are named as in `plan.signature`.
+    """Open the source of `plan`, with recurrences computed in `dtype`.
 
-    With `rewrite` TensorFlow's optimizer rewrites what is around them, as it does in an artifact. Raises
-    UnsupportedModelError where running it would run more than arithmetic.
+    Tensors are named as in `plan.signature`. With `rewrite` TensorFlow's optimizer rewrites what is around
+    them, as it does in an artifact. Raises UnsupportedModelError where running it would run more than
+    arithmetic.
     """
     seen: list[tuple[int, int]] = []
     draw = Draw()
@@ -146,9 +153,10 @@ def open_source(
 def build_graph(
     plan: Plan, dtype: Any, seen: list[tuple[int, int]], draw: Draw, *, trust: bool
 ) -> tuple[Any, list[Any]]:
-    """The source's graph, its recurrences computed in `dtype`, and the functions that the caller keeps.
+    """Build the source's graph, with recurrences computed in `dtype`.
 
-    Raises UnsupportedModelError where running it would run more than arithmetic.
+    Returns the graph with the functions that the caller keeps. Raises UnsupportedModelError where running it
+    would run more than arithmetic.
     """
     graph = strip_devices(plan.whole)
     take_states(graph, plan)
@@ -165,9 +173,9 @@ def build_graph(
 
 
 def _bar_calls(graph: Any, left: Collection[str]) -> list[Any]:
-    """Puts a function that fails in the place of each call of Python of `left`, in place.
+    """Replace each Python call of `left` by a failing function, in place.
 
-    They are what the artifact leaves out, as on a side that is never taken: reaching one ends the run.
+    The calls are what the artifact leaves out, as on a side that is never taken: reaching one ends the run.
     Returns the functions, which the caller keeps.
     """
 
@@ -183,7 +191,7 @@ def _bar_calls(graph: Any, left: Collection[str]) -> list[Any]:
 
 
 def _content(value: Array) -> tuple[Any, ...]:
-    """What tells an array from every other one."""
+    """Return a key unique to an array's content."""
     content = tuple(value.ravel()) if value.dtype.kind == "O" else value.tobytes()
     return value.dtype.str, value.shape, content
 
@@ -191,7 +199,7 @@ def _content(value: Array) -> tuple[Any, ...]:
 def refuse_effects(
     plan: Plan, graph: Any, *, cure: str, doing: str = "verifying", barred: Collection[str] = ()
 ) -> None:
-    """Raises UnsupportedModelError where running `graph` is more than arithmetic, cuDNN and calls `barred`.
+    """Raise UnsupportedModelError where `graph` is more than arithmetic, cuDNN and calls `barred`.
 
     Variables may be written that hold recurrent state, or that no output reads: the seeds of Keras 3's layers
     with dropout count calls at inference too.
@@ -215,7 +223,7 @@ def refuse_effects(
 
 
 def _unread_writes(plan: Plan, graph: Any) -> set[str]:
-    """The ops that write variables of the graph itself whose values reach no output."""
+    """Return the ops with writes to the graph's variables unread by any output."""
     if not any(node.op in ops.WRITES for node in graph.node):
         return set()
     outputs = [*plan.signature.outputs.values()]
@@ -227,7 +235,7 @@ def _unread_writes(plan: Plan, graph: Any) -> set[str]:
 def _insert_references(
     graph: Any, recurrences: Sequence[Recurrence], dtype: Any, seen: list[tuple[int, int]], draw: Draw
 ) -> list[Any]:
-    """Makes each cuDNN node a PyFunc; returns the functions, which the caller keeps."""
+    """Turn each cuDNN node into a PyFunc; return the functions, kept by the caller."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     functions = []
     for node in graph.node:
@@ -247,11 +255,11 @@ def _insert_references(
 
 
 def take_states(graph: Any, plan: Plan) -> None:
-    """Let cuDNN nodes take their initial states from placeholders, and give their final ones, in place.
+    """Give cuDNN nodes placeholders as initial states and named outputs as final states, in place.
 
-    They are named as in the plan, `[layers*directions, batch, width]` each, and so is what they begin with in
-    the source. States that are placeholders of the source stay so. What is the same at all steps is taken
-    from placeholders too.
+    The states are named as in the plan, `[layers*directions, batch, width]` each, and so is what they begin
+    with in the source. States that are placeholders of the source stay so. What is the same at all steps is
+    taken from placeholders too.
     """
     if plan.streaming is None:
         return
@@ -286,7 +294,7 @@ _SWAPPED: Final = np.array([1, 0, 2], np.int32)
 
 
 def keep_begins(graph: Any, plan: Plan) -> None:
-    """Copy the states that a streamed plan's recurrences begin with under the plan's names, in place.
+    """Copy the initial states of a streamed plan's recurrences to the plan's names, in place.
 
     `[layers*directions, batch, width]` each. What assigns to a variable waits for the copy of its value.
     """
@@ -312,7 +320,7 @@ def keep_begins(graph: Any, plan: Plan) -> None:
 
 
 def _take_encoded(graph: Any, encoded: Sequence[EncodedTensor]) -> None:
-    """Let all nodes read tensors that are the same at all steps from placeholders, in place."""
+    """Replace tensors equal at all steps by placeholders, in place."""
     if not encoded:
         return
     seen = import_graph(graph)
@@ -339,7 +347,7 @@ def _function(
 
 
 def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
-    """Puts a guard before each BlockLSTM, which adds its (time, batch) to `seen`.
+    """Put a guard before each BlockLSTM; the guard adds the (time, batch) to `seen`.
 
     Returns the functions, which the caller keeps.
     """
@@ -361,7 +369,7 @@ def guard_block_lstm(graph: Any, seen: list[tuple[int, int]]) -> list[Any]:
 
 
 def compute_beams(graph: Any) -> list[Any]:
-    """Makes each GatherTree a PyFunc; returns the functions, which the caller keeps."""
+    """Turn each GatherTree into a PyFunc; return the functions, kept by the caller."""
     functions = []
     for node in graph.node:
         if MARK in node.attr:
@@ -374,7 +382,7 @@ def compute_beams(graph: Any) -> list[Any]:
 
 
 def beams(ids: Array, parents: Array, lengths: Array, end: Array) -> Array:
-    """The whole beams `[time, batch, beam]`."""
+    """Return the whole beams `[time, batch, beam]`."""
     outputs = ids * 0 + end
     for row, length in enumerate(lengths):
         for beam in range(ids.shape[2]):
@@ -393,14 +401,14 @@ _RESTORE: Final = "RestoreV2"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What a restore op reads for a variable."""
+    """The entry read by a restore op for a variable."""
 
     key: str
     slices: str
 
 
 def with_restored_values(plan: Plan) -> Plan:
-    """The plan with the values that the source's restore op names, for the judge alone."""
+    """Return the plan with values of the source's restore op, for the judge alone."""
     checkpoint, taken = plan.model.checkpoint, plan.model.variables
     if checkpoint is None:
         return plan
@@ -417,7 +425,7 @@ def with_restored_values(plan: Plan) -> Plan:
 
 
 def _recurrence(recurrence: Recurrence, keys: Mapping[str, str], values: Mapping[str, Any]) -> Recurrence:
-    """A recurrence whose parameters have another key than their own is computed from that entry."""
+    """Recompute a recurrence from the restored entry of the parameters, if the key differs."""
     key = keys.get(recurrence.shared)
     if key is None or recurrence.shared not in values:
         return recurrence
@@ -430,7 +438,7 @@ def _recurrence(recurrence: Recurrence, keys: Mapping[str, str], values: Mapping
 
 
 def _is_taken(tensor: Any, entry: _Entry) -> bool:
-    """Whether the reader took the same entry."""
+    """Return True if the reader took the same entry."""
     taken = (getattr(tensor, "key", None), getattr(tensor, "slices", None))
     return taken == (entry.key, entry.slices)
 
@@ -449,7 +457,7 @@ def _read(prefix: Path, entry: _Entry) -> Array:
 
 
 def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
-    """What the saver that wrote the MetaGraph restores into each variable as it is stored."""
+    """Yield each stored variable, with the entry restored by the MetaGraph's saver."""
     meta = checkpoint.meta
     index = Index(meta.graph_def)
     saver = meta.saver_def.restore_op_name.removesuffix(":0")
@@ -469,7 +477,7 @@ def _entries(checkpoint: Checkpoint) -> Iterator[tuple[str, _Entry]]:
 
 
 def list_restored_keys(checkpoint: Checkpoint) -> dict[str, str]:
-    """The key that the restore op of a MetaGraph reads for each variable, by the variable's own key.
+    """Map each variable's key to the key read by a MetaGraph's restore op.
 
     Raises LookupError where it reads a part of a stored tensor.
     """
@@ -482,7 +490,7 @@ def list_restored_keys(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _words(graph: Any, index: Index, restores: set[str]) -> dict[str, list[_Entry]]:
-    """Evaluates the names and slices of restore ops, where that is arithmetic alone."""
+    """Evaluate the names and slices of restore ops, where only arithmetic is needed."""
     wanted = {name: [split(given)[0] for given in index.nodes[name].input[1:3]] for name in sorted(restores)}
     needed = extract_nodes(graph, index.ancestors(op for ops in wanted.values() for op in ops))
     if not wanted or any(safe_ops.others(needed)):
@@ -518,28 +526,28 @@ class Memory:
         self._scalars = {state.state.variable for state in leaving if state.from_scalar}
 
     def begin(self) -> None:
-        """Put back what the file holds in variables that a call forgets."""
+        """Restore the file's values in variables forgotten by a call."""
         if self._forgotten:
             self._assign({variable: self._stored[variable] for variable in self._forgotten})
 
     def set(self, values: Mapping[str, Array]) -> None:
-        """Give the variables behind the tensors `starts` their values.
+        """Assign values to the variables behind the tensors `starts`.
 
-        One that begins as a scalar gets that for a tensor of nothing else: so it is in the source.
+        A variable that begins as a scalar gets that for a tensor of nothing else: so it is in the source.
         """
         given = {self.starts[name]: value for name, value in values.items()}
         begun = {name for name in self._scalars & given.keys() if np.all(given[name] == self._stored[name])}
         self._assign(given | {name: self._stored[name] for name in begun})
 
     def read_held(self) -> dict[str | None, Array]:
-        """What the variables hold now, by the tensors `ends`."""
+        """Read the current values of the variables, by the tensors `ends`."""
         values: dict[str | None, Array] = self._running.run(
             {name: self._slots[variable][2] for name, variable in self.ends.items()}
         )
         return values
 
     def restart(self) -> None:
-        """Puts back what the file holds."""
+        """Restore the file's values in all variables."""
         self._assign(self._stored)
 
     def _assign(self, values: Mapping[str, Array]) -> None:
@@ -549,7 +557,7 @@ class Memory:
 
 
 def _slot(graph: tf.Graph, variable: str) -> tuple[Any, Any, Any]:
-    """A placeholder, the op that assigns it to a variable, and the variable's value."""
+    """Return a placeholder, the op for assigning the placeholder to a variable, and the value."""
     target = graph.get_tensor_by_name(f"{variable}:0")
     with graph.as_default():
         if target.dtype == tf.resource:

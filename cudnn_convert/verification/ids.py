@@ -1,4 +1,4 @@
-"""Which tables the integers of an input pick rows of: what random ones may be.
+"""The tables indexed by an input's integers, as limits for random integers.
 
 Ids go to the gather as they are, moved, with others among them, or after arithmetic. Where they keep their
 values the gather's table says which ids there are. Otherwise it only says how large they should at most be.
@@ -38,7 +38,7 @@ SHAPES: Final = frozenset("Shape ShapeN Size Rank ZerosLike OnesLike".split())
 
 
 def walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterator[str]:
-    """A tensor, and what `carriers` make of it."""
+    """Yield a tensor, and all tensors made from the tensor by `carriers`."""
 
     def onward(current: str) -> Iterator[str]:
         return (f"{reader.name}:0" for reader in index.consumers(*split(current)) if reader.op in carriers)
@@ -47,7 +47,7 @@ def walk_carriers(index: Index, name: str, carriers: Collection[str]) -> Iterato
 
 
 def count_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """Count the rows of the table that a tensor's values index, the smallest where there are more.
+    """Count the rows of the smallest table indexed by a tensor's values.
 
     None if they index no table, or one of unknown size.
     """
@@ -65,7 +65,7 @@ def count_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
 
 
 def count_fewest_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
-    """Count the rows of the smallest table that anything made of a tensor's values indexes.
+    """Count the rows of the smallest table indexed by any descendant of a tensor.
 
     Comparisons are not followed: what they make is a mask. None as in `count_rows`.
     """
@@ -81,7 +81,7 @@ def count_fewest_rows(index: Index, seen: tf.Graph, name: str) -> int | None:
 
 
 def _count_fewest(index: Index, seen: tf.Graph, names: Iterable[str]) -> int | None:
-    """The rows of the smallest table that one of these tensors indexes."""
+    """Return the number of rows of the smallest table indexed by the tensors."""
     counts = [
         _count_indexed(index, seen, reader, name)
         for name in names
@@ -91,7 +91,7 @@ def _count_fewest(index: Index, seen: tf.Graph, names: Iterable[str]) -> int | N
 
 
 def _count_indexed(index: Index, seen: tf.Graph, reader: NodeDef, name: str) -> int | None:
-    """The rows of which `reader` takes those that the tensor `name` says."""
+    """Return the number of rows of the table indexed in `reader` by the tensor `name`."""
     inputs = index.data_inputs(reader)
     if reader.op in ops.GATHERS and inputs[1] == name:
         return _count_table_rows(index, seen, reader)
@@ -116,7 +116,7 @@ _ARITHMETIC: Final = (_VALUES.keys() | set("FloorMod FloorDiv Sub Add AddV2 Mul"
 
 
 def _count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | None]) -> int | None:
-    """The rows of the partitioned table that `ids` picks from; None if there is none.
+    """Return the number of rows of the partitioned table indexed by `ids`, if any.
 
     `count` gives the rows of the table of one gather.
     """
@@ -137,6 +137,6 @@ def _count_partition_rows(index: Index, ids: str, count: Callable[[Any], int | N
 
 
 def _readers(index: Index, name: str, carriers: Collection[str]) -> set[str]:
-    """The ops that read a tensor, directly or through `carriers`."""
+    """Return the readers of a tensor, directly or through `carriers`."""
     carried = walk_carriers(index, name, carriers)
     return {reader.name for current in carried for reader in index.consumers(*split(current))}

@@ -1,4 +1,4 @@
-"""Judges of a source: the protocol, and a judge that computes each recurrence alone.
+"""Judges of a source: the protocol, and a judge for each recurrence alone.
 
 A judge runs a source with every recurrence computed as `reference` does. `graph_judge` runs the source's own
 graph; weights without a graph need none, and no TensorFlow.
@@ -24,7 +24,7 @@ Sizes = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Floats:
-    """How floats are drawn: with a standard deviation, or from `values` by tensor."""
+    """The way floats are drawn: with a standard deviation, or from `values` by tensor."""
 
     spread: float = 1.0
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -49,7 +49,7 @@ Computation = Callable[..., list[Array]]
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceCall:
-    """What the op `node` took, time-major, and what it gave in its own axes."""
+    """The inputs of the op `node`, time-major, and the outputs in the op's axes."""
 
     node: str
     x: Array
@@ -63,7 +63,7 @@ _Taking = TypeVar("_Taking")
 
 
 def nearest(calls: Sequence[_Taking], x: Array, h: Array, c: Array | None) -> _Taking:
-    """The call whose `x`, `h` and `c` are nearest to these, all time-major.
+    """Return the call nearest to the given `x`, `h` and `c`, all time-major.
 
     A node in a loop is called often, and recurrences of equal weights share a name. Raises LookupError where
     no call took an input of that shape.
@@ -100,14 +100,14 @@ class Draw:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every node gives what the reference gives in its own order."""
+        """True if every node gives the reference's values in the reference's order."""
         return not (self.number or self.disturbed or self.given)
 
 
 def computation(
     recurrence: Recurrence, dtype: Any, seen: list[tuple[int, int]], draw: Draw | None = None
 ) -> Computation:
-    """A cuDNN op on arrays, computed in `dtype`; adds each (time, batch) to `seen`.
+    """Return a cuDNN op on arrays, computed in `dtype`; each (time, batch) goes to `seen`.
 
     The computation raises ValueError on lengths beyond the steps, as cuDNN refuses them: its documentation
     of cudnnSetRNNDataDescriptor names CUDNN_STATUS_BAD_PARAM.
@@ -167,7 +167,7 @@ def _are_within(lengths: Array, steps: int) -> bool:
 
 
 def _off(value: Array) -> Array:
-    """Values that are each off by `effort.DISTURBANCE` of the spread of all, up or down."""
+    """Move each value by `effort.DISTURBANCE` of the spread, up or down."""
     if not value.size:
         return value
     spread = float(np.ptp(value.astype(np.float64))) or 1.0
@@ -176,7 +176,7 @@ def _off(value: Array) -> Array:
 
 
 def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
-    """The reference's steps from the arrays that the source stores, which no lowering has touched."""
+    """Return the reference's steps from the source's stored arrays, untouched by any lowering."""
     from cudnn_convert import reference
 
     sizes, evidence, convention = recurrence.sizes, recurrence.evidence, recurrence.convention
@@ -198,7 +198,7 @@ def steps(recurrence: Recurrence, dtype: Any) -> Sequence[Any]:
 
 @dataclass(slots=True)
 class RunningSource:
-    """A source that answers feeds; `sizes` collects the (time, batch) that the recurrences saw.
+    """An open source; `sizes` collects the (time, batch) seen by recurrences.
 
     What a run leaves in variables the next one finds there, until `restart` puts back what the file holds.
     `draw` chooses how recurrences are computed from then on, and collects their calls. `words` are the keys
@@ -213,38 +213,42 @@ class RunningSource:
 
 
 class Judge(Protocol):
-    """Runs the source of one plan, and makes feeds for it, by tensor."""
+    """A judge with runs of a plan's source, and with feeds by tensor."""
 
     @property
     def plan(self) -> Plan:
-        """The plan, its variables with the values that judge."""
+        """The plan, with variables of the judging values."""
 
     def open(self, *, dtype: Any = np.float64, trust: bool = False) -> AbstractContextManager[RunningSource]:
-        """The source, its recurrences computed in `dtype`. May raise UnsupportedModelError."""
+        """Open the source, with recurrences in `dtype`. May raise UnsupportedModelError."""
 
     def make_feeds(
         self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
-        """Feeds by tensor that an open source accepts, whose floats are drawn as `floats` says.
+        """Make feeds by tensor accepted by an open source, with floats drawn by `floats`.
 
-        They have the sizes `usual`, by default those of `sizes`, and where the source takes those too `more`.
+        The feeds have the sizes `usual`, by default those of `sizes`, and where the source takes those too
+        `more`.
         """
 
     def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
-        """Arrays by key as a feed by tensor, of the inputs' types. Raises UsageError."""
+        """Convert arrays by key to a feed by tensor, of the inputs' types.
+
+        Raises UsageError.
+        """
 
     def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
-        """Raises UsageError where an open source does not take a feed."""
+        """Raise UsageError where an open source refuses a feed."""
 
     def dtypes(self) -> set[np.dtype[Any]]:
-        """The types that fused recurrences compute in which are no cuDNN nodes."""
+        """Return the types of fused recurrences beside cuDNN nodes."""
 
     def scores(self) -> dict[str, tuple[str, int]]:
-        """For each output that is a choice: the tensor that decides it, and its axis."""
+        """Return, for each choice output, the deciding tensor and the tensor's axis."""
 
 
 def sizes(plan: Plan) -> Sizes:
-    """The (time, batch) of the feeds that are made up for a plan."""
+    """Return the (time, batch) of the feeds drawn for a plan."""
     large = [
         lazy.exceeds_memory_budget(recurrence.sizes, recurrence.dtype) for recurrence in plan.recurrences
     ]
@@ -253,13 +257,13 @@ def sizes(plan: Plan) -> Sizes:
 
 @dataclass(frozen=True, slots=True)
 class StandaloneJudge:
-    """Judges weights without a graph: each recurrence is computed by itself, and only arithmetic runs."""
+    """A judge of plain weights: each recurrence is computed alone, with arithmetic only."""
 
     plan: RecurrencesPlan
 
     @contextmanager
     def open(self, *, dtype: Any = np.float64, trust: bool = False) -> Iterator[RunningSource]:
-        """The source, trusted or not."""
+        """Open the source, trusted or untrusted."""
         seen: list[tuple[int, int]] = []
         draw = Draw()
         computations = {
@@ -282,7 +286,7 @@ class StandaloneJudge:
     def make_feeds(
         self, source: RunningSource, *, seed: int, more: Sizes = (), usual: Sizes = (), floats: Floats = USUAL
     ) -> list[dict[str, Array]]:
-        """Draws normal values, and lengths of at least one step."""
+        """Draw normal values, and lengths from 1 step up."""
         pairs = (*(usual or sizes(self.plan)), *more)
         feeds: list[dict[str, Array]] = [{} for _ in pairs]
         for single in self.plan.singles:
@@ -298,7 +302,7 @@ class StandaloneJudge:
         return feeds
 
     def fit(self, values: Mapping[str, Array], *, where: str) -> dict[str, Array]:
-        """Arrays by key as a feed by tensor. Raises UsageError."""
+        """Convert arrays by key to a feed by tensor. Raises UsageError."""
         reasons, feed = [], {}
         for part, single in zip(self.plan.parts, self.plan.singles, strict=True):
             for key, (dtype, shape) in single.inputs.items():
@@ -319,7 +323,7 @@ class StandaloneJudge:
         return feed
 
     def require_accepted(self, source: RunningSource, feed: Mapping[str, Array], *, where: str) -> None:
-        """Raises UsageError where inputs of one signature do not agree on time and batch."""
+        """Raise UsageError where inputs of a signature disagree on time and batch."""
         for part, single in zip(self.plan.parts, self.plan.singles, strict=True):
             widths: dict[str, int] = {}
             for key, (_, shape) in single.inputs.items():
@@ -335,16 +339,16 @@ class StandaloneJudge:
                 raise UsageError(f"{where}: {part.prefix}sequence_lengths: {reason}")
 
     def dtypes(self) -> set[np.dtype[Any]]:
-        """None: all recurrences are cuDNN's."""
+        """Return an empty set: all recurrences are cuDNN's."""
         return set()
 
     def scores(self) -> dict[str, tuple[str, int]]:
-        """None: no output is a choice."""
+        """Return an empty dict: choices are absent from the outputs."""
         return {}
 
 
 def _answer(single: Single, compute: Computation, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of one signature by tensor."""
+    """Return the outputs of a signature by tensor."""
     ends, of = single.signature, single.recurrence.sizes
     answers = {key: feeds[name] for key, name in ends.inputs.items()}
     x = answers["inputs"].swapaxes(0, 1) if single.batch_major else answers["inputs"]

@@ -1,4 +1,4 @@
-"""Asks the source whether the answer to a row depends on the other rows of its batch.
+"""Asks the source for the influence of neighbour rows on the answer to a row.
 
 The first row of a feed is asked alone, and once more among copies of itself. A model that normalises by the
 batch gives other answers then.
@@ -17,10 +17,10 @@ from cudnn_convert.verification.trials import Trial
 def measure_influence(
     trial: Trial, outputs: Mapping[str, int], answer: Callable[[Mapping[str, Array]], Sequence[Array] | None]
 ) -> dict[str, float]:
-    """How far other rows move the answer to one, for each of `outputs`, by key and place in the answers.
+    """Measure the movement of a row's answer by further rows, per output.
 
-    `answer` runs the source, and gives None where that refuses a feed. Outputs without rows of their own, or
-    without floats, are left out.
+    `outputs` has by key their places in the answers. `answer` runs the source, and gives None where that
+    refuses a feed. Outputs without rows of their own, or without floats, are left out.
     """
     batches = [
         sizes[0][1] if sizes else _first_size(feed)
@@ -49,7 +49,7 @@ def measure_influence(
 def describe(
     influence: Mapping[str, float], spreads: Mapping[str, float], noise: Mapping[str, float]
 ) -> list[str]:
-    """A warning for each output that other rows move by more than rounding."""
+    """Return a warning for each output moved by neighbour rows beyond rounding."""
     return [
         f"output {key}: the answer to a row depends on the other rows of its batch, by {difference:.1e}"
         for key, difference in influence.items()
@@ -62,7 +62,7 @@ def _first_size(feed: Mapping[str, Array]) -> int:
 
 
 def _find_axis(shapes: Sequence[tuple[int, ...]], batches: Sequence[int]) -> int | None:
-    """The first axis that has the size of the batch in every feed."""
+    """Return the first axis of the batch's size in every feed."""
     if len({len(shape) for shape in shapes}) > 1:
         return None
     axes = range(len(shapes[0]))
@@ -77,7 +77,7 @@ def _repeat_row(value: Array, axis: int | None, count: int) -> Array:
 
 
 def _compare_rows(whole: Array, alone: Array, axis: int) -> float:
-    """The largest difference of two first rows, where both have values."""
+    """Return the largest difference of two first rows, where both have values."""
     rows = [np.take(value, 0, axis).astype(np.float64) for value in (whole, alone)]
     shape = tuple(slice(min(sizes)) for sizes in zip(*(row.shape for row in rows), strict=True))
     first, second = (row[shape] for row in rows)
@@ -86,7 +86,7 @@ def _compare_rows(whole: Array, alone: Array, axis: int) -> float:
 
 
 def spreads_of(trial: Trial, outputs: Mapping[str, int]) -> dict[str, float]:
-    """How far apart the values of each output lie."""
+    """Return the spread of the values of each output."""
     return {
         key: spread(np.concatenate([values[position].astype(np.float64).ravel() for values in trial.exact]))
         for key, position in outputs.items()

@@ -1,4 +1,4 @@
-"""Remarks on ops whose finite values changed after TensorFlow 1.15.
+"""Remarks on ops with finite values changed after TensorFlow 1.15.
 
 The installed TensorFlow runs the source, so a comparison misses these changes. The census of ops found them
 in answers of TensorFlow 1.15.5.
@@ -38,7 +38,7 @@ CHANGES_OF_INTEGERS: Final = {
 
 
 def describe(plan: Plan) -> Iterator[str]:
-    """Yield a remark for each op of a TensorFlow 1 graph whose values changed."""
+    """Yield a remark for each changed op of a TensorFlow 1 graph."""
     graph = plan.whole
     if graph is None or not 0 < plan.model.graph.versions.producer <= _LAST_OF_TF1:
         return

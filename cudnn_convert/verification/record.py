@@ -1,4 +1,4 @@
-"""Records the original model on this machine: its own graph, cuDNN nodes and all.
+"""Records the original model on the local machine: the original graph, cuDNN nodes and all.
 
 A recording also says what bears on its numbers: versions, devices and settings. A parameter blob that a
 checkpoint does not hold itself is restored as TensorFlow would, by the ops of the graph's own saver
@@ -29,7 +29,7 @@ from cudnn_convert.verification import graph_judge, recordings, trials
 
 
 def facts() -> dict[str, Any]:
-    """What a recording's `meta` says of the machine."""
+    """Return the facts about the machine for a recording's `meta`."""
     built, devices_here = tf.sysconfig.get_build_info(), devices()
     return {
         "tensorflow": tf.__version__,
@@ -47,7 +47,7 @@ def facts() -> dict[str, Any]:
 
 
 def devices() -> list[dict[str, str]]:
-    """TensorFlow's devices: of each its `name`, its `type`, and a `description` where it has one."""
+    """Return TensorFlow's devices: `name`, `type`, and a `description`, possibly empty."""
     return [
         {"name": device.name, "type": device.device_type, "description": device.physical_device_desc}
         for device in tf_private.list_devices()
@@ -55,7 +55,7 @@ def devices() -> list[dict[str, str]]:
 
 
 def tf32(gpus: Sequence[str], *, enabled: bool, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Whether float32 is computed with 10 bits of mantissa; `gpus` are TensorFlow's descriptions of them.
+    """Report if float32 has 10 bits of mantissa; `gpus` are TensorFlow's GPU descriptions.
 
     Devices of compute capability 8.0 and later do so unless told not to (tensorflow v2.21.0 python/framework/
     config.py enable_tensor_float_32_execution).
@@ -91,7 +91,7 @@ _STATE: Final = "the feeds ran in order in one session; variables keep what a fe
 def record_source(
     plan: Plan, calls: DataCalls, out: Path, *, constants: Sequence[str], trust: bool
 ) -> dict[str, Any]:
-    """Runs the source on the user's calls, writes a recording, returns its `meta`.
+    """Run the source on the user's calls, write a recording, return the recording's `meta`.
 
     Raises UsageError for the feeds, UnsupportedModelError where the source cannot run here.
     """
@@ -131,7 +131,7 @@ def record_source(
 
 
 def restoring(plan: Plan) -> list[Restore]:
-    """The ops that restore variables which the file holds in another form only.
+    """Return the restore ops of variables stored only in a different form.
 
     Raises UnsupportedModelError where the graph has none.
     """
@@ -158,9 +158,10 @@ def _ends(plan: Plan) -> list[str]:
 
 
 def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
-    """The assignment of what a saver computes for a variable, and its files' tensors.
+    """Return the assignment of a saver's computed value to a variable, with the file tensors.
 
-    One that a saver reads as it is would be read by the variable's own key, which the file does not have.
+    A variable that a saver reads as it is would be read by the variable's own key, which the file does not
+    have.
     """
     for node in index.consumers(variable):
         if node.op in ops.OVERWRITES and split(node.input[0])[0] == variable:
@@ -173,7 +174,7 @@ def _restore(index: Index, variable: str) -> tuple[str | None, tuple[str, ...]]:
 
 
 def runnable(plan: Plan, restores: Collection[Restore]) -> Graph:
-    """The cut graph with its own cuDNN nodes, and what restores its variables."""
+    """Return the cut graph with original cuDNN nodes, and the restore ops of the variables."""
     whole = prune(Graph.of(plan.whole), _ends(plan))
     if not restores:
         return whole
@@ -184,7 +185,7 @@ def runnable(plan: Plan, restores: Collection[Restore]) -> Graph:
 
 
 def _without(graph: Graph, restores: Collection[Restore], ends: Iterable[str]) -> Graph:
-    """The graph but for what reads the source's own checkpoint and sets its own variables."""
+    """Remove the readers of the source's checkpoint and the variable assignments from a graph."""
     left_out = {restore.op for restore in restores}
     # Their files are fed while variables are restored, and nowhere else.
     files = {name for restore in restores for name in restore.files}
@@ -215,7 +216,7 @@ def _answers(
 
 
 def _plain(value: Any) -> Array:
-    """The array without objects, which a file could only pickle."""
+    """Return the array free of objects, because files can only pickle objects."""
     plain_value = np.asarray(value)
     if plain_value.dtype != object:
         return np.char.encode(plain_value, "utf-8") if plain_value.dtype.kind == "U" else plain_value
@@ -226,7 +227,7 @@ def _plain(value: Any) -> Array:
 
 
 def _describe(names: Mapping[str, str], tensors: Mapping[str, str], graph: AnyGraph) -> dict[str, Any]:
-    """The source's own name for each tensor of the cut graph, and its type."""
+    """Describe each tensor of the cut graph by the source's name and the type."""
     seen = import_graph(graph)
     dtypes = {key: seen.get_tensor_by_name(name).dtype.base_dtype.name for key, name in tensors.items()}
     return recordings.describe_tensors({key: (name, dtypes[key]) for key, name in names.items()})

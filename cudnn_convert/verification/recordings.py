@@ -1,4 +1,4 @@
-"""Feeds of the user, and recordings of the original that judge for the reference.
+"""Feeds of the user, and recordings of the original with the judge's role.
 
 A recording is an `.npz` of plain arrays: `feed<k>/in/<key>` and `feed<k>/out/<key>` for the k-th call, in
 order in one session, and `meta`, JSON in UTF-8 as an array of uint8: the machine and the tensors' names.
@@ -31,7 +31,7 @@ _CUT_OFF: Final = "arrays of type object keep the zero bytes at the end of strin
 def accept_feeds(
     judge: Judge, source: RunningSource, calls: DataCalls, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
-    """The user's feeds by tensor, those of the keys `without` left out.
+    """Read the user's feeds by tensor, except the keys `without`, and test acceptance.
 
     Raises UsageError.
     """
@@ -47,7 +47,7 @@ def accept_feeds(
 
 
 def read_feeds(judge: Judge, calls: DataCalls, *, without: Collection[str] = ()) -> list[dict[str, Array]]:
-    """The feeds of `accept_feeds` as the source takes them, without a run.
+    """Read the feeds of `accept_feeds` in the source's types, before any run.
 
     Each is a dict by tensor; states that are left out begin with zeros. Raises UsageError for other keys, and
     for an input that is NaN alone, on which everything agrees.
@@ -75,7 +75,7 @@ def _is_nan(value: Array) -> bool:
 
 
 def _cut_to(plan: Plan, keys: Collection[str]) -> Remedy | None:
-    """What makes `keys` the inputs where they are features of serialized tf.Examples, else None."""
+    """Return the remedy for `keys` as features of serialized tf.Examples, if any."""
     if isinstance(plan, RecurrencesPlan):
         return None
     from cudnn_convert.graph.index import Index  # TensorFlow, which weights alone do not need
@@ -91,7 +91,7 @@ def _cut_to(plan: Plan, keys: Collection[str]) -> Remedy | None:
 
 
 def begin_states(plan: Plan, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Zeros for the states that a feed by tensor lacks, for as many rows as it has."""
+    """Return zeros for the states missing from a feed by tensor, with the feed's rows."""
     if plan.streaming is None:
         return {}
     rows = next(
@@ -115,7 +115,7 @@ _FACTS: Final = ("recorder", "source", "tensorflow", "python", "cuda", "cudnn", 
 
 
 def _have_texts(entries: Iterable[Any], *names: str) -> bool:
-    """Whether each entry is a dict that has a text for each of the names."""
+    """Return True if each entry is a dict with a text for each name."""
     return all(isinstance(entry, dict) and isinstance(entry.get(k), str) for entry in entries for k in names)
 
 
@@ -143,12 +143,12 @@ class Recording:
 
     @property
     def is_tf32(self) -> bool:
-        """Whether the device computed float32 with 10 bits of mantissa."""
+        """True if the device computed float32 with 10 bits of mantissa."""
         return bool(self.facts["tf32"]["on"])
 
 
 def describe_tensors(pairs: Mapping[str, tuple[str, str]]) -> dict[str, dict[str, str]]:
-    """What `meta` says of inputs or outputs, from `(tensor, dtype)` by key."""
+    """Return the `meta` of inputs or outputs, from `(tensor, dtype)` by key."""
     return {key: {"tensor": name, "dtype": dtype} for key, (name, dtype) in pairs.items()}
 
 
@@ -158,7 +158,7 @@ def write(
     feeds: Sequence[Mapping[str, Array]],
     answers: Sequence[Mapping[str, Array]],
 ) -> None:
-    """Write a recording; `feeds` and `answers` are by key, one per call. Raises OSError."""
+    """Write a recording; `feeds` and `answers` are by key, per call. Raises OSError."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **meta}, sort_keys=True)
     arrays = {_META: np.frombuffer(text.encode(), np.uint8)}
     for k, (feed, answer) in enumerate(zip(feeds, answers, strict=True)):
@@ -169,7 +169,7 @@ def write(
 
 
 def read_recording(path: Path) -> Recording:
-    """The recording in a file. Raises UsageError for anything else."""
+    """Read the recording in a file. Raises UsageError for anything else."""
     arrays = npz_archive.load_user_arrays(path, flag=FLAG)
     where = f"{FLAG} {path}"
     meta = _meta(arrays.pop(_META, None), where)
@@ -189,7 +189,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file says that it is a recording."""
+    """Return True if a file claims to be a recording."""
     try:
         arrays = npz_archive.load(path, only=_META)
         record = json.loads(arrays[_META].tobytes())
@@ -216,7 +216,10 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
 
 
 def _with_type(value: Array, dtype: str) -> Array:
-    """NumPy's files know no bfloat16: they keep its two bytes."""
+    """Restore bfloat16 from the two bytes in NumPy's files.
+
+    NumPy's files know no bfloat16.
+    """
     if value.dtype != np.dtype("V2") or dtype != "bfloat16":
         return value
     import ml_dtypes
@@ -237,17 +240,17 @@ class Golden:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """The facts about the recording, for the report."""
         return dict(self.recording.facts)
 
     def widen(self, noise: float) -> float:
-        """How far the device's rounding may move what float32's moves by `noise`."""
+        """Return the device's possible noise for a float32 noise of `noise`."""
         return max(effort.TF32, effort.TF32_ROUNDINGS * noise) if self.recording.is_tf32 else noise
 
     def instead(
         self, exact: Sequence[Sequence[Array]], wanted: Sequence[str], keys: Mapping[str, str]
     ) -> list[list[Array]]:
-        """The reference's answers `exact` to the tensors `wanted`, those that were recorded as they were.
+        """Return the reference's answers `exact` to `wanted`, with recorded answers in place.
 
         `keys`: the outputs' keys by tensor. Raises UsageError where a shape or a type is not the source's.
         """
@@ -265,7 +268,7 @@ class Golden:
         return parts
 
     def bound(self, bound: compare.Tolerance, dtype: np.dtype[Any], noise: float = 0.0) -> compare.Tolerance:
-        """The tolerance of an output, wide enough for TF32 where the device used it.
+        """Return the tolerance of an output, wide enough for TF32 on the recording's device.
 
         `noise` is how far float32's rounding moves it. A bound that the user asked for stays.
         """
@@ -304,7 +307,7 @@ class Golden:
 
 
 def open_recording(judge: Judge, path: Path) -> Golden:
-    """The recording at `path` for a plan. Raises UsageError for another signature."""
+    """Open the recording at `path` for a plan. Raises UsageError for a different signature."""
     golden_file, plan = read_recording(path), judge.plan
     signature, source = plan.signature, plan.source
     starts = {state.start for state in plan.states if state.start is not None}
@@ -331,7 +334,7 @@ def open_recording(judge: Judge, path: Path) -> Golden:
 def _pair(
     path: Path, side: str, wanted: Mapping[str, str], recorded: Mapping[str, str], free: set[str]
 ) -> dict[str, str]:
-    """The recording's key for each key of the plan, by name or by tensor.
+    """Return the recording's key for each key of the plan, by name or by tensor.
 
     Those in `free` need none: state that the source keeps itself.
     """
@@ -349,11 +352,14 @@ def _pair(
 
 
 def require_accepted(judge: Judge, source: RunningSource, golden: Golden) -> None:
-    """Raises UsageError where the source does not take a recorded feed."""
+    """Raise UsageError where the source refuses a recorded feed."""
     for k, feed in enumerate(golden.feeds):
         judge.require_accepted(source, feed, where=f"{FLAG} {golden.recording.path}: feed{k}/in")
 
 
 def _is_same_type(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Strings have a type in each runtime, and one more in files."""
+    """Return True if two types count as equal.
+
+    Strings have a type in each runtime, and one more in files.
+    """
     return dtype == other or {dtype.kind, other.kind} <= set("OSU")

@@ -1,4 +1,4 @@
-"""Measures how far rounding alone moves a source's answers.
+"""Measures the movement of a source's answers by rounding alone.
 
 The noise is the largest difference of several evaluations in a working type. The first adds up as the
 reference does. The others add up the products of every recurrence in an order that is drawn, on inputs that
@@ -19,7 +19,7 @@ Evaluate = Callable[[int, int], list[Array]]
 
 
 def perturb_feed(feed: Mapping[str, Array], *, seed: int, draw: int) -> dict[str, Array]:
-    """Move a feed's floats by about one unit in the last place.
+    """Move a feed's floats by about a unit in the last place.
 
     Draw 0 moves none.
 
@@ -49,7 +49,7 @@ def largest(
     in_order: bool = False,
     first: Sequence[list[float]] | None = None,
 ) -> list[float]:
-    """For each wanted tensor the largest difference that rounding makes over all feeds and evaluations.
+    """Return each wanted tensor's largest difference through rounding, over feeds and evaluations.
 
     `exact` holds the values feed by feed, `first` the differences of the first evaluation, if it was made.
     After it `enough` may say that the others, which cost as much, can change no verdict. They are of the feed
@@ -79,7 +79,7 @@ def largest(
 
 
 def difference(exact: Array, rounded: Array) -> float:
-    """The largest finite difference of two arrays of floats of one shape, else 0."""
+    """Return the largest finite difference of two float arrays of equal shape, else 0."""
     if exact.shape != rounded.shape or exact.dtype.kind != "f":
         return 0.0
     with np.errstate(invalid="ignore"):  # of two infinities
@@ -88,6 +88,6 @@ def difference(exact: Array, rounded: Array) -> float:
 
 
 def spread(values: Array) -> float:
-    """How far apart the finite ones of some floats lie."""
+    """Return the spread of the finite floats of an array."""
     finite = values[np.isfinite(values)]
     return float(np.ptp(finite)) if finite.size else 0.0

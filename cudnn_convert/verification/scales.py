@@ -1,4 +1,4 @@
-"""Tells by its numbers whether an output has probabilities, their logarithms or logits.
+"""Tells apart probabilities, log probabilities and logits, by an output's numbers.
 
 The source runs on the inputs of a proof. Numbers and the ops that make them must say the same; else the user
 is asked.
@@ -21,7 +21,7 @@ from cudnn_convert.verification.settings import make_settings
 
 
 def decide_scale(plan: Plan, options: Options) -> Plan:
-    """The plan with the scale of its search's numbers decided; as it is without a search.
+    """Decide the scale of a search's numbers, if the plan has a search.
 
     Raises UnsupportedModelError where ops and numbers do not agree, or where an unproven conversion leaves it
     open.
@@ -53,7 +53,7 @@ def decide_scale(plan: Plan, options: Options) -> Plan:
 
 
 def _with_given_scale(plan: Plan, look: str, values: Sequence[Array], possible: Sequence[str]) -> Plan:
-    """The plan with a scale that the user gave, and a note where the numbers look like another."""
+    """Keep the user's scale, with a note where the numbers look different."""
     decoder = plan.decoder
     assert decoder is not None
     name = plan.source.outputs[decoder.logits]
@@ -79,7 +79,10 @@ def _ask(name: str, actual: str, scales: Sequence[str]) -> Reason:
 
 
 def _run(plan: Plan, options: Options) -> list[Array]:
-    """The numbers of all feeds in rows `[n, vocabulary]`, without rows of zeros, as behind a mask."""
+    """Return the numbers of all feeds in rows `[n, vocabulary]`, except for zero rows.
+
+    Rows of zeros are as behind a mask.
+    """
     assert plan.decoder is not None
     settings = make_settings(plan, replace(options, golden=None))
     name = plan.signature.outputs[plan.decoder.logits]
@@ -91,7 +94,7 @@ def _run(plan: Plan, options: Options) -> list[Array]:
 
 
 def describe_numbers(values: Sequence[Array]) -> str:
-    """One of `SCALES` for rows `[n, vocabulary]`: logits where their sums say nothing."""
+    """Return the scale in `SCALES` of rows `[n, vocabulary]`; logits for inconclusive sums."""
     if not values:
         return LOGITS
     most = _sum_tolerance(values[0])
@@ -106,12 +109,15 @@ def describe_numbers(values: Sequence[Array]) -> str:
 
 
 def _sum_tolerance(value: Array) -> float:
-    """How far a sum over the vocabulary may be from 1."""
+    """Return the allowed distance from 1 of a sum over the vocabulary."""
     return effort.PROBABILITY_SUMS.get(value.dtype.name, effort.PROBABILITY_SUMS["float32"])
 
 
 def _is_possible(values: Sequence[Array], scale: str) -> bool:
-    """Whether numbers may be of a scale: probabilities lie between 0 and 1, their logarithms not above 0."""
+    """Return True if numbers may be of a scale.
+
+    Probabilities lie between 0 and 1, their logarithms not above 0.
+    """
     if scale == LOGITS or not values:
         return True
     numbers = np.concatenate([value.astype(np.float64).ravel() for value in values])

@@ -1,4 +1,4 @@
-"""Settings of a proof: the judge, the user's options, their feeds or a recording, types and seed."""
+"""Settings of a proof: judge, user's options, feeds or recording, types and seed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ COARSE: Final = frozenset(COARSENESS[2:])
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How an artifact is judged: the judge, the user's options, and a recording or feeds, if any.
+    """The settings of a proof: judge, options, and a recording or feeds, if any.
 
     `dtype` is the coarsest of the recurrences' and of what the artifact stores weights in. `scores` has, for
     each output that is a choice, the tensor that decides it and the axis of the choice.
@@ -42,34 +42,35 @@ class Settings:
 
     @property
     def plan(self) -> Plan:
-        """The plan of the source, its variables with the values that judge."""
+        """The plan of the source, with variables of the judging values."""
         return self.judge.plan
 
     @property
     def trust(self) -> bool:
-        """Whether the source may run more than arithmetic."""
+        """True if the source may run more than arithmetic."""
         return self.options.trust
 
     @property
     def wanted(self) -> list[str]:
-        """The tensors to ask the source for: outputs, then scores that decide choices."""
+        """The tensors asked of the source: outputs, then scores behind choices."""
         return [*self.plan.signature.outputs.values(), *(name for name, _ in self.scores.values())]
 
     @property
     def has_bound(self) -> bool:
-        """Whether the user gave a bound."""
+        """True if the user gave a bound."""
         return (self.options.atol, self.options.rtol, self.options.max_error) != (None, None, None)
 
     @property
     def is_large(self) -> bool:
-        """Whether a recurrence is too large to be evaluated more often than it must be."""
+        """True if a recurrence is too large for repeated evaluation."""
         return any(lazy.exceeds_memory_budget(own.sizes, own.dtype) for own in self.plan.recurrences)
 
 
 def make_settings(plan: Plan, options: Options, *, shared: bool = False) -> Settings:
-    """Collect how an artifact of a plan is judged, and read the user's feeds, unless shards are `shared` out.
+    """Collect the settings for judging an artifact of a plan.
 
-    Raises UsageError for another plan's recording, and for data that cannot be read.
+    Reads the user's feeds, unless shards are `shared` out. Raises UsageError for another plan's recording,
+    and for data that cannot be read.
     """
     judge = choose_judge(plan)
     golden = recordings.open_recording(judge, options.golden) if options.golden else None
@@ -80,12 +81,12 @@ def make_settings(plan: Plan, options: Options, *, shared: bool = False) -> Sett
 
 
 def choose_seed(options: Options) -> int:
-    """The seed of a proof's random inputs."""
+    """Return the seed of a proof's random inputs."""
     return effort.SEED if options.seed is None else options.seed
 
 
 def choose_judge(plan: Plan) -> Judge:
-    """The judge of a plan; only one with a graph needs TensorFlow."""
+    """Return the judge of a plan; only a judge with a graph needs TensorFlow."""
     if plan.model.checkpoint is not None:  # only a graph may name values otherwise than its reader did
         from cudnn_convert.verification import graph_judge
 
@@ -98,7 +99,7 @@ def choose_judge(plan: Plan) -> Judge:
 
 
 def _choose_dtype(judge: Judge, options: Options) -> np.dtype[Any]:
-    """The coarsest type that recurrences have or that the artifact stores weights in.
+    """Return the coarsest type of recurrences or of stored weights.
 
     ONNX and TFLite compute doubles as float32.
     """

@@ -1,4 +1,4 @@
-"""Compares shards of a user's feeds in several processes, and joins what they found.
+"""Compares shards of a user's feeds in several processes, and joins the findings.
 
 A shard is a file of calls, or some calls of records, as `feeds.data.share_out` cuts them. A process runs
 source and artifact on its feeds and keeps none of the values: it gives a `Partial`, whose size does not
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Partial:
-    """What a process found on the feeds of one shard, feed by feed.
+    """The findings of a process on the feeds of a shard, feed by feed.
 
     `feeds` are the shapes of the inputs by key; `shapes`, `dtypes` and `gaps` are of the wanted tensors: the
     last is how far rounding moved them in the first evaluation, empty where none was made. `sizes` are the
@@ -54,7 +54,7 @@ Measure = Callable[[Sequence[Shard], Bounds | None], Iterator[Partial]]
 
 
 def _require_apart(settings: Settings) -> None:
-    """Raise UsageError where feeds cannot be compared apart from each other."""
+    """Raise UsageError unless feeds can be compared independently."""
     if not isinstance(settings.options.data, Path):
         cure = "give --data with a pattern, or leave it out"
         raise UsageError(f"--jobs: expected shards of feeds, found none; {cure}")
@@ -72,7 +72,7 @@ def _data_of(settings: Settings) -> Data:
 def measure_shard(
     settings: Settings, runner: runners.Runner, shard: Shard, bounds: Bounds | None = None
 ) -> Partial:
-    """Compare the artifact with the source on the feeds of one shard.
+    """Compare the artifact with the source on the feeds of a shard.
 
     Without `bounds` the noise is measured on them, and they are compared by bounds of their own. Raises
     UsageError for feeds that the source does not take.
@@ -99,7 +99,7 @@ def measure_shard(
 
 
 def _measure_gaps(settings: Settings, trial: Trial) -> list[list[float]]:
-    """How far rounding moves each wanted tensor in the reference's own order, feed by feed."""
+    """Measure the movement by rounding in the reference's order, per feed and wanted tensor."""
     if settings.dtype.name == "float64":
         return [[0.0] * len(settings.wanted) for _ in trial.feeds]
     with settings.judge.open(dtype=settings.dtype.type, trust=settings.trust) as source:
@@ -112,7 +112,7 @@ def _measure_gaps(settings: Settings, trial: Trial) -> list[list[float]]:
 
 
 def _range(values: Array) -> tuple[float, float] | None:
-    """The least and the largest finite value of floats; None where there is none."""
+    """Return the least and the largest finite value of floats, if any."""
     if values.dtype.kind not in "fV":
         return None
     wide = values.astype(np.float64)
@@ -121,7 +121,7 @@ def _range(values: Array) -> tuple[float, float] | None:
 
 
 def compare_shards(settings: Settings, measure: Measure) -> Comparison:
-    """Have each shard of the user's feeds compared, and join what was found."""
+    """Have each shard of the user's feeds compared, and join the findings."""
     _require_apart(settings)
     shards, calls = share_out(_data_of(settings))
     settings = replace(settings, calls=calls)
@@ -134,7 +134,7 @@ def compare_shards(settings: Settings, measure: Measure) -> Comparison:
 
 
 class _Lazy(Sequence[_Value]):
-    """Values by the number of a feed, each made when it is asked for."""
+    """Values by the number of a feed, each made on request."""
 
     @overload
     def __getitem__(self, number: int) -> _Value: ...
@@ -148,12 +148,12 @@ class _Lazy(Sequence[_Value]):
         return self.make(number)
 
     def make(self, number: int) -> _Value:
-        """The value of a feed."""
+        """Make the value of a feed."""
         raise NotImplementedError
 
 
 class _Feeds(_Lazy[dict[str, Array]]):
-    """The feeds of all shards, of which one shard at a time is in memory."""
+    """The feeds of all shards, with a single shard in memory at a time."""
 
     def __init__(self, settings: Settings, shards: Sequence[Shard], counts: Sequence[int]) -> None:
         self._judging, self._shards = settings, shards
@@ -172,7 +172,7 @@ class _Feeds(_Lazy[dict[str, Array]]):
 
 
 class _Exact(_Lazy[list[Array]]):
-    """The exact answers of the source to each feed, computed when they are asked for."""
+    """The exact answers of the source to each feed, computed on request."""
 
     def __init__(self, settings: Settings, feeds: _Feeds) -> None:
         self._judging, self._feeds = settings, feeds
@@ -188,7 +188,7 @@ class _Exact(_Lazy[list[Array]]):
 
 @dataclass(frozen=True, slots=True)
 class _ShardedTrial(Trial):
-    """A trial whose feeds and exact answers are made when they are asked for; `shapes` are known of all."""
+    """A trial with feeds and exact answers made on request; `shapes` are complete."""
 
     shapes: Sequence[dict[str, tuple[int, ...]]] = ()
 
@@ -198,7 +198,7 @@ class _ShardedTrial(Trial):
 
 @dataclass(frozen=True)
 class _ShardedComparison(Comparison):
-    """A comparison made of partials; those of other bounds are measured again when they are asked for."""
+    """A comparison made of partials; partials of different bounds are measured again on request."""
 
     shards: Sequence[Shard]
     measure: Measure
@@ -236,7 +236,7 @@ class _ShardedComparison(Comparison):
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """The type of a name, bfloat16 too."""
+    """Return the type of a name, bfloat16 too."""
     if name == "bfloat16":
         import ml_dtypes
 

@@ -1,4 +1,4 @@
-"""Runs of a source: its feeds, its exact answers, and the outputs that depend on its recurrences."""
+"""Runs of a source: feeds, exact answers, and the outputs dependent on recurrences."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from cudnn_convert.verification.trials import Trial
 
 
 def run_source(settings: Settings) -> Trial:
-    """Chooses feeds, runs the source, and finds which outputs depend on its recurrences."""
+    """Choose feeds, run the source, and find the outputs dependent on recurrences."""
     if settings.calls is None and settings.golden is None:  # else they are read first, which tells how many
         trials.report_turn(0, 0, judges.sizes(settings.plan))
     with settings.judge.open(trust=settings.trust) as source:
@@ -27,7 +27,7 @@ def run_source(settings: Settings) -> Trial:
 
 
 def find_dependence(settings: Settings, trial: Trial) -> Trial:
-    """A trial with the outputs that depend on the recurrences of its source."""
+    """Return a trial with the outputs dependent on the source's recurrences."""
     with settings.judge.open(trust=settings.trust) as source:
         return _find_dependence(settings, source, trial)
 
@@ -40,7 +40,10 @@ def _find_dependence(settings: Settings, source: RunningSource, trial: Trial) ->
 
 
 def _find_other_layer(settings: Settings, source: RunningSource, trial: Trial) -> OpDifference | None:
-    """The layer of a Keras file that was traced to something else than what its Keras computes."""
+    """Find the layer of a Keras file traced to a different computation.
+
+    The layer was traced to something else than its Keras computes.
+    """
     if not settings.plan.model.calls or isinstance(settings.plan, RecurrencesPlan):
         return None
     from cudnn_convert.verification import traced_layers
@@ -53,7 +56,7 @@ def _find_other_layer(settings: Settings, source: RunningSource, trial: Trial) -
 def find_dependent_outputs(
     settings: Settings, source: RunningSource, trial: Trial, node: str
 ) -> frozenset[str]:
-    """The outputs that move when a recurrence is disturbed, on the smallest feed that shows any."""
+    """Return the outputs moved by a disturbed recurrence, on the smallest feed with any."""
     plan, numbers = settings.plan, range(len(trial.feeds))
     # The state that a later call finds depends on those before it.
     order = [0] if plan.states else sorted(numbers, key=trial.count_values)
@@ -74,7 +77,7 @@ def find_dependent_outputs(
 
 
 def _differ(actual: Array, expected: Array) -> bool:
-    """Whether values differ by more than the bound of their type."""
+    """Return True if values differ by more than the bound of the type."""
     if actual.shape != expected.shape:
         return True
     if expected.dtype.kind not in "fcV":
@@ -87,7 +90,10 @@ def _differ(actual: Array, expected: Array) -> bool:
 
 
 def _measure_influence(settings: Settings, source: RunningSource, trial: Trial) -> dict[str, float]:
-    """How far other rows of a batch move the answer to one; not asked where calls hang on those before."""
+    """Measure the movement of a row's answer by neighbour rows of a batch.
+
+    The movement is not asked where calls hang on those before.
+    """
     plan = settings.plan
     if plan.states or isinstance(plan, RecurrencesPlan) or plan.streaming or settings.golden:
         return {}
@@ -106,7 +112,10 @@ def _measure_influence(settings: Settings, source: RunningSource, trial: Trial) 
 def choose_feeds(
     settings: Settings, source: RunningSource, *, without: Collection[str] = ()
 ) -> list[dict[str, Array]]:
-    """The feeds by tensor: recorded, given by the user but for the keys `without`, or drawn."""
+    """Return the feeds by tensor: recorded, given by the user, or drawn.
+
+    The keys `without` are left out of the user's feeds.
+    """
     judge, plan = settings.judge, settings.plan
     if settings.golden:
         recordings.require_accepted(judge, source, settings.golden)
@@ -120,11 +129,11 @@ def choose_feeds(
 
 
 def _more_sizes(plan: Plan, form: str) -> Sizes:
-    """Further (time, batch) that an artifact of this format computes in another way."""
+    """Return further (time, batch) with a different computation in an artifact of the format."""
     more = FORMATS[form].sizes
     return (*more, effort.FEED_SIZE_OF_VARIABLES) if plan.model.has_functions else more
 
 
 def find_positions(plan: Plan) -> dict[str, int]:
-    """The place of each output among the source's answers."""
+    """Return the place of each output among the source's answers."""
     return {key: position for position, key in enumerate(plan.signature.outputs)}

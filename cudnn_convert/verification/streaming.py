@@ -1,4 +1,4 @@
-"""Runs an artifact in chunks of steps, with its states carried, and judges that as one call.
+"""Runs an artifact in chunks of steps with carried states, judged as a single call.
 
 A sequence in one call must equal the same sequence in chunks of 1, of 7 and of ragged sizes. The answers of
 all chunks together are compared with what the source gives for the whole sequence, under the bounds of a
@@ -30,7 +30,7 @@ _FROM_THE_START: Final = "that begins as the source does, "
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """The answers of an artifact that got each feed in chunks; `chunks` says of which sizes.
+    """The answers of an artifact to feeds in chunks; `chunks` describes the sizes.
 
     `what` describes the sequence where it does not begin with random states, `beside` what judges it.
     """
@@ -43,14 +43,14 @@ class Chunked:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What an artifact runs before the first step: its parts, None where it has none of the kind."""
+    """The artifact's parts run before the first step, or None for missing parts."""
 
     begin: runners.Runner | None
     encode: runners.Runner | None
 
 
 def open_before(form: str, artifact: Path | runners.Runner, streaming: Streaming, vouched: Any) -> Before:
-    """Open the parts of an artifact that run before the first step. Raises as `open_artifact`."""
+    """Open the artifact's parts for runs before the first step. Raises as `open_artifact`."""
     parts = (streaming.begin, streaming.encode)
     if not isinstance(artifact, Path):
         return Before(None, None)
@@ -60,7 +60,10 @@ def open_before(form: str, artifact: Path | runners.Runner, streaming: Streaming
 
 
 def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunked, ...]:
-    """Run the feeds of a comparison in chunks of each kind; empty for a plan that is not streamed."""
+    """Run the feeds of a comparison in chunks of each kind.
+
+    Returns an empty tuple for a plan that is not streamed.
+    """
     plan = comparison.settings.plan
     streaming = plan.streaming
     if streaming is None:
@@ -74,14 +77,14 @@ def run_in_chunks(comparison: Comparison, runner: runners.Runner) -> tuple[Chunk
 
 
 def list_kinds(seed: int) -> dict[str, list[int]]:
-    """The sizes of chunks of each kind, which repeat."""
+    """Return the sizes of chunks of each kind; the sizes repeat."""
     rng = np.random.default_rng(seed)
     ragged = [int(size) for size in rng.integers(1, effort.MOST_RAGGED_STEPS + 1, effort.RAGGED_CHUNKS)]
     return {f"of {size}": [size] for size in effort.CHUNK_STEPS} | {"of ragged sizes": ragged}
 
 
 def plan_whole(plan: Plan) -> Plan | None:
-    """The plan of the source without states as inputs, with the states that it begins with as outputs.
+    """Return the source's plan with initial states as outputs instead of inputs.
 
     None for weights without a graph, which begin with zeros or with what they are given.
     """
@@ -103,9 +106,9 @@ def plan_whole(plan: Plan) -> Plan | None:
 
 
 def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]]:
-    """The feeds of whole sequences, each with what the source begins with, by the keys of a streamed `plan`.
+    """Return the feeds of whole sequences with the source's initial states.
 
-    `comparison` is of `plan_whole`.
+    The feeds are by the keys of a streamed `plan`. `comparison` is of `plan_whole`.
     """
     whole, streaming = comparison.settings.plan, plan.streaming
     assert streaming is not None
@@ -120,14 +123,14 @@ def list_beginnings(plan: Plan, comparison: Comparison) -> list[dict[str, Array]
 
 
 def begin_key(state: StreamState) -> str:
-    """The key of a state among the outputs of `plan_whole`."""
+    """Return the key of a state among the outputs of `plan_whole`."""
     return _BEGIN + state.key
 
 
 def run_from_the_start(
     comparison: Comparison, plan: Plan, runner: runners.Runner, before: Before
 ) -> tuple[Chunked, ...]:
-    """Run the feeds of whole sequences in chunks, from where the artifact itself begins.
+    """Run the feeds of whole sequences in chunks, from the artifact's beginnings.
 
     `comparison` is of `plan_whole`, `plan` the streamed one; its answers are replaced.
     """
@@ -157,7 +160,7 @@ def run_from_the_start(
 def begin(
     streaming: Streaming, before: Before, first: Mapping[str, Array], starts: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The states that a user of the artifact begins with, by key, for the `first` chunk of a sequence.
+    """Return a user's initial states by key, for the `first` chunk of a sequence.
 
     `starts` are the source's own: a user gives those that are inputs of the source.
     """
@@ -175,9 +178,10 @@ def begin(
 def answer_in_chunks(
     streaming: Streaming, runner: runners.Runner, feed: Mapping[str, Array], sizes: Sequence[int]
 ) -> dict[str, Array]:
-    """The answers to a feed by key, given in chunks of `sizes`, which repeat, one after the other.
+    """Return the answers to a feed by key, run in chunks of repeating `sizes`.
 
-    What has steps is joined along them; of all else the last chunk's value holds.
+    The chunks come one after the other. What has steps is joined along them; of all else the last chunk's
+    value holds.
     """
     carried = {state.key: feed[state.key] for state in streaming.states}
     answers: list[dict[str, Array]] = []
@@ -197,7 +201,7 @@ def answer_in_chunks(
 
 
 def _chunk(streaming: Streaming, feed: Mapping[str, Array], begin: int, end: int) -> dict[str, Array]:
-    """What a chunk takes of a feed: its steps, and what is left of the lengths."""
+    """Return the chunk of a feed: the steps, and the rest of the lengths."""
     given = dict(feed)
     for key, axis in streaming.inputs.items():
         given[key] = feed[key][(slice(None),) * axis + (slice(begin, end),)]
@@ -207,7 +211,7 @@ def _chunk(streaming: Streaming, feed: Mapping[str, Array], begin: int, end: int
 
 
 def spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first step of each chunk and the one behind its last; `sizes` repeat."""
+    """Yield each chunk's first step and end (exclusive); `sizes` repeat."""
     begin, number = 0, 0
     while begin < steps:
         end = min(steps, begin + sizes[number % len(sizes)])
@@ -216,9 +220,9 @@ def spans(steps: int, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def judge_chunks(kinds: Sequence[tuple[Chunked, Sequence[float]]]) -> StreamReport | None:
-    """Judge the answers in chunks by the bounds of a whole call; None where nothing was run in chunks.
+    """Judge the answers in chunks by the bounds of a whole call, if any.
 
-    Each comes with the noise of its outputs.
+    Returns None where nothing was run in chunks. Each answer comes with the noise of its outputs.
     """
     if not kinds:
         return None

@@ -1,4 +1,4 @@
-"""Judges the layers that a Keras file was traced to, by equations in float64.
+"""Judges the traced layers of a Keras file, by equations in float64.
 
 The source's graph is what tf_keras makes of the file, patched where the file's Keras computes otherwise.
 Each layer that `reference.keras_layers` has an equation for is fed with values and masks of its own, whatever
@@ -29,7 +29,7 @@ _VALUES: Final = "random values and masks"
 def find_difference(
     model: Model, ops: Collection[str], source: RunningSource, feed: Mapping[str, Array], *, seed: int
 ) -> OpDifference | None:
-    """The first layer of `model` whose answers are not those of its equation, and how they differ.
+    """Return the first layer of `model` in conflict with the layer's equation, and the difference.
 
     `source` runs the model's graph, of which it has `ops`; `feed` is one that it takes.
     """
@@ -64,19 +64,22 @@ def _can_be_asked(call: LayerCall, there: Collection[str]) -> bool:
 
 
 def _estimate(shape: Sequence[int | None] | None) -> int:
-    """How many values a tensor may have."""
+    """Return the possible number of values of a tensor."""
     if shape is None:
         return effort.MOST_LAYER_VALUES + 1
     return math.prod(effort.OPEN_AXIS_SIZE if size is None else size for size in shape)
 
 
 def _list_inputs(calls: Sequence[LayerCall]) -> list[str]:
-    """The tensors that calls take, and their masks."""
+    """Return the input tensors of calls, and the masks."""
     return [*dict.fromkeys(name for call in calls for name in (*call.inputs, *filter(None, call.masks)))]
 
 
 def _group(calls: Sequence[LayerCall]) -> list[list[LayerCall]]:
-    """Group the calls such that no group feeds what it asks for, or what stands inside a layer of its own."""
+    """Group the calls for joint runs, with a group's feeds apart from the answers.
+
+    No group feeds what it asks for, or what stands inside a layer of its own.
+    """
     groups: list[list[LayerCall]] = []
     for call in calls:
         for group in groups:
@@ -90,7 +93,10 @@ def _group(calls: Sequence[LayerCall]) -> list[list[LayerCall]]:
 
 
 def _vary(rng: np.random.Generator, value: Array, *, is_mask: bool) -> Array:
-    """Values of the shape and type of `value`: floats anew, masks with holes before, between and behind."""
+    """Draw values of the shape and type of `value`: new floats, masks with holes.
+
+    The holes are before, between and behind.
+    """
     if is_mask or value.dtype == bool:
         drawn = rng.random(value.shape) < 2 / 3
         return drawn.astype(value.dtype)
@@ -100,7 +106,7 @@ def _vary(rng: np.random.Generator, value: Array, *, is_mask: bool) -> Array:
 
 
 def _compare(model: Model, call: LayerCall, values: Mapping[str, Array]) -> str:
-    """How the answers of a call differ from those of its equation, or nothing."""
+    """Describe the difference between a call's answers and the equation's, or return ""."""
     inputs = [values[name] for name in call.inputs]
     masks = [values[name] if name else None for name in call.masks]
     stored = [model.variables.get(name) for name in call.weights]

@@ -34,28 +34,28 @@ class Trial:
     other_layer: OpDifference | None = None
 
     def count_values(self, number: int) -> int:
-        """How many values a feed has."""
+        """Return the number of values of a feed."""
         return sum(value.size for value in self.feeds[number].values())
 
     def find_smallest(self) -> int:
-        """The number of the feed that has the fewest values."""
+        """Return the number of the feed with the fewest values."""
         return min(range(len(self.feeds)), key=self.count_values)
 
 
 def report_turn(turn: int, number: int, feeds: Sequence[Any]) -> None:
-    """Report that `number` feeds of a turn are done."""
+    """Report `number` finished feeds of a turn."""
     context.report_progress("verifying", turn * len(feeds) + number, _TURNS * len(feeds))
 
 
 def count_feeds(feeds: Sequence[dict[str, Array]], turn: int) -> Iterator[dict[str, Array]]:
-    """Yields the feeds of a turn, and reports progress."""
+    """Yield the feeds of a turn, and report progress."""
     for number, feed in enumerate(feeds):
         report_turn(turn, number, feeds)
         yield feed
 
 
 def run_judge(settings: Settings, source: RunningSource, feed: Mapping[str, Array]) -> list[Array]:
-    """The source's answers to one feed, part by part where state is kept."""
+    """Run the source on a feed, part by part where state is kept."""
     plan, wanted = settings.plan, settings.wanted
     if len(plan.parts) == 1 or not plan.states:
         return source.run(feed, wanted)

@@ -1,4 +1,4 @@
-"""A function in a process of its own, whose end is an exception here.
+"""A function in a separate process; the end of the process becomes an exception here.
 
 Kernels of TensorFlow Lite and ONNX Runtime end their process on values that TensorFlow takes. The process
 is a copy of this one, so that nothing is imported anew; where the system has none, the function runs here.
@@ -21,11 +21,14 @@ from cudnn_convert.verification import effort
 
 
 class EndedError(RuntimeError):
-    """The process ended, or did not answer in time."""
+    """The process ended, or exceeded the time for an answer."""
 
 
 class Apart:
-    """A function that `make` gives, called in a process which begins with the first call."""
+    """A function made by `make` and called in a separate process.
+
+    The process begins with the first call.
+    """
 
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
         self._make = make
@@ -34,7 +37,10 @@ class Apart:
         self._pipe: Any = None
 
     def run(self, *arguments: Any) -> Any:
-        """The function's answer. Raises EndedError, and RuntimeError with what its exceptions say."""
+        """Return the function's answer.
+
+        Raises EndedError, and RuntimeError with the text of the function's exceptions.
+        """
         if not hasattr(os, "fork"):  # Windows
             self._function = self._function or self._make()
             return self._function(*arguments)
@@ -84,7 +90,7 @@ class Apart:
 
 
 def _serve(pipe: Any, make: Callable[[], Callable[..., Any]], parent: int) -> None:
-    """Answer calls until this process or the other ends."""
+    """Answer calls until the parent process or the copy ends."""
     end_with(parent, 1)
     faulthandler.disable()  # its end is told by an exception
     nothing = os.open(os.devnull, os.O_RDWR)

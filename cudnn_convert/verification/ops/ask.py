@@ -47,10 +47,11 @@ def report(
     is_copy: bool,
     is_fresh: bool,
 ) -> OpsReport | None:
-    """Compare all ops around the recurrences; None where a source has nothing but recurrences.
+    """Compare all ops around the recurrences.
 
-    `feeds` are those of a trial. `is_copy`: this tool wrote the artifact, and what differs is wrong.
-    `is_fresh`: it wrote it just now. Then the file is told which of its tensors are the source's.
+    Returns None where a source has only recurrences. `feeds` are those of a trial. `is_copy`: this tool wrote
+    the artifact, and what differs is wrong. `is_fresh`: it wrote it just now. Then the file is told which of
+    its tensors are the source's.
     """
     is_copy = is_copy and not settings.has_bound  # a bound of the user's says that numbers may differ
     try:
@@ -133,7 +134,10 @@ def _ask_part(
     cuts: StoredCuts | None,
     is_fresh: bool,
 ) -> OpsReport:
-    """Ask one file on the values of `runs`, and on others; `cuts` are what it says of its tensors."""
+    """Ask a file on the values of `runs`, then on varied values.
+
+    `cuts` are the tensors recorded in the file.
+    """
     from cudnn_convert.verification.ops import regions, shared_tensors
 
     feeds, recorded = [feed for feed, _ in runs], [values for _, values in runs]
@@ -187,7 +191,7 @@ def _give_up_names(
     *,
     with_leaves: bool,
 ) -> tuple[Mapping[str, str], Parts, Asking]:
-    """Ask without the names at which a difference shows, for they may mean other tensors.
+    """Ask again after removing shared names with a difference, in case of wrong names.
 
     tf2onnx moves a Transpose behind an activation, and the activation's value gets the Transpose's name. On a
     run whose values the activation leaves alone, both are equal. The difference stays where the parts that
@@ -213,7 +217,10 @@ def _give_up_names(
 
 
 def _read_starts(plan: Plan) -> dict[str, Array]:
-    """The states of variables that go in, as the source stores them: calls of a recording begin there."""
+    """Return the stored values of variables used as input states.
+
+    Calls of a recording begin at these values.
+    """
     return {
         state.start: plan.model.variables[state.state.key].read()
         for state in plan.states
@@ -224,7 +231,7 @@ def _read_starts(plan: Plan) -> dict[str, Array]:
 def _choose_feeds(
     running: FedSource, settings: Settings, feeds: Sequence[Mapping[str, Array]]
 ) -> list[Mapping[str, Array]]:
-    """The smallest feeds, those of others in which a comparison has another result, and those of sizes.
+    """Return the smallest feeds, feeds with new gate results, and feeds of compared sizes.
 
     A size that is compared is tried exactly, and one beside it.
     """
@@ -258,10 +265,11 @@ def _choose_feeds(
 
 
 def _record_padded(running: FedSource, feed: Mapping[str, Array]) -> list[_Run]:
-    """Run the source on ids padded with zeros; return no run where it refuses them.
+    """Run the source on ids padded with zeros.
 
-    A layer of Keras makes a mask of these zeros. The mask has no tensor: it goes beside the values to the
-    next layers. The zeros stand at the end, the only place that the lengths of cuDNN can express.
+    Returns an empty list where the source refuses the padded ids. A layer of Keras makes a mask of these
+    zeros. The mask has no tensor: it goes beside the values to the next layers. The zeros stand at the end,
+    the only place that the lengths of cuDNN can express.
     """
     import tensorflow as tf  # the source has loaded it
 
@@ -278,14 +286,18 @@ def _record_padded(running: FedSource, feed: Mapping[str, Array]) -> list[_Run]:
 
 
 def _are_ids(value: Array) -> bool:
-    """Whether an input may be sequences of ids: an Embedding also takes whole numbers that are floats."""
+    """Return True if an input may be sequences of ids.
+
+    An Embedding also takes whole numbers stored as floats.
+    """
     return value.ndim > 1 and value.dtype.kind in "iuf" and bool(np.all(value == np.round(value)))
 
 
 def _draw_sizes(settings: Settings, sizes: Sequence[int], *, of_rows: bool) -> Iterator[Mapping[str, Array]]:
-    """Yield feeds of as many steps, of one more and one less, as far as the source takes them.
+    """Yield feeds with the given number of steps, a step more and a step less.
 
-    They have one row, so that steps times rows are as many too. `of_rows`: as many rows, of two steps.
+    Feeds that the source refuses are left out. Each has one row, so that steps times rows are as many too.
+    `of_rows`: as many rows, of two steps.
     """
     with settings.judge.open(trust=settings.trust) as source:
         for many in (size + beside for size in sizes for beside in effort.BESIDE_SIZES if size + beside > 0):
@@ -295,13 +307,13 @@ def _draw_sizes(settings: Settings, sizes: Sequence[int], *, of_rows: bool) -> I
 
 
 def _open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> TensorFile:
-    """The file of a part as tensors; `feed` is any by tensor."""
+    """Return the file of a part as tensors; `feed` is any by tensor."""
     module = import_module(f"cudnn_convert.verification.ops.{FORMATS[artifact.form].runtime}")
     return cast("TensorFile", module.open_model(artifact, part, feed))
 
 
 def _of_regions(running: FedSource, parts: Parts, asked: Findings, left: Sequence[str]) -> OpsReport:
-    """The report of regions that were asked."""
+    """Return the report of compared regions."""
     nodes = {name for region in parts.regions.values() for name in region.nodes}
     kinds = {name: running.graph.index.nodes[name].op for name in nodes}
     return OpsReport(
@@ -318,7 +330,7 @@ def _of_regions(running: FedSource, parts: Parts, asked: Findings, left: Sequenc
 
 
 def _join(reports: Sequence[OpsReport]) -> OpsReport:
-    """The reports of several files as one."""
+    """Join the reports of several files."""
     if len(reports) == 1:
         return reports[0]
     return OpsReport(
@@ -335,7 +347,7 @@ def _join(reports: Sequence[OpsReport]) -> OpsReport:
 
 
 def _of_structure(source: TensorGraph, alike: Alike, *, is_copy: bool) -> OpsReport:
-    """The report of a comparison of nodes."""
+    """Return the report of a comparison of nodes."""
     kinds = {name: source.index.nodes[name].op for name in alike.nodes}
     difference, odd = None, [f"{each.source}: {each.what}" for each in alike.mismatches]
     if odd and is_copy:

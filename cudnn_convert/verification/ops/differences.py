@@ -1,4 +1,4 @@
-"""Compares the values of one tensor on both sides, in units of its own rounding.
+"""Compares the values of a tensor on both sides, in units of the tensor's rounding.
 
 A unit is what rounding to the type does to a value, and what one unit in the last place at the inputs moves.
 """
@@ -17,7 +17,10 @@ from cudnn_convert.verification import effort
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """What floats may be off besides rounding: a share of the tensor's largest, and what a user allows."""
+    """The difference allowed for floats beside rounding.
+
+    The difference is a share of the tensor's largest value, and what a user allows.
+    """
 
     share: float = 0.0
     atol: float = 0.0
@@ -28,7 +31,7 @@ _NONE: Final = Slack()
 
 
 def find_difference(actual: Array, expected: Array, moved: Sequence[Array], slack: Slack = _NONE) -> str:
-    """How two values of a tensor differ, or nothing.
+    """Describe the difference between two values of a tensor; return "" for equal values.
 
     `moved` are those of the source whose inputs are moved by a unit.
     """
@@ -78,9 +81,10 @@ def _find_wrong_floats(actual: Array, expected: Array, moved: Sequence[Array], s
 
 
 def take_poles(actual: Array, expected: Array) -> Array:
-    """`actual` with the values of `expected` where that is NaN, or both are infinite or NaN.
+    """Replace values of `actual` by values of `expected` at poles.
 
-    1 / sqrt(0) is such a value. TensorFlow's softmax of a row of -inf is NaN, TensorFlow Lite's is 0.
+    A pole is a place where `expected` is NaN, or where both are infinite or NaN. 1 / sqrt(0) is such a value.
+    TensorFlow's softmax of a row of -inf is NaN, TensorFlow Lite's is 0.
     """
     if actual.shape != expected.shape or expected.dtype.kind not in "fV":
         return actual
@@ -90,7 +94,7 @@ def take_poles(actual: Array, expected: Array) -> Array:
 
 
 def is_amplified(expected: Array, moved: Array | None) -> bool:
-    """Whether rounding of 64 units at the inputs exceeds the tolerance of a recurrence.
+    """Return True if rounding of 64 units at the inputs exceeds a recurrence's tolerance.
 
     Correct programs differ that far in a chaotic recurrence. Statement 1 tests it alone, over a few steps.
     """
@@ -104,7 +108,7 @@ def is_amplified(expected: Array, moved: Array | None) -> bool:
 
 
 def are_close(actual: Array, expected: Array) -> bool:
-    """Whether a name stands for one tensor on both sides, as far as one run tells."""
+    """Return True if both values may belong to the same tensor, judged by a run."""
     if actual.shape != expected.shape:
         return False
     if expected.dtype.kind in "OSU" or actual.dtype.kind in "OSU":

@@ -1,4 +1,4 @@
-"""Finds nodes of a graph that compute what an earlier node does.
+"""Finds graph nodes with the same computation as an earlier node.
 
 Other runtimes compute such a value once: one tensor of an artifact then stands for several of the source.
 """
@@ -17,7 +17,7 @@ _FLOW: Final = ops.ENTERS | ops.EXITS | ops.SWITCHES | ops.MERGES | {"NextIterat
 
 
 def find_duplicates(index: Index) -> dict[str, str]:
-    """Map each tensor that is computed again, outside of loops, to the first that has its value."""
+    """Map each duplicated tensor outside loops to the first tensor of equal value."""
     around = control_flow.frames(index)
     first: dict[Any, str] = {}
     duplicates: dict[str, str] = {}
@@ -34,7 +34,7 @@ def find_duplicates(index: Index) -> dict[str, str]:
 
 
 def _is_pure(node: NodeDef) -> bool:
-    """Whether a node has one output, which its inputs alone decide."""
+    """Return True if a node has a single output, decided by the inputs alone."""
     op = tf_private.find_op(node.op)
     if op is None or op.is_stateful or len(op.output_arg) != 1 or any(name[0] == "^" for name in node.input):
         return False

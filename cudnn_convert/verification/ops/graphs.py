@@ -1,4 +1,4 @@
-"""A TensorFlow graph as tensors: what makes each, which are constants, which names mean one value.
+"""A TensorFlow graph as tensors: the maker of each, constants, and names of equal value.
 
 A tensor's root is the tensor that has its value: ops that hand on a value are passed, and so are branches
 that a constant decides, loop variables that do not change, and defaults of placeholders that are not fed.
@@ -94,20 +94,20 @@ class TensorGraph:
 
     @cached_property
     def certain(self) -> set[str]:
-        """The nodes that run exactly once per call."""
+        """The nodes executed exactly once per call."""
         return control_flow.certain(self.index)
 
     def node(self, name: str) -> NodeDef:
-        """The node that makes a tensor. Raises KeyError."""
+        """Return the node behind a tensor. Raises KeyError."""
         return self.index.nodes[split(name)[0]]
 
     def is_end(self, name: str) -> bool:
-        """Whether a tensor is an input, or what a recurrence gives."""
+        """Return True if a tensor is an input or an output of a recurrence."""
         return name in self.fed or split(name)[0] in self.given
 
     @cached_property
     def _written(self) -> set[str]:
-        """The variables that an op of the graph writes, with other values than a file's."""
+        """The variables written by ops of the graph with values from outside a file."""
         writes = (node for node in self.graph.node if node.op in ops.WRITES)
         return {
             self.index.maker(node.input[0], _COPIES | ops.ENTERS).name
@@ -117,7 +117,7 @@ class TensorGraph:
 
     @cached_property
     def _stored(self) -> dict[str, float]:
-        """The values of scalar variables that nothing writes, by op: flags of training."""
+        """The values of scalar variables left unwritten by the graph, by op: flags of training."""
         stored = {}
         for node in self.graph.node:
             if node.op in ops.VARIABLES and tf.TensorShape(node.attr["shape"].shape).rank == 0:
@@ -137,7 +137,10 @@ class TensorGraph:
         return Index(Graph(self.graph, nodes))
 
     def root(self, name: str) -> str:
-        """The tensor that has the value of another. Raises KeyError for one that is not in the graph."""
+        """Return the tensor behind all copies of a tensor.
+
+        Raises KeyError for a name outside the graph.
+        """
         path = []
         name = tensor(name)
         while name not in self.roots:
@@ -152,7 +155,7 @@ class TensorGraph:
         return root
 
     def _onward(self, name: str) -> str | None:
-        """The tensor whose value this one hands on, if it does."""
+        """Return the tensor copied by the maker of the given tensor, if any."""
         op, k = split(name)
         node = self.index.nodes[op]
         read = self.index.data_inputs(node)
@@ -178,13 +181,13 @@ class TensorGraph:
         return onward
 
     def _is_constant(self, name: str) -> bool:
-        """Whether a tensor is a constant or a variable, behind ops that hand on a value."""
+        """Return True if a tensor is a constant or variable, behind copying ops."""
         maker = self.index.maker(name, _COPIES | ops.ENTERS)
         is_input = tensor(name) in self.fed or f"{maker.name}:0" in self.fed
         return not is_input and (maker.op == "Const" or maker.op in ops.VARIABLES)
 
     def _invariant(self, merge: NodeDef) -> str | None:
-        """What a loop variable begins with, where the body gives it back as it was."""
+        """Return the initial value of a loop variable left unchanged by the loop body."""
         if merge.op not in ops.MERGES:
             return None
         read = self.index.data_inputs(merge)
@@ -198,7 +201,7 @@ class TensorGraph:
         return None
 
     def _is_open_mask(self, name: str) -> bool:
-        """Whether a tensor is the mask of a dropout that keeps everything.
+        """Return True if a tensor is the mask of a dropout with all values kept.
 
         `Floor(1 + uniform)` as TensorFlow wrote it to 1.12, `Cast(uniform >= 0)` since then
         (python/ops/nn_ops.py).
@@ -215,7 +218,10 @@ class TensorGraph:
         return False
 
     def _is_uniform(self, name: str) -> bool:
-        """Whether a tensor is drawn from [0, 1): `RandomUniform * (1 - 0) + 0`, perhaps before a loop."""
+        """Return True if a tensor is drawn from [0, 1), perhaps before a loop.
+
+        The pattern is `RandomUniform * (1 - 0) + 0`.
+        """
         node = self.index.maker(name, _COPIES | ops.PASSAGES)
         neutral = {"Add": 0.0, "AddV2": 0.0, "Mul": 1.0}.get(node.op)
         if neutral is None:
@@ -227,7 +233,7 @@ class TensorGraph:
         )
 
     def decision(self, predicate: str) -> bool | None:
-        """The value of a predicate that follows from constants and stored flags, else None."""
+        """Return the value of a predicate fixed by constants and stored flags, if known."""
         predicate = tensor(predicate)
         if predicate not in self._decided:
             self._decided[predicate] = None  # of a loop that asks for itself
@@ -238,18 +244,18 @@ class TensorGraph:
         return self._decided[predicate]
 
     def _fold(self, name: str) -> Any:
-        """The value of a scalar that constants, defaults and stored flags decide, else None."""
+        """Return the value of a scalar fixed by constants, defaults and stored flags, if known."""
         return constant_folding.fold_scalar(self._with_defaults, name, self._stored)
 
     def live(self, merge: NodeDef) -> list[str]:
-        """The inputs of a Merge that may be computed."""
+        """Return the inputs of a Merge outside dead branches."""
         if merge.name not in self._live:
             read = self.index.data_inputs(merge)
             self._live[merge.name] = [name for name in read if not self._is_dead(name, set())]
         return self._live[merge.name]
 
     def _is_dead(self, name: str, seen: set[str]) -> bool:
-        """Whether a tensor is behind the side of a Switch that is never taken."""
+        """Return True if a tensor is behind the unused side of a Switch."""
         op, k = split(name)
         if name in seen or name in self.fed:
             return False
@@ -268,7 +274,10 @@ class TensorGraph:
         return any(self._is_dead(f"{source}:{k}" if k >= 0 else f"{source}:0", seen) for source, k in waits)
 
     def constant(self, root: str) -> Array | None:
-        """The value of a root that is a constant, or a variable as it is stored; None for others."""
+        """Return the value of a constant root, or the stored value of a variable root.
+
+        Returns None for other roots.
+        """
         node = self.node(root)
         if root in self.fed:
             return None
@@ -277,11 +286,11 @@ class TensorGraph:
         return self.variable(node) if node.op in ops.VARIABLES else None
 
     def is_constant(self, root: str) -> bool:
-        """Whether a root is a constant or a variable."""
+        """Return True if a root is a constant or a variable."""
         return root not in self.fed and (self.node(root).op == "Const" or self.node(root).op in ops.VARIABLES)
 
     def form(self, node: NodeDef) -> Form:
-        """A node as it is compared."""
+        """Return a node in the form used for comparison."""
         inputs: list[str | Array] = [*self.index.data_inputs(node)]
         attributes = dict(self._attributes(node))
         op = _SAME.get(node.op, node.op)
@@ -303,13 +312,13 @@ class TensorGraph:
         return op, attributes, inputs
 
     def list_predicates(self, merge: NodeDef) -> list[str]:
-        """The tensors that decide which input a branch's Merge gives; none of other nodes."""
+        """Return the predicates for the choice between a Merge's inputs; empty for different nodes."""
         if merge.op not in ops.MERGES or len(self.live(merge)) < 2:
             return []
         return sorted({predicate for each in self._deciding(merge) for predicate, _ in each})
 
     def _deciding(self, merge: NodeDef) -> list[set[tuple[str, int]]]:
-        """For each input of a branch's Merge the predicates behind which it is, and their sides.
+        """Return, per input of a branch's Merge, the predicates before the input, with sides.
 
         A constant or a weight that a branch gives reads no Switch, and waits for one.
         """
@@ -333,7 +342,10 @@ class TensorGraph:
         return predicates
 
     def _sum(self, node: NodeDef, op: str, attributes: Mapping[str, Any], inputs: list[Any]) -> Form:
-        """A sum as it is compared; the difference from a constant is the sum with it negated."""
+        """Return a sum in the form used for comparison.
+
+        The difference from a constant becomes the sum with the negated constant.
+        """
         if tf.as_dtype(node.attr["T"].type).is_floating:
             left, right = map(self.root, inputs)
             if op == "Sub" and not self.is_constant(left) and (value := self._read_fixed(right)) is not None:
@@ -345,7 +357,10 @@ class TensorGraph:
         return op, attributes, inputs
 
     def _read_fixed(self, root: str) -> Array | None:
-        """The value of a constant, or of a variable that nothing writes; None for others."""
+        """Return the value of a constant or an unwritten variable.
+
+        Returns None for other roots.
+        """
         is_fixed = self.is_constant(root) and split(root)[0] not in self._written
         return self.constant(root) if is_fixed else None
 
@@ -354,7 +369,7 @@ class TensorGraph:
         return library(self.graph)
 
     def list_inner(self, node: NodeDef, within: tuple[str, ...] = ()) -> list[NodeDef]:
-        """The nodes of all functions that a node calls."""
+        """Return the nodes of all functions called by a node."""
         names = [name for name in functions_in(node.attr.values()) if name in self._functions]
         return [
             inner
@@ -365,7 +380,10 @@ class TensorGraph:
         ]
 
     def _attributes(self, node: NodeDef, within: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-        """Yield the attributes that say what a node computes, defaults included, in a form that compares."""
+        """Yield the attributes of a node's computation in a comparable form.
+
+        Defaults are included.
+        """
         known = tf_private.find_op(node.op)
         defaults = [attr for attr in known.attr if attr.HasField("default_value")] if known else []
         values = {attr.name: attr.default_value for attr in defaults} | dict(node.attr)
@@ -381,7 +399,7 @@ class TensorGraph:
                 yield key, value.SerializeToString(deterministic=True)
 
     def _body(self, name: str, within: tuple[str, ...]) -> Any:
-        """What a function computes, node by node, whatever it is called.
+        """Return a function's computation, node by node, independent of the function's name.
 
         What a variable holds may come in in its place, so that reads are passed as copies are.
         """
@@ -415,7 +433,7 @@ def tell_apart(mine: Form, theirs: Form, name: str, but: Collection[str] = ()) -
 
 
 def are_alike(left: Array, right: Array) -> bool:
-    """Whether two arrays are the same bit for bit."""
+    """Return True if two arrays are the same bit for bit."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if left.dtype.kind == "O":

@@ -1,4 +1,4 @@
-"""A Keras model that gives what its layers give, when others are given in their place.
+"""A Keras model with readable layer outputs, where any layer output can be replaced.
 
 Every layer runs; what it gives is noted, and what is fed goes on in its place, with the layer's own mask.
 A layer gives one of the tensors that the source computes in the scope of its name: which, its values tell.
@@ -34,15 +34,16 @@ _METADATA: Final = "metadata.json"
 
 
 def open_model(artifact: Artifact, part: Part, feed: Mapping[str, Array]) -> KerasTensorFile:
-    """The model of a part."""
+    """Return the model of a part."""
     nodes = [str(node.name) for node in artifact.plan.whole.node]
     return KerasTensorFile(artifact, nodes, {key: feed[name] for key, name in part.signature.inputs.items()})
 
 
 class KerasTensorFile:
-    """The layers of a model that has no file for others: what they give, by layer, call and place.
+    """The layer outputs of a Keras model, by layer, call and place.
 
-    `nodes` are the names of the source's nodes, each behind those that it reads; `feed` is any by key.
+    The model runs as it is: no file is made to feed other tensors. `nodes` are the names of the source's
+    nodes, each behind those that it reads; `feed` is any by key.
     """
 
     names_are_kept: ClassVar = True
@@ -61,39 +62,45 @@ class KerasTensorFile:
         self.tensors += [name for name in self.outputs.values() if name not in noted]
 
     def list_namesakes(self, name: str) -> list[str]:
-        """The source's tensors in the scope of a layer, the last first."""
+        """Return the source's tensors in the scope of a layer, the last first."""
         layer = name.partition(":")[0].split("/")[-1]
         scope = re.compile(rf"(^|/){re.escape(layer)}(_\d+)?(/|$)")
         return [f"{node}:0" for node in reversed(self._nodes) if scope.search(node)]
 
     def leaves(self, sink: str, cuts: Collection[str]) -> tuple[None, bool]:
-        """Nothing: which layers a layer reads is not known, and the source tells of recurrences."""
+        """Return a pair of unknown leaves and False.
+
+        Which layers a layer reads is not known, and the source tells of recurrences.
+        """
         del sink, cuts
         return None, False
 
     def open(self, names: Sequence[str], cuts: Collection[str]) -> _Notes:
-        """The model, which gives all that it has."""
+        """Return the model with all noted layer outputs."""
         del names, cuts
         return _Notes(self._runner, self._layers)
 
     def read_cuts(self) -> StoredCuts | None:
-        """What the file says of its layers; None where it says nothing."""
+        """Read the statement about shared tensors stored in the file, if any."""
         text = (_read_metadata if self._is_keras3 else _read_dataset)(self._path)
         return None if text is None else StoredCuts.parse(text)
 
     def write_cuts(self, cuts: StoredCuts) -> None:
-        """Let the file say which of the source's tensors its layers give."""
+        """Store the map from layer outputs to the source's tensors in the file."""
         (_write_metadata if self._is_keras3 else _write_dataset)(self._path, cuts.format())
 
 
 def _read_metadata(path: Path) -> str | None:
-    """A text in the metadata of a `.keras` file, or None."""
+    """Return a text in the metadata of a `.keras` file, if present."""
     with zipfile.ZipFile(path) as archive:
         return cast("str | None", json.loads(archive.read(_METADATA)).get(CUTS_KEY))
 
 
 def _write_metadata(path: Path, text: str) -> None:
-    """Put a text in the metadata of a `.keras` file, of which Keras reads what it knows."""
+    """Put a text in the metadata of a `.keras` file.
+
+    Keras ignores the keys that it does not know.
+    """
     with zipfile.ZipFile(path) as archive:
         members = {info: archive.read(info) for info in archive.infolist()}
     with zipfile.ZipFile(path, "w") as archive:
@@ -103,31 +110,37 @@ def _write_metadata(path: Path, text: str) -> None:
 
 
 def _read_dataset(path: Path) -> bytes | None:
-    """A text in a dataset of an HDF5 file, or None."""
+    """Return a text in a dataset of an HDF5 file, if present."""
     with h5py.File(path) as file:
         return bytes(file[CUTS_KEY][()]) if CUTS_KEY in file else None
 
 
 def _write_dataset(path: Path, text: str) -> None:
-    """Put a text in a dataset of an HDF5 file: an attribute holds 64 KiB at most."""
+    """Put a text in a dataset of an HDF5 file.
+
+    An attribute would hold 64 KiB at most.
+    """
     with h5py.File(path, "a") as file:
         file[CUTS_KEY] = np.frombuffer(text.encode(), np.uint8)
 
 
 def _find_last(noted: Mapping[str, Array], value: Array) -> str:
-    """The last tensor that has the value of an output, or nothing."""
+    """Return the last tensor with the value of an output, or ""."""
     same = [name for name, other in noted.items() if np.array_equal(other, value, equal_nan=True)]
     return same[-1] if same else ""
 
 
 def _compile(layer: Any) -> Any:
-    """The `call` of a layer; one that loops over steps as a graph, which is many times as fast."""
+    """Return the `call` of a layer, compiled to a graph for a loop over steps.
+
+    A compiled loop is many times as fast.
+    """
     loops = any(hasattr(layer, name) for name in ("cell", "layer", "forward_layer"))
     return tf.function(layer.call, autograph=False) if loops else layer.call
 
 
 def _list_layers(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the layers of a model and of the models in it, by their paths."""
+    """Yield the layers of a model and of nested models, by path."""
     for inner in getattr(layer, "operations", None) or layer.layers:
         name = f"{around}{inner.name}"
         if hasattr(inner, "layers") and not hasattr(inner, "forward_layer") and not hasattr(inner, "layer"):
@@ -137,7 +150,7 @@ def _list_layers(layer: Any, around: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class _Notes:
-    """A model whose layers note what they give, and hand on what is fed.
+    """A model with noted layer outputs, where fed values replace layer outputs.
 
     `layers` are each layer's name, the layer, and its `call`, perhaps compiled.
     """
@@ -148,7 +161,7 @@ class _Notes:
         self._fed: Mapping[str, Array] = {}
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of tensors, where inputs by key and cuts have the values that are given."""
+        """Compute tensors from given values of inputs by key and of cuts."""
         noted, answers = self.note(feed, cuts)
         values = noted | {_OUTPUT + key: value for key, value in answers.items()}
         return [values[name] for name in names]
@@ -156,7 +169,7 @@ class _Notes:
     def note(
         self, feed: Mapping[str, Array], cuts: Mapping[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """All that layers give by name, and the outputs by key."""
+        """Return all layer outputs by name, and the outputs by key."""
         self._noted, self._fed = {}, cuts
         with ExitStack() as stack:
             stack.enter_context(tf_private.eager_mode())  # the judge's own graph stands open
@@ -182,7 +195,10 @@ class _Notes:
 
 
 def _in_place_of(value: Any, fed: Array) -> Any:
-    """What is fed, with the mask that a layer gave together with its value, as Masking of tf_keras does."""
+    """Return the fed value with the mask of the replaced layer output.
+
+    Masking of tf_keras stores a mask like this.
+    """
     result = tf.constant(fed, value.dtype)
     mask = getattr(value, "_keras_mask", None)
     if mask is not None:

@@ -1,4 +1,4 @@
-"""Tells whether a tensor of an artifact is one of the source with its axes in another order.
+"""Tells whether an artifact's tensor is a source's tensor with reordered axes.
 
 An artifact computes channels last what its source computes channels first. `order` lists the axes of the
 source's tensor as they lie in the artifact's; an empty one says that they lie alike. Each rule states what an
@@ -46,20 +46,23 @@ class DifferentError(Exception):
 
 @dataclass(slots=True)
 class Match:
-    """What two nodes read, if they are the same, and whether constants were compared."""
+    """The inputs of two matching nodes, and the number of compared constants."""
 
     pairs: list[Pair] = field(default_factory=list)
     constants: int = 0
 
 
 class LayoutComparer:
-    """Compares nodes of a source with those of an artifact whose layouts differ."""
+    """A comparer of a source's nodes with an artifact's nodes in a different layout."""
 
     def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
         self._source, self._artifact = source, artifact
 
     def strip(self, pair: Pair, passed: Callable[[str], None]) -> Pair:
-        """The tensors behind transpositions of known order; `passed` takes the source's nodes of those."""
+        """Return the tensors behind transpositions of known order.
+
+        `passed` takes the source's nodes of those transpositions.
+        """
         source, artifact, order = pair
         while (perm := self._perm(self._source, source)) is not None:
             passed(source)
@@ -81,9 +84,9 @@ class LayoutComparer:
         return graph.root(graph.index.data_inputs(graph.node(root))[0])
 
     def match(self, pair: Pair) -> Match | None:
-        """What both nodes read; None where the plain comparison is the one to make.
+        """Return the input pairs of two nodes, unless the plain comparison applies.
 
-        Raises DifferentError.
+        Returns None then. Raises DifferentError.
         """
         source, artifact, order = pair
         (op, k), (other, number) = split(source), split(artifact)
@@ -105,7 +108,10 @@ class LayoutComparer:
         return rule(mine, theirs, order) if order or is_dropping else None
 
     def _single(self, mine: NodeDef, cast: NodeDef, order: Order) -> Match:
-        """What a node of half reads that the artifact computes in float32: its casts are passed."""
+        """Return the inputs of a half node computed in float32 by the artifact.
+
+        The artifact's casts are passed.
+        """
         kinds = cast.attr["SrcT"].type, cast.attr["DstT"].type
         inner = self._artifact.node(self._artifact.root(self._artifact.index.data_inputs(cast)[0]))
         if kinds not in ((_SINGLE, HALF), (_SINGLE, _SINGLE)) or inner.op != mine.op:
@@ -125,7 +131,7 @@ class LayoutComparer:
         return match
 
     def _behind_cast(self, pair: Pair, is_half: bool) -> Pair:
-        """A pair whose tensor of the artifact is the one that was cast to float32."""
+        """Replace the artifact's tensor of a pair by the tensor before the cast to float32."""
         if not is_half:
             return pair
         node = self._artifact.node(self._artifact.root(pair[1]))
@@ -166,7 +172,7 @@ class LayoutComparer:
 
     @staticmethod
     def _lists(mine: NodeDef, theirs: NodeDef, order: Sequence[int]) -> list[int]:
-        """Compare the numbers for each axis; returns the dilations that the artifact's filter must have."""
+        """Compare the numbers for each axis; return the dilations required in the artifact's filter."""
         dilated: list[int] = []
         for key in LISTS:
             wanted, given = read_list(mine, key), read_list(theirs, key)
@@ -181,7 +187,7 @@ class LayoutComparer:
         return dilated
 
     def _filter(self, source: str, artifact: str, dilated: Sequence[int]) -> str:
-        """What a filter is made of: in groups of one channel each, or with zeros between its places."""
+        """Return the tensor behind a filter of one-channel groups, or of places between zeros."""
         shape = self._source.shapes.get_tensor_by_name(tensor(source)).shape
         window, read = [*shape[:-2]], list[Any]()
         ops = ("Slice", "Reshape", "Pad", "Reshape") if dilated else ("Reshape",)
@@ -209,7 +215,7 @@ class LayoutComparer:
         return artifact
 
     def _compare_moved(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match:
-        """What nodes read that give the same, with its axes in an order."""
+        """Return the inputs of two nodes of equal output with reordered axes."""
         match = Match()
         inputs = self._inputs(mine, theirs)
         op = self._source.form(mine)[0]
@@ -259,7 +265,7 @@ class LayoutComparer:
         return match
 
     def _operand(self, source: str, artifact: str, order: Order) -> Pair:
-        """What stands beside others in an op: a tensor of fewer axes belongs to the last ones."""
+        """Return an operand pair, where a tensor of fewer axes belongs to the last axes."""
         shape = self._shape_of(source)
         if shape is None or len(shape) > len(order):
             return source, artifact, order
@@ -281,7 +287,7 @@ class LayoutComparer:
         return source, self._artifact.index.data_inputs(node)[0], ()
 
     def _shape(self, mine: NodeDef, theirs: NodeDef) -> Match:
-        """Sizes that are picked from those of a tensor whose axes lie in an order."""
+        """Match sizes picked from the shape of a tensor with reordered axes."""
         inputs = self._artifact.index.data_inputs(theirs)
         sizes = self._artifact.node(self._artifact.root(inputs[0]))
         at, axis = (self._value(self._artifact, theirs, k) for k in (1, 2))
@@ -292,7 +298,7 @@ class LayoutComparer:
         return Match([(*pair, simplify([*map(int, np.argsort(at))]))], 1)
 
     def _compare_reductions(self, mine: NodeDef, theirs: NodeDef, order: Order) -> Match | None:
-        """What a node reads that leaves axes out; the numbers of both say where they lie."""
+        """Return the inputs of nodes with removed axes, compared by the axis numbers of both."""
         if mine.op == "Squeeze":
             gone, places = ([*node.attr["squeeze_dims"].list.i] for node in (mine, theirs))
             keeps = False
@@ -351,7 +357,10 @@ class LayoutComparer:
         match.constants += 1
 
     def _blocks(self, match: Match, mine: NodeDef, theirs: NodeDef, order: Order) -> None:
-        """Compare blocks and edges of all axes but the batch; those that are not listed are 1 and 0."""
+        """Compare blocks and edges of all axes except the batch.
+
+        For axes that are not listed they are 1 and 0.
+        """
         for position, missing in ((1, 1), (2, 0)):
             values = [self._value(graph, node, position) for graph, node in self._both(mine, theirs)]
             if values[0] is None or values[1] is None:
@@ -366,7 +375,7 @@ class LayoutComparer:
             match.constants += 1
 
     def _same_op(self, mine: NodeDef, theirs: NodeDef, but: set[str]) -> None:
-        """Raises DifferentError where two nodes differ but for some attributes, and what they read."""
+        """Raise DifferentError where two nodes differ in more than inputs and given attributes."""
         aside = but | {"Tpaddings", "Tidx", "Tdim", "Tmultiples"}
         if what := tell_apart(self._source.form(mine), self._artifact.form(theirs), mine.name, aside):
             raise DifferentError(what)
@@ -381,7 +390,7 @@ class LayoutComparer:
         return [*zip(wanted, given, strict=True)]
 
     def _value(self, graph: TensorGraph, node: NodeDef, position: int) -> Array | None:
-        """The value of an input that is a small constant."""
+        """Return the value of a small constant input."""
         name = tensor(graph.index.data_inputs(node)[position])
         root = graph.root(name)
         if not graph.is_end(root) and graph.node(root).op == "Const":
@@ -389,7 +398,7 @@ class LayoutComparer:
         return None if name in graph.fed else constant_folding.fold_constant(graph.index, name)
 
     def _shape_of(self, name: str) -> list[int] | None:
-        """The sizes of a tensor of the source, None where one is not known."""
+        """Return the sizes of a source's tensor, if all are known."""
         shape = self._source.shapes.get_tensor_by_name(tensor(name)).shape
         return [*map(int, shape.as_list())] if shape.is_fully_defined() else None
 
@@ -401,7 +410,10 @@ class LayoutComparer:
 
 
 def _insert(gone: Sequence[int], places: Sequence[int], order: Order, rank: int, *, is_sorted: bool) -> Order:
-    """The order of all axes, of which some lie at places and the others in an order of their own."""
+    """Return the order of all axes, with some axes fixed at given places.
+
+    The other axes have an order of their own.
+    """
     if is_sorted:  # the places say nothing of which axis lies where
         last = (0, *range(2, rank), 1)
         gone = sorted(gone, key=last.index)

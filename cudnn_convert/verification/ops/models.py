@@ -1,4 +1,4 @@
-"""What is asked of an artifact: its tensors by name, and their values when others are fed."""
+"""Protocols for the tensors of an artifact by name, with values for any fed tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cudnn_convert.model import Array
 
 @dataclass(frozen=True, slots=True)
 class StoredCuts:
-    """What a file says of its tensors: which are the source's, and which parts are left out.
+    """The statement of a file about shared tensors and left-out parts.
 
     `names` has by tensor the source's that it was when the file was written, `left` by the source's tensor
     what differed on values that no run brings.
@@ -23,7 +23,10 @@ class StoredCuts:
 
     @classmethod
     def parse(cls, text: str | bytes) -> StoredCuts | None:
-        """What a text says; None for one that is not ours."""
+        """Parse the text of a statement.
+
+        Returns None for a text that is not ours.
+        """
         try:
             record = json.loads(text)
             return cls(dict(record["names"]), dict(record["left"]))
@@ -31,15 +34,15 @@ class StoredCuts:
             return None
 
     def format(self) -> str:
-        """A text that says it."""
+        """Return the statement as text."""
         return json.dumps({"names": dict(self.names), "left": dict(self.left)}, sort_keys=True)
 
 
 class FileRunner(Protocol):
-    """An artifact that is open, with some of its tensors as outputs and others as inputs."""
+    """An open artifact with some tensors as outputs and further tensors as inputs."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of outputs, where inputs by key and cuts have the values that are given."""
+        """Compute outputs from given values of inputs by key and of cuts."""
 
 
 class TensorFile(Protocol):
@@ -52,23 +55,29 @@ class TensorFile(Protocol):
 
     @property
     def outputs(self) -> Mapping[str, str]:
-        """The name of each output's tensor by its key."""
+        """The name of each output's tensor, by key."""
 
     @property
     def tensors(self) -> list[str]:
-        """The names of all tensors that are computed."""
+        """The names of all computed tensors."""
 
     def list_namesakes(self, name: str) -> list[str]:
-        """The source's tensors that may have the value of one, if they are there."""
+        """Return the source's tensors of possibly equal value; some may be absent."""
 
     def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str] | None, bool]:
-        """The tensors whose values a sink is computed from, if known, and whether a recurrence does it."""
+        """Return the leaves of a sink, if known, and whether a recurrence computes the sink.
+
+        The leaves are the tensors whose values the sink is computed from.
+        """
 
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> FileRunner:
-        """The file with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
+        """Open the file with `cuts` as further inputs and `names` as outputs.
+
+        The inputs have the types and ranks of `cuts`.
+        """
 
     def read_cuts(self) -> StoredCuts | None:
-        """What the file says of its tensors; None where it says nothing."""
+        """Read the statement about shared tensors stored in the file, if any."""
 
     def write_cuts(self, cuts: StoredCuts) -> None:
-        """Let the file say which of its tensors are the source's."""
+        """Store the map to the source's tensors in the file."""

@@ -1,7 +1,7 @@
-"""The ops that an artifact may compute in another way than its source, as the judge knows them.
+"""Ops with a different computation allowed in an artifact, listed for the judge.
 
-It is stated apart from the passes that do so: images whose channels come first, convolutions that a CPU has
-with oneDNN alone, and ops of half that no CPU computes.
+The list is stated apart from the passes that do so: images whose channels come first, convolutions that a CPU
+has with oneDNN alone, and ops of half that no CPU computes.
 Source: tensorflow v2.21.0 core/ops/nn_ops.cc, array_ops.cc, math_ops.cc, core/util/tensor_format.h.
 """
 
@@ -37,17 +37,17 @@ BATCHED: Final = frozenset({"SpaceToBatchND", "BatchToSpaceND"})
 
 
 def list_moved(graph: TensorGraph) -> list[str]:
-    """The nodes of a graph that an artifact may compute in another way."""
+    """Return the nodes with a different computation allowed in an artifact."""
     return [node.name for node in graph.graph.node if is_moved(node)]
 
 
 def is_moved(node: NodeDef) -> bool:
-    """Whether an artifact may compute a node in another way."""
+    """Return True if an artifact may compute a node in another way."""
     return read_format(node) in FORMATS or is_rare(node) or is_only_single(node)
 
 
 def is_rare(node: NodeDef) -> bool:
-    """Whether a convolution has no kernel on some CPUs, in any layout."""
+    """Return True if a convolution lacks a kernel on some CPUs, in any layout."""
     if node.op not in DILATED | {DEPTHWISE}:
         return False
     strides = [stride for stride in read_list(node, "strides") if stride != 1]
@@ -60,7 +60,7 @@ def read_format(node: NodeDef) -> str:
 
 
 def read_list(node: NodeDef, key: str) -> list[int]:
-    """The numbers of an attribute, its default where the node has none."""
+    """Return the numbers of an attribute, or the default for an absent attribute."""
     if key in node.attr:
         return [*node.attr[key].list.i]
     known = [each for each in tf_private.find_op(node.op).attr if each.name == key]
@@ -68,5 +68,5 @@ def read_list(node: NodeDef, key: str) -> list[int]:
 
 
 def simplify(order: Sequence[int]) -> Order:
-    """An order, empty where all axes lie as they did."""
+    """Return an order of axes, empty for the identity."""
     return () if [*order] == sorted(order) else tuple(int(axis) for axis in order)

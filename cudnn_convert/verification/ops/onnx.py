@@ -1,4 +1,4 @@
-"""A model of ONNX that gives any of its named tensors when others are fed."""
+"""An ONNX model with readable tensors by name, where any tensor can be fed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _FED: Final = "fed/"
 
 
 def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> OnnxTensorFile:
-    """The file of a part."""
+    """Return the file of a part."""
     return OnnxTensorFile(part_file(artifact.path, part.name))
 
 
 class OnnxTensorFile:
-    """The main graph of a file: its tensors, and what reads them."""
+    """The main graph of a file: tensors and readers."""
 
     names_are_kept: ClassVar = False
 
@@ -46,11 +46,11 @@ class OnnxTensorFile:
 
     @property
     def tensors(self) -> list[str]:
-        """The names of all tensors that nodes give."""
+        """The names of all tensors made by nodes."""
         return [*self._makers]
 
     def list_namesakes(self, name: str) -> list[str]:
-        """The source's tensors that may have the value of one, if they are there."""
+        """Return the source's tensors of possibly equal value; some may be absent."""
         # What was computed channels last may be channels first again in ONNX: its values tell.
         plain = name.replace(image_layouts.SUFFIX, "")
         return [*dict.fromkeys([name, plain])] if name.count(":") == 1 else []
@@ -62,7 +62,10 @@ class OnnxTensorFile:
         }
 
     def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], bool]:
-        """The tensors whose values a sink is computed from, and whether a recurrence does it."""
+        """Return the leaves of a sink, and whether a recurrence computes the sink.
+
+        The leaves are the tensors whose values the sink is computed from.
+        """
         is_recurrent, leaves, seen, todo = False, set[str](), set[str](), [sink]
         while todo:
             name = todo.pop()
@@ -82,7 +85,10 @@ class OnnxTensorFile:
         return frozenset(leaves), is_recurrent
 
     def open(self, names: Sequence[str], cuts: Mapping[str, Array]) -> OnnxRunner:
-        """The model with `cuts` as further inputs, of these types and ranks, and `names` as outputs."""
+        """Open the model with `cuts` as further inputs and `names` as outputs.
+
+        The inputs have the types and ranks of `cuts`.
+        """
         cut = onnx.ModelProto()
         cut.CopyFrom(self.model)
         graph = cut.graph
@@ -104,15 +110,15 @@ class OnnxTensorFile:
         return OnnxRunner(Apart(lambda: _open(content)), inputs, renamed)
 
     def read_cuts(self) -> StoredCuts | None:
-        """What the file says of its tensors; None where it says nothing."""
+        """Read the statement about shared tensors stored in the file, if any."""
         texts = [entry.value for entry in self.model.metadata_props if entry.key == CUTS_KEY]
         return StoredCuts.parse(texts[-1]) if texts else None
 
     def write_cuts(self, cuts: StoredCuts) -> None:
-        """Let the file say which of its tensors are the source's.
+        """Store the map to the source's tensors in the file.
 
-        It is added at the file's end, where it is read as one more of its metadata, however large the file:
-        what is repeated may come in several parts of a message. Source: Protobuf's "Encoding".
+        The map is added at the file's end, where it is read as one more of its metadata, however large the
+        file: what is repeated may come in several parts of a message. Source: Protobuf's "Encoding".
         """
         more = onnx.ModelProto()
         more.metadata_props.add(key=CUTS_KEY, value=cuts.format())
@@ -132,13 +138,13 @@ def _open(content: bytes) -> Callable[..., list[Array]]:
 
 
 class OnnxRunner:
-    """A model that is open, in a process of its own: its kernels may end it."""
+    """An open model in a separate process; the model's kernels may end the process."""
 
     def __init__(self, apart: Apart, inputs: Collection[str], renamed: Mapping[str, str]) -> None:
         self._apart, self._inputs, self._renamed = apart, inputs, renamed
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of tensors, where inputs by key and cuts have the values that are given."""
+        """Compute tensors from given values of inputs by key and of cuts."""
         if not names:
             return []
         fed = {**feed, **{self._renamed[name]: value for name, value in cuts.items()}}
@@ -149,7 +155,7 @@ class OnnxRunner:
 
 
 def _find_captured(node: Any) -> set[str]:
-    """The tensors that the graphs in a node read from around it."""
+    """Return the outer tensors read by the graphs in a node."""
     names: set[str] = set()
     for graph in subgraphs_of(node):
         own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
@@ -162,7 +168,7 @@ def _find_captured(node: Any) -> set[str]:
 
 
 def _drop_unread(graph: Any) -> None:
-    """Remove the nodes of a main graph that no output depends on."""
+    """Remove the nodes of a main graph unused by the outputs."""
     read, kept = {value.name for value in graph.output}, []
     for node in reversed(graph.node):
         if not read.isdisjoint(node.output):
@@ -175,7 +181,10 @@ def _drop_unread(graph: Any) -> None:
 
 
 def _rename_reads(graph: Any, renamed: Mapping[str, str]) -> None:
-    """Let all that reads a tensor read another, in nested graphs too, whose names are their own."""
+    """Rename the inputs of all nodes, in nested graphs too.
+
+    The names of tensors in nested graphs are their own.
+    """
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         for nested in subgraphs_of(node):

@@ -1,4 +1,4 @@
-"""Finds how many axes a tensor has, behind loops too.
+"""Finds the number of axes of a tensor, behind loops too.
 
 TensorFlow, as it imports a loop, forgets the shapes of what the loop gives, and of all that reads it
 (tensorflow v2.21.0 core/common_runtime/shape_refiner.cc: a Merge has no shape until all its inputs have one).
@@ -13,7 +13,7 @@ from cudnn_convert.verification.ops.moved_ops import POINTWISE, REDUCTIONS, read
 
 
 def find_rank(graph: TensorGraph, name: str) -> int | None:
-    """The number of axes of a tensor; None where nothing tells it."""
+    """Return the number of axes of a tensor, if known."""
     rank: int | None = graph.shapes.get_tensor_by_name(tensor(name)).shape.rank
     root = graph.root(name)
     if rank is not None or graph.is_end(root):
@@ -29,5 +29,5 @@ def find_rank(graph: TensorGraph, name: str) -> int | None:
 
 
 def _find_first(graph: TensorGraph, root: str) -> int | None:
-    """The rank of the first input: of a Merge that of what enters the loop."""
+    """Return the rank of the first input; for a Merge, the loop's entering tensor."""
     return find_rank(graph, graph.index.data_inputs(graph.node(root))[0])

@@ -1,4 +1,4 @@
-"""Regions: both graphs are cut at the tensors that they share, and each part is fed by itself.
+"""Regions: both graphs cut at shared tensors, with each part fed alone.
 
 Every part gets the same values on both sides and must give the same. First those of a run; then others, which
 no run may bring: see `values`. All parts are computed in one run a round, since a cut gives its readers what
@@ -52,11 +52,11 @@ _ARITHMETIC: Final = frozenset("Add AddV2 Sub Mul BiasAdd".split())
 
 @dataclass(slots=True)
 class Parts:
-    """Both sides, cut: `cuts` maps the artifact's tensors to the source's, `sinks` those that are compared.
+    """Both sides, cut: `cuts` and `sinks` map the artifact's tensors to the source's.
 
-    `recurrent` are sinks that a recurrence stands before: it is asked by itself, and rounds more than others.
-    `is_whole`: the artifact runs whole, whatever is asked of it. `copies` are sinks that hand on a cut, as
-    a layer of dropout does: they give what is fed.
+    `sinks` are the tensors that are compared. `recurrent` are sinks that a recurrence stands before: it is
+    asked by itself, and rounds more than others. `is_whole`: the artifact runs whole, whatever is asked of
+    it. `copies` are sinks that hand on a cut, as a layer of dropout does: they give what is fed.
     """
 
     cuts: dict[str, str]
@@ -68,7 +68,7 @@ class Parts:
 
 
 def cut(source: FedSource, model: TensorFile, shared: Mapping[str, str], ends: Mapping[str, str]) -> Parts:
-    """Cut both sides at `shared` tensors, so that each part reads the same on both.
+    """Cut both sides at `shared` tensors, giving each part equal inputs on both.
 
     `shared` and `ends`, the outputs, map the artifact's tensors to the source's. A cut that one side of a
     part reads alone is given up.
@@ -98,7 +98,7 @@ def cut(source: FedSource, model: TensorFile, shared: Mapping[str, str], ends: M
 
 @dataclass(slots=True)
 class Findings:
-    """What asking found: a difference, those on odd values by tensor, and what was not reached."""
+    """The findings: a difference, differences on odd values by tensor, and unreached values."""
 
     difference: OpDifference | None = None
     odd: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Findings:
 
 
 class Asking:
-    """Feeds all regions of both sides, round after round.
+    """The feeding of all regions of both sides, round after round.
 
     `keys` has the artifact's name of each input of the source, `slack` is allowed where the
     artifact stores its constants in half, or the user gives a bound.
@@ -141,7 +141,10 @@ class Asking:
         self.asked = Findings()
 
     def ask(self, runs: Sequence[Mapping[str, Array]], recorded: Sequence[Mapping[str, Array]]) -> None:
-        """Ask on the values of runs, then on others; `recorded` are those of the cuts on each run."""
+        """Ask on the values of runs, then on varied values.
+
+        `recorded` are the values of the cuts on each run.
+        """
         everything = [*self._parts.sinks.items()]
         varied = [(name, root) for name, root in everything if self._is_varied(root)]
         for feed, known in zip(runs, recorded, strict=True):
@@ -154,14 +157,17 @@ class Asking:
         self.asked.not_reached += [f"{gate} was never {_other(self._seen[gate])}" for gate in reached]
 
     def _is_varied(self, root: str) -> bool:
-        """Whether a sink is asked on other values than those of a run: a recurrence by itself is not."""
+        """Return True if a sink is asked on values beyond a run.
+
+        A recurrence by itself is not.
+        """
         region = self._parts.regions[root]
         if root in self.left or self._source.is_bound(region):
             return False
         return root not in self._parts.recurrent or self._source.hides(region)
 
     def list_run_alone(self) -> list[str]:
-        """The parts with choices or products that got the values of a run alone, and those left out."""
+        """Describe left-out parts, and parts with choices or products asked on a run's values alone."""
         bound = {
             root: f"{root}, behind a loop or a fused LSTM, on other values than those of a run"
             for root, region in self._parts.regions.items()
@@ -170,7 +176,7 @@ class Asking:
         return [*(bound | {root: f"{root}: {what}" for root, what in self.left.items()}).values()]
 
     def _ask_others(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> None:
-        """Ask on values that are no run's."""
+        """Ask on values outside of any run."""
         self._base, count = base, 0
         turns = Counter[str]()
         for style in values.FINITE:
@@ -195,7 +201,7 @@ class Asking:
             )
 
     def _open_gates(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> bool:
-        """Give values on each side of what gates compare with, that were not seen both ways.
+        """Give values on each side of gate thresholds, for gates seen in a single way.
 
         Returns whether a difference was found.
         """
@@ -212,7 +218,7 @@ class Asking:
         return False
 
     def _combine_choices(self, base: Mapping[str, Array], varied: Sequence[tuple[str, str]]) -> bool:
-        """Give each combination of the small values that decide together what a part gives.
+        """Give each combination of the small values with a joint decision in a part.
 
         A branch within a branch is taken where two of them are as they should be. Returns whether a
         difference was found.
@@ -243,7 +249,7 @@ class Asking:
         }
 
     def _count_rows(self, base: Mapping[str, Array]) -> int:
-        """The rounds that pick every row of the tables."""
+        """Return the number of rounds needed for every row of the tables."""
         most = [-(-leaf.rows // max(1, base[name].size)) for name, leaf in self._leaves.items() if leaf.rows]
         for name, leaf in self._leaves.items():
             seen = effort.MOST_ROW_ROUNDS * base[name].size
@@ -259,7 +265,7 @@ class Asking:
         }
 
     def _round(self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]) -> bool:
-        """Ask all regions on one set of values; returns whether a difference was found."""
+        """Ask all regions on a set of values; return whether a difference was found."""
         expected = self._answer_source(style, given, sinks)
         left = {} if style == values.RUN else self.left
         wanted = [(name, root) for name, root in sinks if root in expected and root not in left]
@@ -292,7 +298,10 @@ class Asking:
         reference: Array,
         moved: Callable[[int], Mapping[str, Array]],
     ) -> tuple[str, bool]:
-        """How a sink differs, and whether in a pole alone; `moved` gives a draw of `_move_source`."""
+        """Describe a sink's difference, and tell whether only poles differ.
+
+        `moved` gives a draw of `_move_source`.
+        """
         region = self._parts.regions[root]
         slack = self._allow(root, region)
         noisy: list[Array] = []
@@ -313,9 +322,10 @@ class Asking:
         return what, not differences.find_difference(at_poles, reference, noisy, slack)
 
     def _is_shown_by_one(self, style: str, given: Mapping[str, Array], name: str, root: str) -> bool:
-        """Whether one leaf of a region shows a difference by itself, all others having the values of a run.
+        """Return True if a single leaf shows a region's difference.
 
-        A value that a threshold is beside, or a boolean, may then well come.
+        All other leaves have the values of a run. A value that a threshold is beside, or a boolean, may then
+        well come.
         """
         if style not in values.NEARBY:
             return False
@@ -338,7 +348,7 @@ class Asking:
         return False
 
     def _leaves_out(self, style: str, root: str) -> bool:
-        """Whether a difference is told of, and refuses nothing.
+        """Return True if a difference is reported but accepted.
 
         A runtime may reduce a large argument of a periodic function in its own type. Of many ops together,
         values that no run brings need not be such that the model takes them. The file says which parts these
@@ -358,9 +368,9 @@ class Asking:
         given: Mapping[str, Array],
         opened: tuple[str, ...],
     ) -> dict[str, Array]:
-        """The artifact's values, without those of regions that fail; `opened` are the outputs to open for.
+        """Return the artifact's values, except for failing regions.
 
-        Where all together fail, halves are tried.
+        `opened` are the outputs to open for. Where all together fail, halves are tried.
         """
         if not sinks:
             return {}
@@ -391,7 +401,10 @@ class Asking:
             }
 
     def _note_failure(self, style: str, root: str, reason: str) -> None:
-        """Note that a region fails where the source's does not: integers that are sizes stay as they are."""
+        """Note a failure of a region in the artifact, where the source succeeds.
+
+        Integers that are sizes stay as they are.
+        """
         what = f"the artifact fails: {reason}"
         if style in _NOTED or self._parts.is_whole:
             self.asked.odd.setdefault(root, f"{what} ({style})")
@@ -404,7 +417,7 @@ class Asking:
     def _answer_source(
         self, style: str, given: Mapping[str, Array], sinks: Sequence[tuple[str, str]]
     ) -> dict[str, Array]:
-        """The source's values, without those of regions that refuse."""
+        """Return the source's values, except for refusing regions."""
         wanted = list(dict.fromkeys(root for _, root in sinks))
         for _ in range(effort.MOST_REFUSALS):
             asked = {*wanted}
@@ -422,7 +435,7 @@ class Asking:
         return {}
 
     def _move_source(self, given: Mapping[str, Array], wanted: Sequence[str], draw: int) -> dict[str, Array]:
-        """The source's values where all that is given is moved by a unit in the last place."""
+        """Return the source's values with every given value moved by a last-place unit."""
         rng = np.random.default_rng(1 + draw)
         nudged = {name: values.nudge(rng, value) for name, value in given.items()}
         try:
@@ -439,13 +452,13 @@ class Asking:
         return self._source.run(wanted, feed, cuts, limited=not is_run)
 
     def _find_refused(self, cause: Exception, wanted: Collection[str]) -> set[str]:
-        """The sinks whose regions have the node that an error names."""
+        """Return the sinks of regions with the node named in an error."""
         match = _NODE.search(str(cause))
         name = match[1] if match else getattr(getattr(cause, "op", None), "name", "")
         return {root for root in wanted if name in self._parts.regions[root].nodes}
 
     def _describe_leaves(self) -> dict[str, Leaf]:
-        """What varies of each tensor that regions read."""
+        """Return the allowed variation of each tensor read by regions."""
         leaves: dict[str, Leaf] = {}
         for root, region in self._parts.regions.items():
             if not self._is_varied(root):
@@ -461,7 +474,7 @@ class Asking:
         return leaves
 
     def _is_exact(self, region: Region) -> bool:
-        """Whether a region gives the same bits on both sides."""
+        """Return True if a region gives the same bits on both sides."""
         kinds = [self._source.graph.index.nodes[name].op for name in region.nodes]
         return (
             not self._source.is_bound(region)
@@ -470,7 +483,7 @@ class Asking:
         )
 
     def _allow(self, root: str, region: Region) -> Slack:
-        """What a tensor may be off besides rounding."""
+        """Return the difference allowed for a tensor beside rounding."""
         slack = self._slack
         if root in self._parts.recurrent:
             share, atol = effort.RECURRENT_TOLERANCE
@@ -488,5 +501,5 @@ class Asking:
 
 
 def _other(seen: Collection[bool]) -> str:
-    """Which way a gate was not seen."""
+    """Return the unseen results of a gate."""
     return " or ".join(str(value).lower() for value in (True, False) if value not in seen)

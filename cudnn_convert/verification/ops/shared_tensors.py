@@ -1,4 +1,4 @@
-"""Finds which tensors of an artifact are the source's, by names and by values."""
+"""Finds the tensors shared by an artifact and a source, by names and by values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cudnn_convert.verification.ops.source import FedSource
 
 @dataclass(slots=True)
 class Shared:
-    """Tensors of the artifact that have a source's name: by name the root, or how the values differ.
+    """Tensors of the artifact named as in the source: equal roots and differences by name.
 
     `shapes` are those of all on the first run.
     """
@@ -33,7 +33,7 @@ def share_names(
     runs: Sequence[Mapping[str, Array]],
     recorded: Sequence[Mapping[str, Array]],
 ) -> Shared:
-    """The artifact's tensors whose names are the source's: those of equal values, and of others.
+    """Compare the values of same-named tensors, and return equal and different names.
 
     What recurrences give is fed on the artifact's side, so that they amplify no rounding. Of several of the
     source that are equal on all runs, as a Relu and what it reads may be, it is the last that is computed: a
@@ -58,9 +58,10 @@ def share_names(
 def _find_moved(
     source: FedSource, namesakes: Mapping[str, Sequence[str]], shared: Shared, known: Mapping[str, Array]
 ) -> dict[str, str]:
-    """By tensor of other values the source's that a recurrence gives but for places.
+    """Map tensors of different value to the source's tensors moved from a recurrence.
 
-    Both directions of a layer, one beside the other, are such a tensor. A recurrence may amplify rounding.
+    Such a tensor has what a recurrence gives, but for places. Both directions of a layer, one beside the
+    other, are such a tensor. A recurrence may amplify rounding.
     """
     moved = {
         name: [
@@ -82,7 +83,10 @@ def _compare_names(
     *,
     given: Mapping[str, str],
 ) -> Shared:
-    """The names of equal values on all runs, and of others; those that are `given` need an equal shape."""
+    """Return the names of equal values on all runs, and of different values.
+
+    Names that are `given` need an equal shape.
+    """
     left = {name: [given[name]] if name in given else [*roots] for name, roots in namesakes.items()}
     others, shapes, names = dict[str, str](), dict[str, tuple[int, ...]](), [*left]
     runner = model.open(names, {name: recorded[0][root] for name, root in given.items()})
@@ -108,7 +112,7 @@ def _compare_names(
 
 
 def _find_namesakes(source: FedSource, model: TensorFile, known: Mapping[str, Array]) -> dict[str, list[str]]:
-    """By tensor of the artifact those of the source that it may be, of what may be fed."""
+    """Map each tensor of the artifact to the feedable source tensors of possibly equal value."""
     nodes, namesakes = source.graph.index.nodes, dict[str, list[str]]()
     for name in model.tensors:
         there = [other for other in model.list_namesakes(name) if split(other)[0] in nodes]
@@ -125,7 +129,7 @@ def _find_recurrent(
     recorded: Sequence[Mapping[str, Array]],
     taken: Collection[str],
 ) -> dict[str, list[str]]:
-    """Tensors with the values of what recurrences give, where none has its name."""
+    """Find tensors with the values of recurrence outputs absent by name."""
     roots = [root for root in recorded[0] if split(root)[0] in source.graph.given]
     named = {root for name in taken for root in model.list_namesakes(name)}
     roots = [root for root in roots if root not in named]
@@ -149,9 +153,10 @@ def _find_recurrent(
 
 
 def find_other_value(source: FedSource, shared: Shared, cuts: Mapping[str, str]) -> OpDifference | None:
-    """The first tensor that was the source's when the file was written, and is no more.
+    """Return the first shared tensor in `cuts` with a changed value in the file.
 
-    `cuts` are those that the file says.
+    The tensor was the source's when the file was written, and is no more. `cuts` are those that the file
+    says.
     """
     gone = {
         name: root

@@ -1,4 +1,4 @@
-"""The source's graph, which gives any of its tensors when any others are fed.
+"""The source's graph, with all tensors readable, where any tensor can be fed.
 
 Each tensor that the artifact has under its name gets a default: its readers read that, which is its value
 unless it is fed. One session thus runs the whole, and every region by itself.
@@ -74,7 +74,7 @@ _READ: Final = {"ReverseV2": 1, "Transpose": 1, "Reshape": 1, "ExpandDims": 1}
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What computes a tensor from others: the source's nodes, and the tensors whose values they read."""
+    """The source's nodes behind a tensor, and the tensors read by the nodes."""
 
     sink: str
     nodes: frozenset[str]
@@ -82,7 +82,7 @@ class Region:
 
 
 class FedSource:
-    """A source that is open: `stand_ins` are placeholders by the tensors that may be fed.
+    """An open source; `stand_ins` maps feedable tensors to placeholders.
 
     `memory` are its variables that go in and out.
     """
@@ -108,7 +108,7 @@ class FedSource:
         *,
         limited: bool = False,
     ) -> list[Array]:
-        """The values of tensors, where inputs and cuts have the values that are given.
+        """Compute tensors from given values of inputs and cuts.
 
         `limited`: for 20 seconds at most. Loops of functions may go round for ever on values of no run.
         """
@@ -135,16 +135,19 @@ class FedSource:
         return root not in self.graph.fed and self.graph.node(root).op in ops.VARIABLES
 
     def root(self, name: str) -> str:
-        """The tensor with an output's value: of what a variable holds next, what is written to it."""
+        """Return the root of an output's tensor.
+
+        For what a variable holds next, it is what is written to the variable.
+        """
         return self.graph.root(self._ends.get(name, name))
 
     def record(self, feed: Mapping[str, Array]) -> dict[str, Array]:
-        """The values that the tensors which may be fed have on a feed."""
+        """Return the values of all feedable tensors on a feed."""
         names = [*self._stand_ins]
         return dict(zip(names, self.run(names, feed, {}), strict=True))
 
     def region(self, sink: str, cuts: Collection[str]) -> Region:
-        """What computes a tensor from the nearest cuts and inputs."""
+        """Return the region between a tensor and the nearest cuts and inputs."""
         graph, leaves = self.graph, set[str]()
 
         def onward(name: str) -> Iterator[str]:
@@ -160,13 +163,13 @@ class FedSource:
         return Region(sink, nodes, frozenset(leaves))
 
     def is_recurrent(self, region: Region) -> bool:
-        """Whether a recurrence stands in a region."""
+        """Return True if a region has a recurrence."""
         return any(
             self.graph.index.nodes[name].op in _BLOCK_LSTMS for name in region.nodes
         ) or not region.nodes.isdisjoint(self.graph.given)
 
     def moves_recurrence(self, root: str) -> bool:
-        """Whether a tensor has values that recurrences give, in other places, and no others."""
+        """Return True if a tensor only has recurrence outputs, moved to new places."""
         seen, todo, is_found = set[str](), [root], False
         while todo:
             name = self.graph.root(todo.pop())
@@ -182,7 +185,7 @@ class FedSource:
         return is_found
 
     def is_bound(self, region: Region) -> bool:
-        """Whether a region gets the values of a run alone.
+        """Return True if a region gets the values of a run alone.
 
         What goes round amplifies what is fed, and may go round for ever; fused LSTMs of TensorFlow 1 take
         small numbers for zero.
@@ -190,28 +193,28 @@ class FedSource:
         return any(self.graph.index.nodes[name].op in _LOOPS | _BLOCK_LSTMS for name in region.nodes)
 
     def hides(self, region: Region) -> bool:
-        """Whether a region has products of matrices or choices beside its recurrence."""
+        """Return True if a region has matrix products or choices beside a recurrence."""
         nodes = [self.graph.index.nodes[name] for name in region.nodes]
         return any(each.op in _HIDDEN for node in nodes for each in (node, *self.graph.list_inner(node)))
 
     def chooses(self, region: Region) -> bool:
-        """Whether a region has a branch, or picks between values."""
+        """Return True if a region has a branch, or picks between values."""
         return any(self.graph.index.nodes[name].op in CHOICES for name in region.nodes)
 
     def list_gates(self) -> list[str]:
-        """The comparisons that are made once: each is to be seen both ways."""
+        """Return the comparisons made once, each to be seen both ways."""
         nodes = self.graph.index.nodes
         return [f"{name}:0" for name in sorted(self.graph.certain) if nodes[name].op in GATES]
 
     def list_sizes(self, gate: str) -> list[int]:
-        """The whole numbers that a gate may compare a size with."""
+        """Return the whole numbers possibly compared with a size by a gate."""
         region = self.region(gate, ())
         if not any(self.graph.index.nodes[name].op in SHAPES for name in region.nodes):
             return []
         return [int(each) for each in self._list_compared(region)[0] if each >= 1 and each == int(each)]
 
     def is_free(self, region: Region, leaf: str) -> bool:
-        """Whether integers that a region reads from a leaf may be any: all that they make are numbers.
+        """Return True if integers from a leaf may be any, because only numbers follow.
 
         What is compared with them is a bool. Sizes of tensors are never any.
         """
@@ -230,7 +233,7 @@ class FedSource:
         return True
 
     def is_positive(self, leaf: str) -> bool:
-        """Whether a leaf has no values below zero, whatever is fed."""
+        """Return True if all values of a leaf are at least zero for any feed."""
         name = leaf
         while split(name)[0] in self.graph.index.nodes and name not in self.graph.fed:
             node = self.graph.node(name)
@@ -240,7 +243,7 @@ class FedSource:
         return False
 
     def _is_size(self, leaf: str) -> bool:
-        """Whether a tensor is made of sizes of tensors, and of constants."""
+        """Return True if a tensor is made of sizes of tensors, and of constants."""
         kinds, seen, todo = set[str](), set[str](), [leaf]
         while todo:
             name = self.graph.root(todo.pop())
@@ -254,7 +257,7 @@ class FedSource:
         return not kinds.isdisjoint(_SIZES) and kinds.isdisjoint(ops.VARIABLES | ops.ALL_PLACEHOLDERS)
 
     def _readers(self, region: Region) -> dict[str, list[str]]:
-        """The nodes of a region that read each root."""
+        """Return the nodes of a region by root read."""
         if region.sink not in self._read_by:
             readers: dict[str, list[str]] = {}
             for node in region.nodes:
@@ -264,12 +267,12 @@ class FedSource:
         return self._read_by[region.sink]
 
     def list_constants(self, region: Region) -> list[float]:
-        """The constants that a region reads beside values, those that it compares with first."""
+        """Return the constants beside values in a region, with compared constants first."""
         first, others = self._list_compared(region)
         return [*first, *(each for each in others if each not in first)][: effort.MOST_CONSTANTS]
 
     def _list_compared(self, region: Region) -> tuple[dict[float, None], dict[float, None]]:
-        """The constants that a region compares with, and the others."""
+        """Return the constants compared in a region, and the remaining constants."""
         first, others = dict[float, None](), dict[float, None]()
         for name in sorted(region.nodes):
             node = self.graph.index.nodes[name]
@@ -284,21 +287,21 @@ class FedSource:
         return first, others
 
     def tests_finiteness(self, region: Region) -> bool:
-        """Whether infinities and NaN are what a region asks for."""
+        """Return True if a region tests for infinities or NaN."""
         return any(self.graph.index.nodes[name].op in _FINITENESS for name in region.nodes)
 
     def reduces(self, region: Region) -> bool:
-        """Whether a region gives one value for an axis, which may be empty."""
+        """Return True if a region reduces a possibly empty axis to a value."""
         return any(self.graph.index.nodes[name].op in _REDUCTIONS for name in region.nodes)
 
     def _list_small(self, node: Any) -> list[float]:
-        """The values of a small constant: what is long is no limit."""
+        """Return the values of a small constant; long constants are ignored."""
         if node.op != "Const" or len(value := self._small(node).ravel()) > effort.MOST_LIMIT_VALUES:
             return []
         return [float(each) for each in value if np.isfinite(each)]
 
     def _small(self, node: Any) -> Array:
-        """The values of a small constant of numbers, none of another."""
+        """Return the values of a small constant of numbers, else an empty array."""
         shape = [size.size for size in node.attr["value"].tensor.tensor_shape.dim]
         if node.op == "Const" and np.prod(shape) <= effort.MOST_CONSTANTS:
             value = np.asarray(tf.make_ndarray(node.attr["value"].tensor))
@@ -307,7 +310,7 @@ class FedSource:
         return np.zeros(0)
 
     def rows(self, region: Region) -> dict[str, int]:
-        """By leaf the number of rows of the table that it picks from."""
+        """Return the number of rows of each table, by the leaf used as index."""
         rows: dict[str, int] = {}
         for name in region.nodes:
             node = self.graph.index.nodes[name]
@@ -332,12 +335,12 @@ class FedSource:
 
     @cached_property
     def order(self) -> dict[str, int]:
-        """A number for each node that is larger than those of what it reads, but in loops."""
+        """The number of each node, larger than the numbers of the node's inputs outside loops."""
         return {node.name: number for number, node in enumerate(self.graph.index.sort())}
 
 
 def _find_step(node: Any) -> list[float]:
-    """The distance of the numbers that a fake quantization rounds to."""
+    """Return the distance between the rounded numbers of a fake quantization."""
     if node.op != "FakeQuantWithMinMaxArgs":
         return []
     given = {name: node.attr[name] for name in ("min", "max", "num_bits") if name in node.attr}
@@ -347,9 +350,10 @@ def _find_step(node: Any) -> list[float]:
 
 @contextmanager
 def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator[FedSource]:
-    """The source of a plan; of the tensors `wanted` those that one run computes once may be fed.
+    """Open the source of a plan, where tensors in `wanted` may be fed.
 
-    Raises UnsupportedModelError where running it would run more than arithmetic.
+    Only those that one run computes once may be fed. Raises UnsupportedModelError where running it would run
+    more than arithmetic.
     """
     definition, functions = graph_judge.build_graph(plan, np.float64, [], Draw(), trust=trust)
     for node in definition.node:
@@ -380,7 +384,7 @@ def open_source(plan: Plan, wanted: Collection[str], *, trust: bool) -> Iterator
 
 
 def _find_written(plan: Plan, index: Index) -> dict[str, str]:
-    """By the name of what a variable holds next, the tensor that is written to it."""
+    """Map the name of a variable's next value to the tensor written to the variable."""
     written = {}
     for state in plan.states:
         writes = [index.nodes[write.op] for write in state.state.writes if write.op in index.nodes]
@@ -390,7 +394,10 @@ def _find_written(plan: Plan, index: Index) -> dict[str, str]:
 
 
 def _find_types(graph: TensorGraph, plan: Plan, wanted: Collection[str]) -> dict[str, tf.DType]:
-    """The roots of tensors that may be fed, with their types: computed once, and no handles."""
+    """Return the roots of feedable tensors with types.
+
+    The tensors are computed once, and are no handles.
+    """
     shapes = Graph.of(plan.whole).shapes
     kinds: dict[str, tf.DType] = {}
     for name in sorted(wanted):
@@ -412,10 +419,11 @@ def _add_defaults(
     stand_ins: Mapping[str, str],
     duplicates: Mapping[str, str],
 ) -> Any:
-    """The graph with a default for each of some roots, which their readers and those of duplicates read.
+    """Return the graph with a default for some roots, read by the roots' readers.
 
-    What reads from within a loop reads what entered it. What reads from within a branch reads its Switch: a
-    side that is not taken has no value, and its Merge takes the other's.
+    The readers of duplicates read the default too. What reads from within a loop reads what entered it. What
+    reads from within a branch reads its Switch: a side that is not taken has no value, and its Merge takes
+    the other's.
     """
     around = control_flow.frames(graph.index)
     nodes = []

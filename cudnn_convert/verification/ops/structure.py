@@ -1,4 +1,4 @@
-"""Compares the nodes of two TensorFlow graphs, from their outputs backward.
+"""Compares the nodes of two TensorFlow graphs, from the outputs backward.
 
 Two tensors are the same if the same op, with the same attributes, makes them of inputs that are the same; or
 if they are one input, one output of one recurrence, or constants of the same bits. A loop goes round once:
@@ -27,7 +27,7 @@ from cudnn_convert.verification.ops.moved_ops import Pair, list_moved
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Two tensors that are not made alike: of the source and of the artifact, and what differs."""
+    """Two different tensors, of the source and of the artifact, and the difference."""
 
     source: str
     artifact: str
@@ -36,7 +36,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Alike:
-    """What a comparison saw.
+    """The result of a comparison.
 
     `nodes` are the source's nodes that the artifact has, `constants` those whose values were compared,
     `pairs` the roots that are the same, and `mismatches` the pairs that are not.
@@ -49,7 +49,7 @@ class Alike:
 
 
 class Comparer:
-    """Compares tensors of a source with those of an artifact, and all that they are made of."""
+    """A comparer of tensors of a source and an artifact, and of all inputs behind."""
 
     def __init__(self, source: TensorGraph, artifact: TensorGraph) -> None:
         self.source, self.artifact = source, artifact
@@ -60,7 +60,7 @@ class Comparer:
         self._entered: set[str] = set()
 
     def compare(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Compare pairs of tensors, and what they are made of, as far as both are made alike."""
+        """Compare pairs of tensors and the inputs behind, as far as both are alike."""
         self._todo += [(*pair, ()) for pair in pairs]
         while self._todo:
             of_source, of_artifact, order = self._todo.pop()
@@ -81,13 +81,13 @@ class Comparer:
                 self.alike.mismatches.append(Mismatch(*pair[:2], what))
 
     def _pass(self, root: str) -> None:
-        """Count a transposition of the source, and the constant with its order."""
+        """Count a transposition of the source, and the constant of the transposition."""
         node = self.source.node(root)
         self.alike.nodes.add(node.name)
         self.alike.constants.add(split(self.source.index.data_inputs(node)[1])[0])
 
     def _compare_layouts(self, pair: Pair) -> str:
-        """How two roots differ whose axes may lie in another order, or nothing."""
+        """Describe the difference of two roots with possibly reordered axes, or return ""."""
         try:
             match = self._layouts.match(pair) if self._layouts else None
         except DifferentError as difference:
@@ -102,7 +102,10 @@ class Comparer:
         return ""
 
     def _difference(self, source: str, artifact: str) -> str:
-        """How two roots differ, or nothing; what they are made of is compared later."""
+        """Describe the difference of two roots, or return "".
+
+        What they are made of is compared later.
+        """
         if self.source.is_end(source) or self.artifact.is_end(artifact):
             if source != artifact:
                 return f"expected {source}, found {artifact}"
@@ -132,9 +135,10 @@ class Comparer:
         return what
 
     def _are_sizes(self, source: str, artifact: str) -> bool:
-        """Whether zeros stand for what a recurrence gives, as long as its input and as wide as its outputs.
+        """Return True if zeros stand for a recurrence's output, with equal length and width.
 
-        Where sizes alone are read, the recurrence need not run for them.
+        The zeros are as long as the recurrence's input and as wide as its outputs. Where sizes alone are
+        read, the recurrence need not run for them.
         """
         node, output = split(self.source.root(source))
         fill = self.artifact.node(root := self.artifact.root(artifact))
@@ -153,11 +157,11 @@ class Comparer:
         return True
 
     def _find_maker(self, name: str) -> NodeDef:
-        """The artifact's node that has the value of a tensor."""
+        """Return the artifact's node behind a tensor."""
         return self.artifact.node(self.artifact.root(name))
 
     def _numbers(self, names: Iterable[str]) -> Iterator[object]:
-        """Yield the artifact's constants as Python values, None for what is no constant."""
+        """Yield the artifact's constants as Python values; None for a variable tensor."""
         for name in names:
             root = self.artifact.root(name)
             value = self.artifact.constant(root) if self.artifact.is_constant(root) else None
@@ -165,7 +169,7 @@ class Comparer:
 
     @staticmethod
     def _value(graph: TensorGraph, given: str | Array) -> Array:
-        """An input that must be a constant; an empty array where it is none."""
+        """Return the value of a constant input; an empty array for a different input."""
         value = given if isinstance(given, np.ndarray) else graph.constant(graph.root(given))
         return np.zeros(0, bool) if value is None else value
 
@@ -180,7 +184,7 @@ class Comparer:
         return "" if are_alike(expected, actual) else describe_constants(expected, actual)
 
     def _enter(self, node: str) -> str:
-        """Compare the inputs of a recurrence; return a difference in their number, or nothing."""
+        """Compare the inputs of a recurrence; return a difference in number, or ""."""
         if node in self._entered or node not in self.source.given:
             return ""
         self._entered.add(node)
@@ -193,7 +197,7 @@ class Comparer:
 
 
 def describe_constants(expected: Array, actual: Array) -> str:
-    """How two constants differ, by the first value that does."""
+    """Describe the difference of two constants, by the first different value."""
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return f"expected {expected.dtype}{[*expected.shape]}, found {actual.dtype}{[*actual.shape]}"
     wrong = np.asarray(expected != actual) & ~(_are_nan(expected) & _are_nan(actual))

@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow: an artifact's beside its source's, node by node.
+"""Compares an artifact's TensorFlow graph with the source's graph, node by node.
 
 The source's graph is the one that verification runs, as the file has it; the artifact's is read from its own
 file, a repaired SavedModel of TensorFlow 2 laid flat.
@@ -42,7 +42,7 @@ from cudnn_convert.verification.pieces.piece_inputs import Artifact
 
 
 def of_source(plan: Plan) -> TensorGraph:
-    """The graph of a source, with the values that judge."""
+    """Return the graph of a source, with the judging values."""
     graph = strip_devices(plan.whole)
     graph_judge.take_states(graph, plan)
     index = Index(graph)
@@ -60,7 +60,7 @@ def of_source(plan: Plan) -> TensorGraph:
 
 
 def of_artifact(artifact: Artifact) -> TensorGraph:
-    """The graph of an artifact, with its own values."""
+    """Return the graph of an artifact, with the artifact's values."""
     plan = artifact.plan
     files: tuple[str, ...] = ()
     variable: Callable[[NodeDef], Array]
@@ -82,7 +82,7 @@ def of_artifact(artifact: Artifact) -> TensorGraph:
 
 
 def _ends(recurrence: Recurrence, reads: Any) -> tuple[str, ...]:
-    """What a recurrence computes on: its input, its states, its lengths."""
+    """Return the inputs of a recurrence: data, states and lengths."""
     wanted = [INPUT, INPUT_H, *([INPUT_C] if recurrence.sizes.mode is Mode.LSTM else [])]
     if recurrence.lengths and len(reads) > LENGTHS:  # else an artifact lost them
         wanted.append(LENGTHS)
@@ -117,7 +117,7 @@ def _read_stored(meta: Any, prefix: Path | None) -> Callable[[NodeDef], Array]:
 
 
 def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) -> Alike:
-    """Compare all that the outputs, the state and the tables of a source are made of."""
+    """Compare everything behind the outputs, the state and the tables of a source."""
     comparer = Comparer(source, artifact)
     # What a state variable holds after a call its writes show.
     ends = {state.end for state in plan.states}
@@ -138,7 +138,7 @@ def compare_structure(source: TensorGraph, artifact: TensorGraph, plan: Plan) ->
 def _compare_updates(
     source: TensorGraph, artifact: TensorGraph, pairs: list[tuple[str, str]]
 ) -> Iterator[Mismatch]:
-    """Put what updates write in the place of the updates; yield the artifact's that are of another kind.
+    """Replace updates by the written tensors; yield the artifact's updates of different kind.
 
     State that goes out is written by nobody: its tensor has the value.
     """
@@ -156,7 +156,10 @@ def _compare_updates(
 
 
 def _compare_states(source: TensorGraph, alike: Alike, plan: Plan) -> Iterator[Mismatch]:
-    """Yield the state variables in whose place the artifact has several: many begin with the same zeros."""
+    """Yield the state variables merged into a shared variable of the artifact.
+
+    Many begin with the same zeros.
+    """
     states = {source.root(state.state.variable) for state in plan.states if not state.dropped}
     owners: dict[str, str] = {}
     for mine, theirs in sorted(alike.pairs):
@@ -165,14 +168,17 @@ def _compare_states(source: TensorGraph, alike: Alike, plan: Plan) -> Iterator[M
 
 
 def _find_write(graph: TensorGraph, name: str) -> NodeDef | None:
-    """The op that writes a variable under a name, or before the read that has it; None for others."""
+    """Return the write op under a name, or before a read under the name.
+
+    Returns None for other names.
+    """
     node = graph.index.nodes.get(split(name)[0])
     waits = [] if node is None else [node.name, *(read[1:] for read in node.input if read.startswith("^"))]
     return next((graph.index.nodes[each] for each in waits if graph.index.nodes[each].op in ops.WRITES), None)
 
 
 def compare_objects(artifact: Artifact) -> list[Mismatch]:
-    """Compare what a repaired SavedModel keeps beside its graph: all but functions with ops for a GPU.
+    """Compare everything beside the graph of a repaired SavedModel, except functions with GPU ops.
 
     TensorFlow 2 loads it by its objects: which variables each function binds, and under which keys they lie.
     """
@@ -202,7 +208,7 @@ def compare_objects(artifact: Artifact) -> list[Mismatch]:
 
 
 def _are_alike(function: FunctionDef, other: FunctionDef) -> bool:
-    """Whether two functions are the same but for the devices of their nodes."""
+    """Return True if two functions are the same except for the devices of nodes."""
     copies = []
     for each in (function, other):
         copy = type(each)()

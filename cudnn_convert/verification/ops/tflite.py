@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file that gives any tensors of its first subgraph when others are fed.
+"""A TensorFlow Lite file with readable and feedable tensors in the first subgraph.
 
 The converter calls a tensor as the source's node, joins several by semicolons, and adds a number where a name
 is taken. Which of them it is its value tells. Source: tensorflow v2.21.0
@@ -32,12 +32,12 @@ _NUMBER: Final = re.compile(r"\d+$")
 
 
 def open_model(artifact: Artifact, part: Part, _: Mapping[str, Array]) -> TfliteTensorFile:
-    """The file of a part."""
+    """Return the file of a part."""
     return TfliteTensorFile(part_file(artifact.path, part.name, ".tflite"), part)
 
 
 class TfliteTensorFile:
-    """The first subgraph of a file: its tensors by name, and what reads them."""
+    """The first subgraph of a file: tensors by name, and readers."""
 
     names_are_kept: ClassVar = False
 
@@ -56,7 +56,7 @@ class TfliteTensorFile:
 
     @cached_property
     def _places(self) -> dict[str, int]:
-        """The numbers of tensors whose name no other has."""
+        """The numbers of tensors with a unique name."""
         places: dict[str, list[int]] = {}
         for index in range(len(self._graph.tensors)):
             places.setdefault(self._name(index), []).append(index)
@@ -69,7 +69,7 @@ class TfliteTensorFile:
 
     @cached_property
     def tensors(self) -> list[str]:
-        """The names of all tensors that operators give, of types that NumPy has."""
+        """The names of all operator outputs of types known to NumPy."""
         return [name for name in self._makers if self._is_number(self._graph.tensors[self._places[name]])]
 
     def _is_number(self, tensor: Any) -> bool:
@@ -80,20 +80,23 @@ class TfliteTensorFile:
         return True
 
     def list_namesakes(self, name: str) -> list[str]:
-        """The source's tensors that may have the value of one, if they are there."""
+        """Return the source's tensors of possibly equal value; some may be absent."""
         nodes = dict.fromkeys(filter(None, reversed(name.split(";"))))
         bare = dict.fromkeys(_NUMBER.sub("", node) for node in nodes)
         return [node if ":" in node else f"{node}:0" for node in {**nodes, **bare}]
 
     @cached_property
     def _recurrences(self) -> set[int]:
-        """The identities of the loops that are recurrences."""
+        """The identities of the recurrence loops."""
         loops = self._model.loops()
         names = {name for recorded in self._model.read_recorded().values() for name in recorded}
         return {id(loops[name][1]) for name in names if name in loops}
 
     def leaves(self, sink: str, cuts: Collection[str]) -> tuple[frozenset[str], bool]:
-        """The tensors whose values a sink is computed from, and whether a recurrence does it."""
+        """Return the leaves of a sink, and whether a recurrence computes the sink.
+
+        The leaves are the tensors whose values the sink is computed from.
+        """
         ends = {self._places[name] for name in cuts}
         makers = tflite.makers_of(self._graph)
         is_recurrent, leaves, seen, todo = False, set[str](), set[int](), [self._places[sink]]
@@ -116,7 +119,7 @@ class TfliteTensorFile:
         return frozenset(leaves), is_recurrent
 
     def open(self, names: Sequence[str], cuts: Collection[str]) -> TfliteRunner:
-        """The file with `cuts` as further inputs and `names` as outputs."""
+        """Open the file with `cuts` as further inputs and `names` as outputs."""
         alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*self._graph.tensors]
         fed: dict[int, int] = {}
@@ -148,12 +151,12 @@ class TfliteTensorFile:
         return TfliteRunner(self._model, alone, ends, self.inputs)
 
     def read_cuts(self) -> StoredCuts | None:
-        """What the file says of its tensors; None where it says nothing."""
+        """Read the statement about shared tensors stored in the file, if any."""
         text = self._model.read_metadata(CUTS_KEY.encode())
         return None if text is None else StoredCuts.parse(text)
 
     def write_cuts(self, cuts: StoredCuts) -> None:
-        """Let the file say which of its tensors are the source's."""
+        """Store the map to the source's tensors in the file."""
         content, entry, buffer = self._model.content, schema.MetadataT(), schema.BufferT()
         buffer.data = np.frombuffer(cuts.format().encode(), np.uint8)
         entry.name, entry.buffer = CUTS_KEY.encode(), len(content.buffers)
@@ -163,7 +166,7 @@ class TfliteTensorFile:
 
 
 class TfliteRunner:
-    """A subgraph that is open, in a process of its own: its kernels may end it."""
+    """An open subgraph in a separate process; the subgraph's kernels may end the process."""
 
     def __init__(
         self, model: Any, alone: Any, reads: Sequence[tuple[str, Any]], inputs: Mapping[str, str]
@@ -172,7 +175,7 @@ class TfliteRunner:
         self._apart = Apart(lambda: _open(model, alone))
 
     def run(self, names: Sequence[str], feed: Mapping[str, Array], cuts: Mapping[str, Array]) -> list[Array]:
-        """The values of all outputs, where inputs by key and cuts by name have the values that are given."""
+        """Compute all outputs from given values of inputs by key and of cuts by name."""
         del names
         fed = {self._inputs[key]: value for key, value in feed.items()} | dict(cuts)
         given = [np.asarray(fed[name], kind, order="C") for name, kind in self._reads]

@@ -1,4 +1,4 @@
-"""Values for tensors that are fed: those of a run, and others of the same shapes.
+"""Values for fed tensors: the values of a run, and varied values of equal shapes.
 
 A style makes all values of one round. Its values are near constants that are compared, ties, signs, zeros,
 large and small, as random inputs never are. `FINITE` must give the same, `ODD` may differ between runtimes.
@@ -53,7 +53,7 @@ _SINGLE: Final = 5
 
 @dataclass(slots=True)
 class Leaf:
-    """A tensor that is fed, and what varies of it.
+    """A fed tensor, and the allowed variation.
 
     `near` are constants that it is compared with, `rows` those of the table that it picks from, 0 for none.
     `counts`: its integers are sizes or places, and stay as they are; `fixed`: all stays. `is_positive`: what
@@ -68,7 +68,10 @@ class Leaf:
 
 
 def vary(rng: np.random.Generator, style: str, value: Array, leaf: Leaf, turn: int = 0) -> Array:
-    """Values of a style in the shape and the type of a run's; `turn` counts the rounds of a style."""
+    """Make values of a style in the shape and type of a run's value.
+
+    `turn` counts the rounds of a style.
+    """
     if style == RUN or leaf.fixed or not value.size:
         return value
     if value.dtype.kind == "b":
@@ -129,7 +132,7 @@ def _floats(rng: np.random.Generator, style: str, value: Array, near: Sequence[f
 
 
 def _around(constant: float, kind: type[np.floating]) -> list[float]:
-    """A constant, its neighbours, and values five hundredths away.
+    """Return a constant, the neighbours, and values five hundredths away.
 
     No denormals: TensorFlow flushes them to zero.
     """
@@ -165,7 +168,7 @@ def _integers(rng: np.random.Generator, style: str, value: Array, leaf: Leaf) ->
 
 
 def step_over(value: Array, constant: float, step: int) -> Array:
-    """Values at a constant, or on one side of it."""
+    """Return values at a constant, or on a side of the constant."""
     if value.dtype.kind == "f":
         far = abs(constant) * 0.05 + 0.05
         return np.full_like(value, constant + step * far)
@@ -175,7 +178,10 @@ def step_over(value: Array, constant: float, step: int) -> Array:
 
 
 def list_choices(value: Array, leaf: Leaf) -> list[Array]:
-    """Values of a small leaf on each side of what it is compared with: both of a boolean; none of others."""
+    """Return values of a small leaf on each side of every compared constant.
+
+    Returns both values of a boolean, and an empty list for other leaves.
+    """
     if not 0 < value.size <= effort.FEW_VALUES or leaf.fixed or leaf.rows:
         return []
     near = sorted({*leaf.near[: effort.MOST_TRIED_ALONE]})
@@ -194,18 +200,18 @@ def list_choices(value: Array, leaf: Leaf) -> list[Array]:
 
 
 def empty(value: Array, axis: int) -> Array:
-    """None of a tensor's values along an axis; all of one without it."""
+    """Remove all values along an axis; leave a tensor of lower rank unchanged."""
     return value.take([], axis) if value.ndim > axis else value
 
 
 def list_rows(value: Array, rows: int, round_number: int) -> Array:
-    """Row after row of a table, from where the round before ended."""
+    """Return row after row of a table, from the end of the round before."""
     start = round_number * value.size
     return (np.arange(start, start + value.size) % rows).reshape(value.shape).astype(value.dtype)
 
 
 def nudge(rng: np.random.Generator, value: Array) -> Array:
-    """Each float a unit in the last place away, up or down."""
+    """Move each float by a unit in the last place, up or down."""
     if value.dtype.kind != "f":
         return value
     with np.errstate(all="ignore"):

@@ -3,16 +3,16 @@
 A piece is what the artifact computes for one recurrence, or for some of its layers.
 The glue is everything around recurrences, which runs with their outputs given.
 
-* piece_inputs: A recurrence asked by itself: its inputs, and what wrong weights would move.
+* piece_inputs: A recurrence asked alone: the inputs, and the movement by wrong weights.
 * ask         : Asks each recurrence of an artifact by itself; the float64 reference judges.
-* carve       : Carves the ops of one recurrence out of a TensorFlow graph or function.
-* glue_runs   : Runs of the glue: feeds, the values that recurrences give in them, and the results.
+* carve       : Carves the ops of a recurrence out of a TensorFlow graph or function.
+* glue_runs   : Runs of the glue: feeds, given values of recurrences, and the results.
 * glue        : The glue: source and artifact run with the outputs of recurrences given.
-* graph_glue  : A TensorFlow graph whose recurrences give what is given, and note their inputs.
+* graph_glue  : A TensorFlow graph with given recurrence outputs and noted recurrence inputs.
 * keras       : Recurrent layers of a Keras model, alone and with given outputs.
 * onnx        : Fused nodes of an ONNX model, alone and with given outputs.
 * tflite      : Loops of a TensorFlow Lite file, each cut out as a model.
-* tflite_glue : A TensorFlow Lite file whose recurrences give what is given.
+* tflite_glue : A TensorFlow Lite file with given recurrence outputs.
 
 May import: text, errors, private, formats, model, weights, reference, report, graph, graph.passes,
 recurrences, plan, artifacts, verification.

@@ -38,13 +38,16 @@ _JudgePiece = Callable[[Piece, Recurrence], PieceReport]
 
 
 class Asker(Protocol):
-    """What the module of a format in this room has."""
+    """The functions of a format's module in the room."""
 
     def pieces(self, artifact: Artifact, recurrences: Sequence[Recurrence], /) -> Pieces:
-        """What computes each recurrence in an artifact."""
+        """Return the pieces of an artifact, by recurrence.
+
+        A piece is what computes a recurrence in the artifact.
+        """
 
     def runner(self, artifact: Artifact, /) -> RunGlue:
-        """Return the function that runs the artifact's glue.
+        """Return the function for runs of the artifact's glue.
 
         Not called for formats without glue.
         """
@@ -55,7 +58,7 @@ def _asker(form: str) -> Asker:
 
 
 def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport, ...]:
-    """Test every recurrence of a plan alone, or say why it cannot.
+    """Test every recurrence of a plan alone, or report the obstacle.
 
     `stored` is the type of the artifact's matrices where that is less than they were.
     """
@@ -69,7 +72,7 @@ def reports(artifact: Artifact, *, stored: str, seed: int) -> tuple[PieceReport,
 
 
 def glue(artifact: Artifact, settings: Settings, feed: Mapping[str, Array]) -> GlueReport:
-    """What stands around the recurrences, by itself, on a feed."""
+    """Test the glue around the recurrences, by itself, on a feed."""
     form = FORMATS[artifact.form]
     if (
         form.content is Content.RECURRENCES
@@ -97,7 +100,7 @@ def glue(artifact: Artifact, settings: Settings, feed: Mapping[str, Array]) -> G
 
 
 def _blocks(plan: Plan) -> Iterator[PieceReport]:
-    """A line for each block LSTM, which the reference has no equations of."""
+    """Yield a report for each block LSTM, missing from the reference's equations."""
     if isinstance(plan, RecurrencesPlan):  # no graph, and no need of TensorFlow
         return
 
@@ -108,7 +111,7 @@ def _blocks(plan: Plan) -> Iterator[PieceReport]:
 
 
 def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The pieces of an artifact, or why it has none."""
+    """Return the pieces of an artifact, or the reason for missing pieces."""
     if not FORMATS[artifact.form].pieces:
         reason = f"not yet done in the format {artifact.form}"
         return Pieces((), {recurrence.node: reason for recurrence in recurrences})
@@ -119,7 +122,7 @@ def _find_pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Piece
 
 
 def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: _JudgePiece) -> list[PieceReport]:
-    """The lines of a recurrence: one for each piece of it."""
+    """Return the reports of a recurrence, with a report for each piece."""
     own = pieces.of(recurrence, plan.recurrences)
     missing = {*range(recurrence.sizes.layers)} - {layer for piece in own for layer in piece.layers}
     if missing:
@@ -129,7 +132,7 @@ def _of(recurrence: Recurrence, pieces: Pieces, plan: Plan, judge: _JudgePiece) 
 
 
 def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
-    """Judge each piece once, also where two recurrences hold the same weights."""
+    """Return a judge with a cache: recurrences of equal weights are judged once."""
     known: dict[str, PieceReport] = {}
 
     def judge(piece: Piece, recurrence: Recurrence) -> PieceReport:
@@ -147,9 +150,10 @@ def _judge(form: str, *, stored: str, seed: int) -> _JudgePiece:
 
 
 def _make_settings(recurrence: Recurrence, form: str, *, stored: str, seed: int) -> PieceSettings:
-    """ONNX and TensorFlow Lite compute every float as float32.
+    """Return the settings of a recurrence's pieces: types, seed, sizes.
 
-    The former with the weights that a recurrence of half computes with, the latter with its variable's.
+    ONNX and TensorFlow Lite compute every float as float32. The former with the weights that a recurrence of
+    half computes with, the latter with its variable's.
     """
     single = FORMATS[form].computes is Computes.FLOAT32
     takes = np.dtype(np.float32) if FORMATS[form].computes is not Computes.AS_SOURCE else recurrence.dtype
@@ -160,7 +164,7 @@ def _make_settings(recurrence: Recurrence, form: str, *, stored: str, seed: int)
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The recurrences in a file of decoded weights, computed as documented."""
+    """Return the recurrences in a file of decoded weights, computed as documented."""
     assert isinstance(artifact.plan, RecurrencesPlan)
     arrays = named_weights.arrays(artifact.path)
     described = {record["name"]: record for record in named_weights.file_metadata(artifact.path)["weights"]}
@@ -180,10 +184,11 @@ def _piece_of_arrays(record: Any, arrays: Mapping[str, Array], recurrence: Recur
 
 @dataclass(frozen=True, slots=True)
 class PieceSettings:
-    """How pieces are judged: type, seed, and (time, batch) of runs beside `effort.PIECE_SIZES`.
+    """The settings for judging pieces: type, seed, and (time, batch) of runs.
 
-    `takes` is the type of the inputs, `dtype` the coarsest that the piece computes or is stored in. `large`:
-    the weights are too many to be multiplied more often than they must be.
+    The runs are beside those of `effort.PIECE_SIZES`. `takes` is the type of the inputs, `dtype` the coarsest
+    that the piece computes or is stored in. `large`: the weights are too many to be multiplied more often
+    than they must be.
     """
 
     takes: np.dtype[Any]
@@ -194,7 +199,7 @@ class PieceSettings:
 
 
 def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
-    """The weights of some layers, all directions, as the reference reads them."""
+    """Return the weights of some layers, all directions, as the reference reads weights."""
     steps, directions = judges.steps(recurrence, np.float64), recurrence.sizes.directions
     return [
         steps[layer * directions + direction].gates() for layer in numbers for direction in range(directions)
@@ -204,7 +209,7 @@ def read_gates(recurrence: Recurrence, numbers: Iterable[int]) -> list[Gates]:
 def judge_piece(
     piece: Piece, recurrence: Recurrence, weights: Sequence[Gates], settings: PieceSettings
 ) -> PieceReport:
-    """Ask a piece for one step on inputs of proven power, then for more."""
+    """Ask a piece for a step on inputs of proven power, then for more steps."""
     directions = recurrence.sizes.directions
     own = weights if piece.projected else [cell.compose_projection() for cell in weights]
     stack = Stack(own, directions, piece.layers[0], tied=piece.tied)
@@ -259,7 +264,7 @@ def judge_piece(
 
 
 def _runs(piece: Piece, settings: PieceSettings) -> list[tuple[int, int]]:
-    """The (time, batch) of the runs beside the first step."""
+    """Return the (time, batch) of the runs beside the first step."""
     runs = (*(effort.PIECE_SIZES_OF_LARGE if settings.large else effort.PIECE_SIZES), *settings.runs)
     if piece.steps is not None:
         runs = ((piece.steps, max(2, effort.PIECE_STEPS_OF_ALL_ROWS // piece.steps)),)
@@ -267,13 +272,13 @@ def _runs(piece: Piece, settings: PieceSettings) -> list[tuple[int, int]]:
 
 
 def report_not_asked(recurrence: Recurrence, reason: str) -> PieceReport:
-    """The line of a recurrence that could not be asked by itself."""
+    """Return the report of a recurrence left unasked."""
     layers = tuple(range(recurrence.sizes.layers))
     return PieceReport(node=recurrence.node, layers=layers, asked=False, passed=True, message=reason)
 
 
 def _bound(stack: Stack, asked: PieceInputs, exact: Sequence[Array], settings: PieceSettings) -> Tolerance:
-    """The type's own bound, or the recurrence's noise here if that is more."""
+    """Return the type's bound, or the recurrence's noise in the type if larger."""
     base = compare.tolerance(settings.dtype, 0.0)
     if settings.dtype.name == "float64":
         return base
@@ -303,7 +308,10 @@ class _WorstAnswer:
         self.answer: Answer | None = None
 
     def see(self, answer: Answer | str, expected: Sequence[Array], bound: Tolerance, time: int) -> None:
-        """Compare the answer to `time` steps with the reference; a text is the error that stopped a piece."""
+        """Compare the answer to `time` steps with the reference.
+
+        A text is the error that stopped a piece.
+        """
         self.bounds.append(bound)
         if isinstance(answer, str):
             self.needed = np.inf

@@ -1,4 +1,4 @@
-"""Carves the ops of one recurrence out of a TensorFlow graph or function.
+"""Carves the ops of a recurrence out of a TensorFlow graph or function.
 
 A recurrence in a loop or a branch cannot be fed where it stands: its weights come through Enter and Switch
 nodes of a frame that nothing has entered. So the nodes between its inputs and its outputs are copied, those
@@ -44,7 +44,7 @@ Values = Callable[[Mapping[str, Any]], dict[str, Array]]
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """What stands in the place of each recurrence's node in an artifact, repaired or not."""
+    """Carve the replacement of each recurrence's node out of an artifact, repaired or unrepaired."""
     if artifact.is_repaired:
         laid = inline_artifact(artifact)
         return carve_nodes(laid.graph, recurrences, laid.inputs, laid.values)
@@ -54,13 +54,19 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def source_inputs(plan: Plan, recurrences: Sequence[Recurrence]) -> dict[str, Sequence[str]]:
-    """The tensors that each recurrence's node reads in the source, whose names the artifact keeps."""
+    """Return the source's input tensors of each recurrence's node.
+
+    The artifact keeps their names.
+    """
     index = Index(plan.graph)
     return {own.node: index.data_inputs(index.nodes[own.node]) for own in recurrences}
 
 
 def open_unoptimized(graph: Any) -> Any:
-    """Open a session without graph optimization, which costs more than a few calls save."""
+    """Open a session with graph optimization off.
+
+    The optimization costs more than a few calls save.
+    """
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return open_session(graph, config)
@@ -69,7 +75,7 @@ def open_unoptimized(graph: Any) -> Any:
 def carve_nodes(
     graph: Any, recurrences: Sequence[Recurrence], inputs: Mapping[str, Sequence[str]], values: Values
 ) -> Pieces:
-    """Extract the subgraph that computes each recurrence, from the tensors `inputs` to its node.
+    """Extract the subgraph behind each recurrence, from the tensors `inputs` to the node.
 
     `inputs` are tensor names by node, in the order of a cuDNN node's inputs.
     """
@@ -109,7 +115,7 @@ def carve_nodes(
 
 
 def _work(carved: _Carved, recurrence: Recurrence) -> Any:
-    """What a carved graph computes, on which variables: each node, and which nodes it reads."""
+    """Return a key for a carved graph's computation: variables, nodes and inputs of nodes."""
     places = {node.name: position for position, node in enumerate(carved.graph.node)}
     nodes = []
     for node in carved.graph.node:
@@ -121,7 +127,7 @@ def _work(carved: _Carved, recurrence: Recurrence) -> Any:
 
 
 def _read_values(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, Array]:
-    """The values of variables as the checkpoint of an artifact has them."""
+    """Read the values of variables from the checkpoint of an artifact."""
     if not holders:
         return {}
     reader = tf.train.load_checkpoint(str(prefix))
@@ -130,7 +136,7 @@ def _read_values(prefix: Path | None, holders: Mapping[str, Any]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class _Carved:
-    """An extracted subgraph with its placeholders.
+    """An extracted subgraph with placeholders.
 
     `fed` are the names of `_FED` that it uses. `placeholders` maps the placeholder of each variable to the
     name of its node, and `holders` has these nodes by name.
@@ -143,7 +149,10 @@ class _Carved:
 
 
 def _carve(graph: Any, index: Index, node: str, ends: Mapping[str, str], dtype: tf.DType) -> _Carved:
-    """The nodes between the tensors `ends`, which become placeholders that they map to, and `node`."""
+    """Copy the nodes between the tensors `ends` and `node`.
+
+    The tensors become the placeholders that `ends` maps them to.
+    """
     nodes: dict[str, Any] = {}
     placed: dict[str, str] = {}
     holders: dict[str, Any] = {}
@@ -213,7 +222,7 @@ _STATES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class InlinedGraph:
-    """An artifact's graph with its functions inlined.
+    """An artifact's graph with inlined functions.
 
     `inputs` are the tensors that each of our calls reads, in the order of a cuDNN node's inputs. `values` are
     those of variables, by the names of their nodes.
@@ -225,7 +234,7 @@ class InlinedGraph:
 
 
 def inline_artifact(artifact: Artifact) -> InlinedGraph:
-    """Inline the functions of an artifact into one graph, except the calls of ours."""
+    """Inline the functions of an artifact into a single graph, except cudnn-convert's calls."""
     path, plan = artifact.path, artifact.plan
     (meta,) = saved_model_pb2.SavedModel.FromString((path / "saved_model.pb").read_bytes()).meta_graphs
     beside = [part.name for part in plan.parts if part.name not in meta.signature_def]
@@ -257,7 +266,7 @@ def inline_artifact(artifact: Artifact) -> InlinedGraph:
 
 
 def _close(node: Any) -> None:
-    """Replace a call by an opaque op, so that it is not inlined."""
+    """Replace a call by an opaque op, to prevent inlining."""
     opaque = node_def_pb2.NodeDef(name=node.name, op=_OPAQUE, input=node.input)
     opaque.attr["token"].s = node.attr["f"].func.name.encode()
     for key in ("Tin", "Tout"):
@@ -266,7 +275,7 @@ def _close(node: Any) -> None:
 
 
 def _open(node: Any) -> None:
-    """Turn an opaque op into the call that it was."""
+    """Turn an opaque op back into the original call."""
     function = node.attr["token"].s.decode()
     del node.attr["token"]
     node.op = "PartitionedCall"

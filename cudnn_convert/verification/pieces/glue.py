@@ -32,7 +32,7 @@ class _WorstDifference:
     unjudged: list[str] = field(default_factory=list)
 
     def see(self, name: str, actual: Array, expected: Array, floor: float) -> None:
-        """Compare floats with the larger of their type's bound and ten times their noise.
+        """Compare floats with a bound: the type's bound or ten times the noise, if larger.
 
         Where this bound is too wide, the name is added to `unjudged`. Values that are not floats are not
         compared.
@@ -62,7 +62,7 @@ def judge_glue(
     dtype: np.dtype[Any],
     rough: RunningSource | None = None,
 ) -> GlueReport:
-    """Compare the artifact's glue with the source's on one feed.
+    """Compare the artifact's glue with the source's glue on a feed.
 
     Two calls are made where state stays in variables. `dtype` is the coarsest type that a recurrence has or
     that the artifact stores matrices in. `rough` is the source with its matrices rounded to that type, or
@@ -101,7 +101,7 @@ def judge_glue(
 
 
 def _passes(plan: Plan, judge: RunningSource, feed: Mapping[str, Array]) -> list[GlueRun]:
-    """Record what the source's recurrences take and give on one feed.
+    """Record the inputs and outputs of the source's recurrences on a feed.
 
     Two calls where state stays in variables, else one.
     """
@@ -116,7 +116,7 @@ def _passes(plan: Plan, judge: RunningSource, feed: Mapping[str, Array]) -> list
 def _answers(
     judge: RunningSource, passes: Sequence[GlueRun], wanted: Sequence[str], rough: RunningSource | None
 ) -> list[tuple[list[Array], list[float]]]:
-    """Compute the source's tensors with recurrences given, and how far rounding moves each.
+    """Compute the source's tensors with recurrences given, and the movement of each by rounding.
 
     The result has one `(values, floors)` for each pass.
     """
@@ -133,7 +133,7 @@ def _answers(
 def _collect_given(
     judge: RunningSource, passes: Sequence[GlueRun], wanted: Sequence[str], *, draw: int = 0
 ) -> list[list[Array]]:
-    """By pass a source's tensors where recurrences give what is given, moved by rounding."""
+    """Compute a source's tensors for each pass, with recurrence outputs given, moved by rounding."""
     judge.restart()
     givens = []
     for run in passes:
@@ -146,13 +146,16 @@ def _collect_given(
 
 
 def _move_by_rounding(call: RecurrenceCall, draw: int) -> RecurrenceCall:
-    """A call that gave values a unit in the last place away."""
+    """Return a call with outputs moved by a unit in the last place."""
     named = {str(position): value for position, value in enumerate(call.gave)}
     return replace(call, gave=[*rounding.perturb_feed(named, seed=0, draw=draw).values()])
 
 
 def _share(actual: Array, expected: Array, floor: float, least: float) -> float | None:
-    """Return the largest used share of the tolerance; None if noise makes it too wide."""
+    """Return the largest used share of the tolerance.
+
+    Returns None if noise makes the tolerance too wide.
+    """
     base = max(least, compare.tolerance(expected.dtype, 0.0).atol)
     atol = max(base, effort.NOISE_MARGIN * floor)
     wide = expected.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Runs of the glue: feeds, the values that recurrences give in them, and the results.
+"""Runs of the glue: feeds, given values of recurrences, and the results.
 
 The modules of formats run an artifact on passes; `glue` makes them and judges the results.
 """
@@ -18,7 +18,7 @@ from cudnn_convert.verification.judges import steps as steps_of
 
 @dataclass(frozen=True, slots=True)
 class LayerValues:
-    """One call of one layer: its inputs, and the values to give in its place.
+    """A call of a layer: the inputs, and the values given for the layer.
 
     All arrays are float32: `x [time, batch, inputs]`; `h` and `c` `[directions, batch, units]`, the initial
     states; `lengths [batch]` or None; `y [time, directions, batch, units]`; `h_end` and `c_end`, the final
@@ -40,7 +40,7 @@ class LayerValues:
 
 @dataclass(frozen=True, slots=True)
 class GlueRun:
-    """One feed by tensor, and the recurrences' calls on it."""
+    """A feed by tensor, and the recurrences' calls on the feed."""
 
     feed: Mapping[str, Array]
     calls: Sequence[RecurrenceCall]
@@ -52,13 +52,13 @@ class GlueRun:
 
     @property
     def nodes(self) -> set[str]:
-        """The recurrences that run."""
+        """The recurrences called in the run."""
         return {call.node for call in self.calls}
 
 
 @dataclass(frozen=True, slots=True)
 class GlueResult:
-    """The results of the artifact's glue on one feed.
+    """The results of the artifact's glue on a feed.
 
     `outputs` are by key. `entered` has `(what, found, expected)` for each tensor that enters a recurrence.
     """
@@ -79,11 +79,11 @@ def match_values(
     *,
     projected: bool = False,
 ) -> dict[str, list[LayerValues]]:
-    """The values that each piece of an artifact may give.
+    """Return the possible values for each piece of an artifact.
 
-    They are those of its layer, or of one with the same weights: `named` has by piece the recurrence and the
-    layer that it stands for. `projected`: a projection is part of
-    it. Raises LookupError where a layer that was called has no piece.
+    The values are those of its layer, or of one with the same weights: `named` has by piece the recurrence
+    and the layer that it stands for. `projected`: a projection is part of it. Raises LookupError where a
+    layer that was called has no piece.
     """
     weights = {
         recurrence.node: (recurrence.shared, recurrence.sizes, recurrence.dtype)

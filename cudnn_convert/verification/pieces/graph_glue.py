@@ -1,4 +1,4 @@
-"""A TensorFlow graph whose recurrences give what is given, and note their inputs.
+"""A TensorFlow graph with given recurrence outputs and noted recurrence inputs.
 
 The nodes have kept their names, and so has what they read, also in branches and loops; a repaired SavedModel
 of TensorFlow 2 is laid flat for that.
@@ -30,7 +30,7 @@ _Restore: TypeAlias = Callable[[Any, Index, Collection[str]], None]
 
 
 def runner(artifact: piece_inputs.Artifact) -> RunGlue:
-    """Return a function that runs the graph with recurrences giving the source's values."""
+    """Return a function for runs of the graph with the source's values from recurrences."""
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         plan = artifact.plan
@@ -59,7 +59,7 @@ def runner(artifact: piece_inputs.Artifact) -> RunGlue:
 
 
 class _Giving:
-    """Answers as the nearest of some calls did, and notes what it was called with.
+    """A function with the answers of the nearest calls, and a record of the inputs.
 
     TensorFlow's registry holds it weakly: it must outlive the session.
     """
@@ -85,7 +85,7 @@ class _Giving:
 
 
 def _replace(node: NodeDef, recurrence: Recurrence, reads: Sequence[str], function: Any) -> None:
-    """Turn a node into one that calls a function with what the source's node reads."""
+    """Turn a node into a function call with the inputs of the source's node."""
     kind = tf.as_dtype(recurrence.dtype)
     inputs = [reads[INPUT], reads[INPUT_H], reads[INPUT_C]]
     control = [name for name in node.input if name.startswith("^")]
@@ -95,7 +95,7 @@ def _replace(node: NodeDef, recurrence: Recurrence, reads: Sequence[str], functi
 
 
 def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.Values) -> None:
-    """Give variables the values of the artifact, whose own restore op was not inlined."""
+    """Give variables the values of the artifact, because inlining leaves the restore op out."""
     holders = {name: index.nodes[name] for name in needed if index.nodes[name].op == "VarHandleOp"}
     assigned, fed = [], {}
     with session.graph.as_default():
@@ -108,7 +108,7 @@ def _assign(session: Any, index: Index, needed: Collection[str], weights: carve.
 
 
 def _graph(artifact: piece_inputs.Artifact) -> tuple[Any, Mapping[str, Sequence[str]], _Restore]:
-    """Return the artifact's graph, each recurrence's inputs, and a function that restores variables.
+    """Return the artifact's graph, each recurrence's inputs, and a function for restoring variables.
 
     Raises LookupError where the artifact keeps state in variables or has tables.
     """
@@ -135,7 +135,7 @@ _FLOATS: Final = frozenset(kind.as_datatype_enum for kind in node_defs.FLOATS)
 
 
 def round_plan(plan: Plan, dtype: np.dtype[Any]) -> Plan:
-    """A plan whose matrices are those of another, rounded to a type and back."""
+    """Return a copy of a plan with matrices rounded to a type and back."""
 
     def round_off(value: Array) -> Array:
         if value.dtype.kind != "f" or value.ndim < 2:

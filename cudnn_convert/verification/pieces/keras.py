@@ -41,7 +41,10 @@ _CELLS: Final = {"lstm_cell", "gru_cell"}
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """The layer of each recurrence of one layer and one direction, or all those of recurrences alone."""
+    """Return the layers for recurrences of a single layer and direction, or for recurrences alone.
+
+    Of recurrences alone, every layer is a piece.
+    """
     if isinstance(artifact.plan, RecurrencesPlan):
         return Pieces(tuple(_list_layers(artifact, recurrences)))
     layers, reasons = layers_of(artifact, recurrences)
@@ -53,7 +56,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Iterator[Piece]:
-    """Each layer of each model that holds a recurrence alone."""
+    """Yield each layer of each model with a lone recurrence."""
     assert isinstance(artifact.answer, OpenArtifact)
     for recurrence, (part, runner) in zip(recurrences, artifact.answer.runners, strict=True):
         assert isinstance(runner, Layers)
@@ -64,7 +67,10 @@ def _list_layers(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Itera
 
 
 def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answer]:
-    """What a layer of all directions answers, with states from and to cuDNN's order."""
+    """Return a function for the answer of a layer of all directions.
+
+    The states are from and to cuDNN's order.
+    """
     count = 2 if recurrence.sizes.mode is Mode.LSTM else 1
 
     def ask(asked: PieceInputs) -> Answer:
@@ -80,7 +86,7 @@ def _asking_both(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], 
 def layers_of(
     artifact: Artifact, recurrences: Sequence[Recurrence]
 ) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
-    """Find the layer that computes each recurrence; return layers and reasons, by node.
+    """Find the layer behind each recurrence; return layers and reasons, by node.
 
     A layer comes with its path of names, joined with `/`. A reason says why no single layer was found.
     """
@@ -105,13 +111,13 @@ def layers_of(
 
 
 def _inner_layers(layer: Any) -> list[Any]:
-    """The layers in a wrapper or a model."""
+    """Return the layers in a wrapper or a model."""
     wrapped = [getattr(layer, name, None) for name in ("forward_layer", "backward_layer", "layer")]
     return [inner for inner in wrapped if inner is not None] or [*getattr(layer, "layers", ())]
 
 
 def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the recurrent layers inside a layer, each with its path of names."""
+    """Yield the recurrent layers inside a layer, each by a path of names."""
     if hasattr(layer, "cell") and hasattr(layer, "return_sequences"):
         yield (*path, layer.name), layer
         return
@@ -121,7 +127,7 @@ def _recurrent(layer: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 @contextmanager
 def _set_up_call(layer: Any) -> Iterator[None]:
-    """The layer as it is to be called; afterwards it is as it was."""
+    """Set a layer up for the call, and restore the layer afterwards."""
     before = {name: getattr(layer, name) for name in _CALLED if hasattr(layer, name)}
     try:
         for name in before:
@@ -146,7 +152,7 @@ def _asking(layer: Any, recurrence: Recurrence) -> Callable[[PieceInputs], Answe
 
 
 def runner(artifact: Artifact) -> RunGlue:
-    """Return a function that runs a model whose recurrences are layers."""
+    """Return a function for runs of a model with recurrences as layers."""
     plan = artifact.plan
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
@@ -179,7 +185,7 @@ def runner(artifact: Artifact) -> RunGlue:
 
 
 class _Given:
-    """What layers are called with, `entered`, against what the source's recurrences took.
+    """The inputs of layer calls (`entered`), against the inputs of the source's recurrences.
 
     `recurrences` are those by the name of the layer; `reasons` say why a call fits none of the source's.
     `is_old`: the layers are tf_keras's.
@@ -193,12 +199,12 @@ class _Given:
         self._rows: dict[str, list[RecurrenceCall]] = {}
 
     def begin(self, calls: Sequence[tuple[str, RecurrenceCall]]) -> None:
-        """Set the calls whose outputs are given from now on, each with its layer name."""
+        """Set the calls with the outputs to give from now on, each by layer name."""
         self._calls = {name: [call for own, call in calls if own == name] for name, _ in calls}
         self._rows, self.entered = {}, []
 
     def of(self, name: str, layer: Any) -> Callable[..., Any]:
-        """What a layer is to call: it answers as the source's recurrence did."""
+        """Return a replacement `call` for a layer, with the answers of the source's recurrence."""
 
         def call(x: Any, *_: Any, initial_state: Any = None, mask: Any = None, **__: Any) -> Any:
             try:
@@ -221,7 +227,7 @@ class _Given:
         return call
 
     def _see(self, name: str, layer: Any, x: Any, start: Any) -> list[Array]:
-        """Notes what enters; gives `y [batch, time, units]` and the states `[batch, units]`."""
+        """Note the inputs; return `y [batch, time, units]` and the states `[batch, units]`."""
         recurrence = self.recurrences[name]
         taken = np.asarray(x) if _is_time_major(layer) else np.asarray(x).swapaxes(0, 1)
         taken = taken[::-1] if layer.go_backwards else taken
@@ -240,7 +246,7 @@ class _Given:
         return [y.swapaxes(0, 1), *(value[0] for value in ends)]
 
     def _nearest(self, name: str, x: Array, h: Array, c: Array | None) -> RecurrenceCall:
-        """Return the recorded call with the nearest inputs, or join one from rows.
+        """Return the recorded call with the nearest inputs, or join a call from rows.
 
         Rows of several calls are joined where the artifact's batch has another size. Each recorded row is
         used once before any is used again, since equal rows cannot be told apart.
@@ -261,7 +267,7 @@ class _Given:
 
 
 def _rows_of(call: RecurrenceCall, recurrence: Recurrence) -> Iterator[RecurrenceCall]:
-    """Each row of a call as a call, without what is no LSTM's."""
+    """Yield each row of a call as a call, with `c` for LSTMs only."""
     gave = call.gave[: 3 if recurrence.sizes.mode is Mode.LSTM else 2]
     for k in range(call.x.shape[1]):
         row = slice(k, k + 1)
@@ -270,7 +276,7 @@ def _rows_of(call: RecurrenceCall, recurrence: Recurrence) -> Iterator[Recurrenc
 
 
 def _join(rows: Sequence[RecurrenceCall], recurrence: Recurrence) -> RecurrenceCall:
-    """Rows as one call."""
+    """Join rows to a call."""
     x, h, c = (np.concatenate([getattr(row, key) for row in rows], 1) for key in "xhc")
     columns = zip(*(row.gave for row in rows), strict=True)
     gave = [np.concatenate(column, 1 if recurrence.time_major else 0) for column in columns]
@@ -278,12 +284,12 @@ def _join(rows: Sequence[RecurrenceCall], recurrence: Recurrence) -> RecurrenceC
 
 
 def _is_time_major(layer: Any) -> bool:
-    """Whether a layer takes and gives steps before rows, as those of tf_keras can."""
+    """Return True if a layer takes and gives steps before rows, like some tf_keras layers."""
     return bool(getattr(layer, "time_major", False))
 
 
 def reset_states(layer: Any) -> None:
-    """Set the state of a stateful layer to zero: Keras files store none."""
+    """Set the state of a stateful layer to zero, because Keras files leave states out."""
     if layer.stateful:
         for state in layer.states:
             state.assign(tf.zeros_like(state))
@@ -291,7 +297,7 @@ def reset_states(layer: Any) -> None:
 
 @contextmanager
 def calling(layer: Any, call: Callable[..., Any]) -> Iterator[None]:
-    """The layer with another `call`; afterwards it is as it was."""
+    """Replace a layer's `call`, and restore the `call` afterwards."""
     before = layer.call
     try:
         layer.call = call

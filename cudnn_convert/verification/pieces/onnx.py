@@ -42,7 +42,7 @@ _X, _LENGTHS, _H, _C = 0, 4, 5, 6
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """List the fused nodes that the files record as layers of a recurrence."""
+    """List the fused nodes recorded in the files as layers of a recurrence."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     listing: list[Piece] = []
     reason = "the file does not say which of its nodes computes it"
@@ -62,7 +62,7 @@ def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
 
 
 def read_recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
-    """Yield `(fused node, recurrence, layer)` from a model's provenance, if it has any."""
+    """Yield `(fused node, recurrence, layer)` from a model's provenance, if any."""
     text = next((entry.value for entry in model.metadata_props if entry.key == _KEY), "{}")
     try:
         for record in json.loads(text).get("pieces", ()):
@@ -72,7 +72,7 @@ def read_recorded_layers(model: Any) -> Iterator[tuple[str, str, int]]:
 
 
 def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """Yield each fused node of a graph and its subgraphs, with the constants in scope."""
+    """Yield each fused node of a graph and subgraphs, with the constants in scope."""
     constants = {**around, **{tensor.name: tensor for tensor in graph.initializer}}
     for node in graph.node:
         if node.op_type == "Cast" and node.input[0] in constants:  # of weights that are stored as half
@@ -85,7 +85,7 @@ def find_fused_nodes(graph: Any, around: Mapping[str, Any]) -> Iterator[tuple[An
 
 
 def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> Any:
-    """A session of the node alone; inputs `X`, `lengths`, `h` and `c`."""
+    """Open a session of the node alone; inputs `X`, `lengths`, `h` and `c`."""
     given = [*node.input, *[""] * (8 - len(node.input))]
     cut_node, kept = onnx.NodeProto(), []
     cut_node.CopyFrom(node)
@@ -111,7 +111,7 @@ def _cut(model: Any, node: Any, constants: Mapping[str, Any], folder: Path) -> A
 
 
 def _constant(tensor: Any, folder: Path, name: str) -> Any:
-    """A constant of float32 with its values, under another name."""
+    """Copy a constant as float32, under a given name."""
     tensor_proto = onnx.TensorProto()
     tensor_proto.CopyFrom(tensor)
     if external_data_helper.uses_external_data(tensor_proto):
@@ -148,7 +148,7 @@ _Taken: TypeAlias = tuple[str, LayerValues, dict[int, Array]]
 
 
 def runner(artifact: Artifact) -> RunGlue:
-    """Return a function that runs the glue of each part's model, branches and loops included."""
+    """Return a function for the glue of each part's model, branches and loops included."""
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         for call in passes:
@@ -158,7 +158,7 @@ def runner(artifact: Artifact) -> RunGlue:
 
 
 def _join(seen: Sequence[GlueResult]) -> GlueResult:
-    """What several files answered, as one."""
+    """Join the results of several files."""
     outputs: dict[str, Array] = {}
     for run in seen:
         outputs |= run.outputs
@@ -166,7 +166,7 @@ def _join(seen: Sequence[GlueResult]) -> GlueResult:
 
 
 def _run(artifact: Artifact, part: Part, given: GlueRun) -> GlueResult:
-    """The glue in the file of one part, on what it takes of a feed."""
+    """Run the glue in the file of a part, on the part's inputs."""
     plan, file = artifact.plan, part_file(artifact.path, part.name)
     model = onnx.load(str(file))
     nodes = {node for _, node, _ in read_recorded_layers(model)}
@@ -183,7 +183,7 @@ def _run(artifact: Artifact, part: Part, given: GlueRun) -> GlueResult:
 
 
 def _find_values(plan: Plan, model: Any, calls: Sequence[RecurrenceCall]) -> dict[str, list[LayerValues]]:
-    """Map each fused node that the provenance records to the values it may be given."""
+    """Map each fused node of the provenance to the possible given values."""
     recorded = {piece: (node, layer) for piece, node, layer in read_recorded_layers(model)}
     names = [node.name for node, _ in find_fused_nodes(model.graph, {})]
     return match_values(plan, calls, {name: recorded[name] for name in names if name in recorded})
@@ -192,7 +192,7 @@ def _find_values(plan: Plan, model: Any, calls: Sequence[RecurrenceCall]) -> dic
 def _run_model(
     model: Any, values_by_node: Mapping[str, Sequence[LayerValues]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
-    """Run a model without branches, with the outputs of fused nodes given.
+    """Run a model free of branches, with the outputs of fused nodes given.
 
     Returns all observed tensors by name, and what entered each fused node.
     """
@@ -220,7 +220,7 @@ def _run_model(
 def _interpret(
     model: Any, values_by_node: Mapping[str, Sequence[LayerValues]], fed: Mapping[str, Array]
 ) -> tuple[dict[str, Array], list[_Taken]]:
-    """The same of a model with branches or loops, by ONNX's own interpreter."""
+    """Run a model with branches or loops by ONNX's interpreter; return as `_run_model`."""
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
 
@@ -247,7 +247,7 @@ def _interpret(
 
 
 def _session(model: Any, fused: list[Any]) -> Any:
-    """The model without the fused nodes; every tensor that is looked at is an output."""
+    """Open the model with fused nodes removed and observed tensors as outputs."""
     small = onnx.ModelProto()
     small.CopyFrom(model)
     graph, gone = small.graph, {node.name for node in fused}
@@ -270,7 +270,7 @@ def _session(model: Any, fused: list[Any]) -> Any:
 
 
 def _feed(fused: list[Any], given: Mapping[str, LayerValues]) -> dict[str, Array]:
-    """What the fused nodes would give."""
+    """Return the outputs given for the fused nodes."""
     feeds: dict[str, Array] = {}
     for node in fused:
         of = given[node.name]
@@ -280,7 +280,7 @@ def _feed(fused: list[Any], given: Mapping[str, LayerValues]) -> dict[str, Array
 
 
 def _entering(model: Any, node: Any, of: LayerValues, values: Mapping[str, Array]) -> dict[int, Array]:
-    """Collect the inputs of a fused node by position; missing ones are the defaults.
+    """Collect the inputs of a fused node by position; missing inputs are the defaults.
 
     An initial state is multiplied by the projection, if there is one, as in the source.
     """

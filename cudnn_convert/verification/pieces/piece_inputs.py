@@ -1,4 +1,4 @@
-"""A recurrence asked by itself: its inputs, and what wrong weights would move.
+"""A recurrence asked alone: the inputs, and the movement by wrong weights.
 
 Inputs are such that the answer depends on every weight. Normal ones saturate some models and cannot see
 others: what counts is the sum that a gate gets. So inputs are scaled to the matrices, each row of which then
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """An artifact to test: its format, path, source plan, and how to run it."""
+    """An artifact to test: format, path, source plan, and a function for runs."""
 
     form: str
     path: Path
@@ -63,13 +63,13 @@ class Artifact:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether it is a SavedModel of TensorFlow 2 with some of its functions replaced."""
+        """True for a SavedModel of TensorFlow 2 with some replaced functions."""
         return self.plan.model.has_functions and Keeps.FUNCTIONS in FORMATS[self.form].keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """All pieces of an artifact, and by node why a recurrence has none.
+    """All pieces of an artifact, and by node the reason for a missing piece.
 
     `same`: by node another node whose piece is the very same computation on the same weights.
     """
@@ -79,7 +79,7 @@ class Pieces:
     same: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, recurrence: Recurrence, others: Iterable[Recurrence]) -> list[Piece]:
-        """Return the pieces of a recurrence, else those of one with the same weights."""
+        """Return the pieces of a recurrence, else of a recurrence with the same weights."""
         node = self.same.get(recurrence.node, recurrence.node)
         own = [piece for piece in self.pieces if piece.node == node]
         wanted = (recurrence.shared, recurrence.sizes, recurrence.dtype)
@@ -100,13 +100,13 @@ class PieceInputs:
     lengths: Array
 
     def rows(self, start: int, stop: int) -> PieceInputs:
-        """Some rows of the batch."""
+        """Return some rows of the batch."""
         part = slice(start, stop)
         return PieceInputs(self.x[:, part], self.h[:, part], self.c[:, part], self.lengths[part])
 
 
 def _norm(matrices: Sequence[Array] | None) -> float:
-    """The mean norm of a row of some matrices; 1 where all are 0."""
+    """Return the mean norm of a row of some matrices; 1 for all-zero matrices."""
     if matrices is None:
         return 1.0
     norms = [np.sqrt((np.asarray(matrix, np.float64) ** 2).sum(axis=-1)).mean() for matrix in matrices]
@@ -126,7 +126,7 @@ class Stack:
     tied: bool = False
 
     def steps(self, order: np.random.Generator | None = None) -> list[Any]:
-        """The reference's steps."""
+        """Return the reference's steps."""
         return [cell.step(order) for cell in self.cells]
 
     def draw(
@@ -154,13 +154,13 @@ class Stack:
         return PieceInputs(x, h, c, lengths.astype(np.int32))
 
     def run(self, asked: PieceInputs, order: np.random.Generator | None = None) -> tuple[Array, Array, Array]:
-        """`y`, `h` and `c` as `reference.run` gives them, in the type of the inputs."""
+        """Return `y`, `h` and `c` of `reference.run`, in the type of the inputs."""
         return reference.run(
             self.steps(order), asked.x, asked.h, asked.c, directions=self.directions, lengths=asked.lengths
         )
 
     def firsts(self, asked: PieceInputs) -> Iterator[tuple[int, list[mutants.First]]]:
-        """`(layer, its cells at the first step)` where the inputs are of one step."""
+        """Yield `(layer, cells at the first step)` for inputs of a single step."""
         steps, count = self.steps(), self.directions
         run = reference.layers(steps, asked.x, asked.h, asked.c, directions=count, lengths=asked.lengths)
         for number, layer in enumerate(run):
@@ -171,7 +171,7 @@ class Stack:
 
 @dataclass(slots=True)
 class Power:
-    """What inputs of one step would show, in tolerances.
+    """The errors visible on inputs of a single step, in tolerances.
 
     `smallest`: of the wrong recurrence that moves the answer least, `weakest`: of the weakest single weight;
     infinite where there is none. `sampled`: the rows of each gate's matrix whose single weights were looked
@@ -188,7 +188,7 @@ class Power:
 def choose_inputs(
     rng: np.random.Generator, stack: Stack, dtype: np.dtype[Any], bound: Tolerance, *, most: int
 ) -> Power:
-    """Choose one-step inputs on which every wrong weight shows by `effort.LEAST_SHOWN` tolerances.
+    """Choose one-step inputs with every wrong weight visible by `effort.LEAST_SHOWN` tolerances.
 
     If no try reaches that, the best is returned. `most` limits the batches beyond the smallest one.
     """
@@ -233,7 +233,7 @@ def _try_inputs(
 
 
 def _look(power: Power, stack: Stack, weights: Sequence[mutants.WeightEffects], bound: Tolerance) -> None:
-    """Measures mutants on the rows that were chosen, and names what they do not show."""
+    """Measure mutants on the chosen rows, and name the mutants left unseen."""
     for number, (layer, ways) in enumerate(stack.firsts(power.asked)):
         right = [first.answer() for first in ways]
         for direction, name, answer in mutants.structural(ways):
@@ -254,7 +254,7 @@ def _look(power: Power, stack: Stack, weights: Sequence[mutants.WeightEffects], 
 def shares(
     answer: tuple[Array, Array], right: tuple[Array, Array], bound: Tolerance, *, is_lstm: bool
 ) -> float:
-    """The largest difference of two answers, in tolerances."""
+    """Return the largest difference of two answers, in tolerances."""
     largest = 0.0
     for value, other in zip(answer[: 1 + is_lstm], right, strict=False):
         with np.errstate(invalid="ignore"):

@@ -37,13 +37,13 @@ _TYPES: Final = {
 
 
 def read_model(file: Path) -> TfliteModel:
-    """The model in a file."""
+    """Read the model in a file."""
     return TfliteModel(unpack_model(file.read_bytes()))
 
 
 @dataclass(frozen=True, slots=True)
 class TfliteModel:
-    """A file as an object that its schema describes."""
+    """A file as an object of the file's schema."""
 
     content: Any
     callers: dict[int, tuple[Any, Any, int]] = field(default_factory=dict)
@@ -55,23 +55,26 @@ class TfliteModel:
                     self.callers[number] = (graph, op, skipped)
 
     def code(self, op: Any) -> int:
-        """The number of an operator's kind; small ones are in the older of two fields."""
+        """Return the number of an operator's kind.
+
+        Small numbers are in the older of two fields.
+        """
         kind = self.content.operatorCodes[op.opcodeIndex]
         return int(max(kind.builtinCode, kind.deprecatedBuiltinCode))
 
     def list_called(self, op: Any) -> list[tuple[int, int]]:
-        """List the subgraphs an operator runs, each with its count of leading operands not passed."""
+        """List the subgraphs of an operator, each with the count of skipped leading operands."""
         of, code = op.builtinOptions, self.code(op)
         if code == OPS.WHILE:
             return [(of.condSubgraphIndex, 0), (of.bodySubgraphIndex, 0)]
         return [(of.thenSubgraphIndex, 1), (of.elseSubgraphIndex, 1)] if code == OPS.IF else []
 
     def operators(self, number: int) -> Sequence[Any]:
-        """The operators of the subgraph of a number."""
+        """Return the operators of the subgraph of a number."""
         return list(self.content.subgraphs[number].operators)
 
     def find_reached(self, op: Any) -> set[int]:
-        """The subgraphs that an operator runs, and those that run in them."""
+        """Return the subgraphs run by an operator, directly or nested."""
 
         def calls(operators: Iterable[Any]) -> list[int]:
             return [number for operator in operators for number, _ in self.list_called(operator)]
@@ -79,12 +82,12 @@ class TfliteModel:
         return set(walk(calls([op]), lambda number: calls(self.operators(number))))
 
     def is_constant(self, tensor: Any) -> bool:
-        """Whether the file holds a tensor's value."""
+        """Return True if the file holds a tensor's value."""
         data = self.content.buffers[tensor.buffer].data
         return data is not None and len(data) > 0
 
     def dtype(self, tensor: Any) -> np.dtype[Any]:
-        """The type of a tensor. Raises LookupError where NumPy has none like it."""
+        """Return the type of a tensor. Raises LookupError for types outside NumPy."""
         if tensor.type not in _TYPES:
             raise LookupError(
                 f"the artifact has {tensor.name.decode()}, which is neither a number nor a bool"
@@ -92,7 +95,7 @@ class TfliteModel:
         return _TYPES[tensor.type]
 
     def constant(self, tensor: Any) -> Array:
-        """The value of a tensor that the file holds."""
+        """Return the value of a tensor stored in the file."""
         data = bytes(bytearray(self.content.buffers[tensor.buffer].data))
         shape = () if tensor.shape is None else tuple(tensor.shape)
         return np.frombuffer(data, self.dtype(tensor)).reshape(shape)
@@ -112,7 +115,7 @@ class TfliteModel:
         return None if entry is None else bytes(bytearray(self.content.buffers[entry.buffer].data))
 
     def read_recorded(self) -> dict[tuple[str, int], list[str]]:
-        """The loops of each `(recurrence, layer)`, forward first, as the provenance has them."""
+        """Return the loops of each `(recurrence, layer)` in the provenance, forward first."""
         named: dict[tuple[str, int], list[str]] = {}
         text = self.read_metadata(_KEY) or "{}"
         try:
@@ -124,7 +127,7 @@ class TfliteModel:
         return named
 
     def find_handed(self, graph: Any, index: int) -> Any:
-        """The constant that an argument of a subgraph is wherever it runs, or None."""
+        """Return the constant passed as an argument of a subgraph in every run, or None."""
         number = next(k for k, subgraph in enumerate(self.content.subgraphs) if subgraph is graph)
         if number not in self.callers:
             return None
@@ -139,27 +142,27 @@ class TfliteModel:
 
 
 def is_handed_on(graph: Any, argument: int) -> bool:
-    """Whether what a subgraph gives in an argument's place is that argument."""
+    """Return True if a subgraph returns an argument unchanged in the argument's place."""
     return len(graph.outputs) <= argument or graph.outputs[argument] == graph.inputs[argument]
 
 
 def rank(tensor: Any) -> int:
-    """The number of a tensor's axes."""
+    """Return the number of a tensor's axes."""
     return 0 if tensor.shape is None else len(tensor.shape)
 
 
 def makers_of(graph: Any) -> dict[int, Any]:
-    """The operator that makes each tensor of a subgraph."""
+    """Map each tensor of a subgraph to the operator behind the tensor."""
     return {int(output): op for op in graph.operators for output in op.outputs}
 
 
 def open_subgraph(model: TfliteModel, alone: Any) -> Any:
-    """An interpreter of a subgraph, with what it runs and reads of a model."""
+    """Open an interpreter of a subgraph, with all needed parts of a model."""
     return open_interpreter(model_content=_pack(model, alone))
 
 
 def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
-    """The outputs of an interpreter, whose inputs take the sizes of what is given."""
+    """Run an interpreter on given inputs, resized to fit, and return the outputs."""
     details = interpreter.get_input_details()
     for detail, value in zip(details, given, strict=True):
         if value.ndim:
@@ -178,7 +181,7 @@ def run_subgraph(interpreter: Any, given: Sequence[Array]) -> list[Array]:
 
 
 def _pack(model: TfliteModel, alone: Any) -> bytes:
-    """Serialize a model with `alone` as first subgraph, and all that it needs."""
+    """Serialize a model with `alone` as first subgraph, and all needed parts."""
     packed = copy.copy(model.content)
     subgraphs, numbers, buffers = [alone], {}, {0}
 
@@ -217,7 +220,7 @@ _INT: Final = schema.TensorType.INT32
 
 
 def pieces(artifact: Artifact, recurrences: Sequence[Recurrence]) -> Pieces:
-    """Every layer whose loops the files of an artifact name."""
+    """Return every layer named through loops in the files of an artifact."""
     known = {recurrence.node: recurrence for recurrence in recurrences}
     cuts: list[Piece] = []
     reasons = dict.fromkeys(known, "the file does not say which of its loops computes it")
@@ -252,7 +255,7 @@ def _piece(node: str, layer: int, name: str, parts: Sequence[_LayerModel]) -> Pi
 
 
 class UncutError(Exception):
-    """A loop stands in what this module does not cut."""
+    """A loop stands in an unsupported place."""
 
 
 #: What the inputs of a cut are; of `SIZED` the sizes alone are read.
@@ -278,7 +281,7 @@ class LoopCut:
 
 @dataclass(frozen=True, slots=True)
 class _LayerModel:
-    """One direction of a layer as a separate model, opened at the first call.
+    """A direction of a layer as a separate model, opened at the first call.
 
     `inputs` are as in `LoopCut`. `outputs`: whether `y` is read. `sizes` is the (time, batch) that the file
     fixes, None for each that it leaves open.
@@ -320,7 +323,7 @@ class _LayerModel:
 
 
 def _ask(parts: Sequence[_LayerModel], asked: PieceInputs) -> Answer:
-    """The answer of a layer, whose directions are asked one after the other."""
+    """Ask the directions of a layer in turn, and return the layer's answer."""
     x, h, c = (value.astype(np.float32) for value in (asked.x, asked.h, asked.c))
     answers = [
         part.ask(x, (h[direction], c[direction]), asked.lengths) for direction, part in enumerate(parts)
@@ -331,7 +334,7 @@ def _ask(parts: Sequence[_LayerModel], asked: PieceInputs) -> Answer:
 
 
 def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerModel:
-    """A loop of a model as one that can be asked. Raises UncutError."""
+    """Cut a loop of a model out as a model for asking. Raises UncutError."""
     part = cut(model, *loop, backward=direction > 0)
     sizes = _sizes(model, *loop)
     return _LayerModel(
@@ -340,7 +343,7 @@ def _part(model: TfliteModel, loop: tuple[Any, Any], direction: int) -> _LayerMo
 
 
 def cut(model: TfliteModel, graph: Any, loop: Any, *, backward: bool) -> LoopCut:
-    """A loop with what stands directly before and behind it. Raises UncutError."""
+    """Cut a loop with the operators directly before and behind. Raises UncutError."""
     states, blocks, counters = _find_carried(model, loop)
     if not states or len(blocks) != 1:
         raise UncutError("in the file its loop does not carry a state and the outputs of its steps")
@@ -392,7 +395,7 @@ def _find_carried(model: TfliteModel, loop: Any) -> tuple[list[int], list[int], 
 
 
 def _has_constant_lengths(model: TfliteModel, loop: Any) -> bool:
-    """Whether a loop compares its steps with a constant for each row."""
+    """Return True if a loop compares steps with a constant for each row."""
     compared = [
         model.content.subgraphs[k].tensors[op.inputs[1]]
         for k in model.find_reached(loop)
@@ -417,7 +420,7 @@ class _Taken:
     inputs: dict[int, str] = field(default_factory=dict)
 
     def take(self, operators: Sequence[Any]) -> None:
-        """Take some operators and what they read, up to products of the recurrence's inputs."""
+        """Take operators and inputs, up to products of the recurrence's inputs."""
         seen = {-1, *self.inputs, *(int(index) for op in operators for index in op.outputs)}
         self.operators += operators
         todo = [int(index) for op in operators for index in op.inputs]
@@ -449,7 +452,7 @@ class _Taken:
 
 
 def _sizes(model: TfliteModel, graph: Any, loop: Any) -> tuple[int | None, int | None]:
-    """Return the (time, batch) of what a loop reads, None for each unknown size.
+    """Return the (time, batch) of a loop's inputs, None for each unknown size.
 
     Raises UncutError where the loop reads no inputs of its steps.
     """
@@ -468,9 +471,10 @@ def _sizes(model: TfliteModel, graph: Any, loop: Any) -> tuple[int | None, int |
 
 
 def _behind(model: TfliteModel, graph: Any, rows: int, *, backward: bool) -> list[Any]:
-    """Return the operators that turn a loop's rows into outputs; empty if unused.
+    """Return the operators between a loop's rows and the outputs; empty if unused.
 
-    They are a slice of the steps, and a reversal for the backward direction. Raises UncutError for others.
+    The operators are a slice of the steps, and a reversal for the backward direction. Raises UncutError for
+    others.
     """
     behind: list[Any] = []
     for code in (OPS.STRIDED_SLICE, *([OPS.REVERSE_V2] if backward else [])):

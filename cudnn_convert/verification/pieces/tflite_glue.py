@@ -1,4 +1,4 @@
-"""A TensorFlow Lite file whose recurrences give what is given.
+"""A TensorFlow Lite file with given recurrence outputs.
 
 Operators whose inputs are there run together, as a file of their own; then what waits for them is given.
 Branches and loops of the model with a recurrence inside are followed, pass by pass.
@@ -44,7 +44,7 @@ pieces = tflite.pieces
 
 
 def runner(artifact: piece_inputs.Artifact) -> RunGlue:
-    """Return a function that runs the glue of a file, branches and loops included."""
+    """Return a function for the glue of a file, branches and loops included."""
 
     def run(passes: Sequence[GlueRun]) -> Iterator[GlueResult]:
         plan = artifact.plan
@@ -73,7 +73,7 @@ def runner(artifact: piece_inputs.Artifact) -> RunGlue:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A direction of a layer: `name` is its loop's, `cut` where it stands."""
+    """A direction of a layer: `name` is the loop's name, `cut` the loop's place."""
 
     name: str
     node: str
@@ -83,7 +83,7 @@ class _Layer:
 
 
 def _find_recorded(model: TfliteModel, nodes: Collection[str]) -> tuple[list[_Layer], list[LoopCut]]:
-    """The layers of `nodes`, and what stands for those of other nodes, which are run."""
+    """Return the layers of `nodes`, and the loops of remaining nodes, to be run."""
     loops = model.loops()
     layers, others = [], []
     for (node, number), names in model.read_recorded().items():
@@ -102,7 +102,7 @@ def _find_recorded(model: TfliteModel, nodes: Collection[str]) -> tuple[list[_La
 
 
 def find_ends(model: TfliteModel) -> tuple[dict[str, int], dict[str, int]]:
-    """The tensors of a file's inputs and outputs by their names in the signature."""
+    """Return the tensors of a file's inputs and outputs by signature name."""
     listed = model.content.signatureDefs or ()
     signatures = {signature.signatureKey.decode(): signature for signature in listed}
     if SERVING not in signatures or signatures[SERVING].subgraphIndex:
@@ -118,7 +118,7 @@ _Values = dict[int, Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """A part of a subgraph that runs at once: which tensors it reads and makes."""
+    """A part of a subgraph run at once, with the tensors read and made."""
 
     reads: frozenset[int]
     makes: frozenset[int]
@@ -127,7 +127,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Running:
-    """A run of a file whose `layers` give what is `fitting`; `others` are run.
+    """A run with given values for `layers`; the loops of `others` are run.
 
     `entered` is what was seen, as `GlueResult` has it.
     """
@@ -141,12 +141,12 @@ class _Running:
     _steps: dict[int, list[_Step]] = field(default_factory=dict)
 
     def main(self, fed: Mapping[int, Array]) -> _Values:
-        """The values of the first subgraph's outputs on some values of its inputs."""
+        """Return the values of the first subgraph's outputs on given inputs."""
         tensors = self.model.content.subgraphs[0].tensors
         return self._values(0, {k: value.astype(self.model.dtype(tensors[k])) for k, value in fed.items()})
 
     def list_missed(self) -> list[tuple[str, Array, Array]]:
-        """The inputs of calls of the source that the file does not make."""
+        """Return the inputs of the source's calls missing from the file."""
         given: dict[tuple[Any, ...], set[int]] = {}
         keys = {
             layer.name: (layer.direction, *map(id, self.values_by_loop[layer.name])) for layer in self.layers
@@ -162,7 +162,7 @@ class _Running:
         ]
 
     def _values(self, number: int, values: _Values) -> _Values:
-        """Add to the values of a subgraph's inputs those of its outputs."""
+        """Add the values of a subgraph's outputs to the values of the inputs."""
         graph = self.model.content.subgraphs[number]
         if number not in self._steps:
             self._steps[number] = self._plan(number)
@@ -180,7 +180,7 @@ class _Running:
         return [values[int(output)] for output in graph.outputs]
 
     def _plan(self, number: int) -> list[_Step]:
-        """The steps of a subgraph, each behind those whose values it reads."""
+        """Return the steps of a subgraph, each behind the steps before in data flow."""
         graph = self.model.content.subgraphs[number]
         layers = [layer for layer in self.layers if layer.cut.graph is graph]
         waiting, plain = self._givings(graph, layers), []
@@ -209,7 +209,7 @@ class _Running:
         return steps
 
     def _live(self, graph: Any, layers: Sequence[_Layer]) -> list[Any]:
-        """The operators that outputs and what enters recurrences depend on, without those."""
+        """Return the operators behind outputs and recurrence inputs, except for the recurrences."""
         makers = tflite.makers_of(graph)
         given = {index for layer in layers for index in layer.cut.gives.values()}
         loops = {id(layer.cut.operators[0]): layer.name for layer in layers}
@@ -227,7 +227,10 @@ class _Running:
         return [op for op in graph.operators if id(op) in live]
 
     def _reads(self, graph: Any, places: Iterable[int]) -> frozenset[int]:
-        """Tensors that are no constants; -1 is one that an operator does without."""
+        """Return the tensors of the places, except for constants.
+
+        A place of -1 is a tensor that an operator does without.
+        """
         tensors = graph.tensors
         return frozenset(int(k) for k in places if k >= 0 and not self.model.is_constant(tensors[k]))
 
@@ -237,7 +240,7 @@ class _Running:
         return _Step(self._reads(graph, reads), frozenset(map(int, makes)), run)
 
     def _segment(self, graph: Any, operators: Sequence[Any], read_later: frozenset[int]) -> _Step:
-        """Operators as a file that gives what is read later."""
+        """Pack operators as a file with outputs for later readers."""
         alone = schema.SubGraphT()
         alone.name, alone.tensors = b"main", [*graph.tensors]
         alone.operators = [*operators]
@@ -273,7 +276,7 @@ class _Running:
         return steps
 
     def _give(self, graph: Any, layer: _Layer, values: _Values) -> None:
-        """Gives what a direction of a layer is to give, and notes what enters it."""
+        """Give the values of a direction of a layer, and note the inputs."""
         entering = [(what, self._value(graph, values, index)) for what, index in layer.cut.enters]
         by_name = dict(entering)
         h, c, lengths = by_name[H], by_name.get(C), by_name.get(LENGTHS)
@@ -295,7 +298,7 @@ class _Running:
 
 
 def _are_alike(given: LayerValues, other: LayerValues) -> bool:
-    """Whether two calls took so nearly the same that rounding may exchange them."""
+    """Return True if two calls had inputs close enough to be exchanged by rounding."""
     pairs = ((given.x, other.x), (given.h, other.h), (given.c, other.c))
     most = [effort.ALIKE_PASSES * np.abs(a[np.isfinite(a)]).max(initial=0.0) for a, _ in pairs]
     return all(
@@ -305,7 +308,7 @@ def _are_alike(given: LayerValues, other: LayerValues) -> bool:
 
 
 def _of_direction(given: LayerValues, direction: int) -> LayerValues:
-    """What is given for one direction of a layer."""
+    """Return the given values of a single direction of a layer."""
     only = slice(direction, direction + 1)
     values = {name: getattr(given, name)[only] for name in ("h", "c", "h_end", "c_end")}
     return replace(given, y=given.y[:, only], **values)
