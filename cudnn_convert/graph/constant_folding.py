@@ -1,4 +1,4 @@
-"""Computes tensors that depend on no input.
+"""Computes tensors independent of all inputs.
 
 Only pure ops run, and only small subgraphs: for predicates, dropout rates and shapes, not for weights.
 """
@@ -35,10 +35,10 @@ _NUMBERS: Final = frozenset(
 def fold_constant(
     index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})
 ) -> Array | None:
-    """Compute tensor `op:k` if it is a small pure function of constants, else None.
+    """Compute tensor `op:k`, a small pure function of constants.
 
-    `given` maps ops, usually placeholders, to the scalars to take for them. What takes a tensor into a branch
-    or a loop does not change it.
+    Returns None for any other tensor. `given` maps ops, usually placeholders, to the scalars to take for
+    them. What takes a tensor into a branch or a loop does not change it.
     """
     op, _ = split(tensor)
     if op not in given and op in index.nodes and (value := _read_numbers(index.nodes[op])) is not None:
@@ -67,7 +67,10 @@ def fold_constant(
 
 
 def _read_numbers(node: NodeDef) -> Array | None:
-    """Return the numbers of a small Const, which need not be computed, or None."""
+    """Read the numbers of a small Const directly.
+
+    They need not be computed. Returns None for any other node.
+    """
     if node.op != "Const" or "value" not in node.attr or "dtype" not in node.attr:
         return None
     value, dtype = node.attr["value"].tensor, node.attr["dtype"].type
@@ -82,7 +85,10 @@ def _read_numbers(node: NodeDef) -> Array | None:
 
 
 def _list_folded_inputs(index: Index, name: str, given: Mapping[str, float]) -> list[str]:
-    """The ops that folding computes an op from: of a branch or a loop only what enters it."""
+    """List the direct inputs needed to fold an op.
+
+    Of a branch or a loop only what enters it.
+    """
     inputs = [] if name in given else index.data_inputs(index.nodes[name])
     inputs = inputs[:1] if index.nodes[name].op in _PASSED else inputs
     return [source for source in (split(each)[0] for each in inputs) if source in index.nodes]
@@ -102,6 +108,9 @@ def _replace_with_constant(node: NodeDef, given: Mapping[str, float]) -> NodeDef
 
 
 def fold_scalar(index: Index, tensor: str, given: Mapping[str, float] = MappingProxyType({})) -> Any:
-    """Return a one-element constant as a Python value, or None; `given` as for `fold_constant`."""
+    """Return a constant of a single element as a Python value.
+
+    Returns None for any other tensor. `given` is as for `fold_constant`.
+    """
     value = fold_constant(index, tensor, given)
     return value.reshape(()).item() if value is not None and value.size == 1 else None

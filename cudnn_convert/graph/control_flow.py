@@ -22,7 +22,10 @@ from cudnn_convert.graph.index import AnyGraph, Index, NodeDef, functions_in, sp
 
 
 def frames(index: Index) -> dict[str, tuple[str, ...]]:
-    """The frame names of each op's outputs, outermost first; ops outside all loops have none."""
+    """Return the frame names of each op's outputs, outermost first.
+
+    Ops outside all loops have none.
+    """
     frames_by_name: dict[str, tuple[str, ...]] = {}
     todo: list[tuple[NodeDef, tuple[str, ...]]] = [(n, ()) for n in index.nodes.values() if not n.input]
     while todo:
@@ -39,7 +42,7 @@ def frames(index: Index) -> dict[str, tuple[str, ...]]:
 
 
 def certain(index: Index) -> set[str]:
-    """Return the ops that run exactly once per call: outside all loops and branches.
+    """Return the ops run exactly once per call, outside all loops and branches.
 
     A Merge ends the branch of a Switch; an Exit ends the Switch of its loop.
     """
@@ -60,7 +63,7 @@ def certain(index: Index) -> set[str]:
 
 
 def enter(index: Index, name: str, source: str, frame: str, dtype: tf.DType) -> NodeDef:
-    """An Enter that takes the constant `source` into a frame of the graph."""
+    """Make an Enter to take the constant `source` into a frame of the graph."""
     like = next(
         node
         for node in index.nodes.values()
@@ -86,7 +89,7 @@ def inside(index: Index) -> set[str]:
 
 
 def below(index: Index, names: Collection[str], others: Collection[str]) -> set[str]:
-    """Return `names` and their transitive data consumers, as far as they depend on `names`.
+    """Return `names` and the transitive data consumers dependent on `names`.
 
     A branch's Merge is left out while another of its inputs depends on `others` and is not reached.
     """
@@ -104,7 +107,7 @@ def below(index: Index, names: Collection[str], others: Collection[str]) -> set[
 
 
 def leaving(index: Index, name: str) -> tuple[str, bool] | None:
-    """Find the only placeholder that decides a node's branch, and the value that skips it."""
+    """Find the only placeholder deciding a node's branch, and the value to skip the branch."""
     for taken, side in _decisions(index, name):
         sources = _list_sources(index, taken)
         if len(sources) == 1 and _is_number(index.nodes[sources[0]]):
@@ -115,12 +118,12 @@ def leaving(index: Index, name: str) -> tuple[str, bool] | None:
 
 
 def bind(placeholder: str, setting: bool, *, lead: str = "") -> Remedy:
-    """Make the remedy that binds a placeholder."""
+    """Make the remedy to bind a placeholder."""
     return Remedy({"set": (f"{placeholder}:0={'true' if setting else 'false'}",)}, lead)
 
 
 def _decisions(index: Index, name: str) -> Iterator[tuple[str, int]]:
-    """Yield `(predicate tensor, side)` for each branch that a node is in."""
+    """Yield `(predicate tensor, side)` for each branch around a node."""
     seen, todo = set[str](), [name]
     while todo:
         for source, k in map(split, index.nodes[todo.pop()].input):
@@ -144,7 +147,7 @@ def _is_number(node: NodeDef) -> bool:
 
 
 def _is_cond(index: Index, node: NodeDef, kind: Collection[str]) -> bool:
-    """Whether a node is of `kind`, and not of a loop."""
+    """Return True if a node is of `kind`, outside the mechanism of loops."""
     read = (index.nodes.get(split(name)[0]) for name in node.input)
     return node.op in kind and not any(source is not None and source.op in _LOOPS for source in read)
 
@@ -166,7 +169,7 @@ class FunctionCall:
 def holding(
     graph: AnyGraph, known: Callable[[NodeDef], Collection[str]], calls: Iterable[FunctionCall] = ()
 ) -> Mapping[str, frozenset[str]]:
-    """Return, per library function, the arguments that hold a known tensor at every call.
+    """Return, per library function, the arguments holding a known tensor at every call.
 
     `known` gives the tensors `op:k` that are known where a node of the graph itself runs.
     """
@@ -213,7 +216,7 @@ def _data(node: NodeDef) -> list[str]:
 
 
 def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, tuple[bool, ...]]]:
-    """Yield each function that a node calls or passes on, and which arguments are known."""
+    """Yield each function called or passed on by a node, with the known arguments."""
     yield node.op, given
     for key, attribute in node.attr.items():
         is_call = node.op in ops.CALLS and key == _FUNCTION and attribute.HasField("func")
@@ -224,6 +227,6 @@ def _list_calls(node: NodeDef, given: tuple[bool, ...]) -> Iterator[tuple[str, t
 def _keep(
     sure: Mapping[str, set[str]], taken: Mapping[str, list[str]], name: str, given: tuple[bool, ...]
 ) -> None:
-    """Remove from `sure[name]` the arguments that this call does not give as known."""
+    """Keep in `sure[name]` only the arguments given as known by the call."""
     if name in sure:
         sure[name] &= {argument for argument, is_known in zip(taken[name], given, strict=False) if is_known}

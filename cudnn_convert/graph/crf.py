@@ -1,4 +1,4 @@
-"""Finds the scores, transitions and lengths that the likelihood of a linear-chain CRF reads.
+"""Finds the scores, transitions and lengths read by the likelihood of a linear-chain CRF.
 
 Its forward algorithm adds a square matrix of transitions to the scores of the tags before, step by step:
 
@@ -27,7 +27,7 @@ _SUMMED: Final = _MOVED | {"Sum"}
 def find_chains(
     graph: Graph, heads: Collection[str], find_tensor: Callable[[str], tf.Tensor]
 ) -> list[tuple[str, str]]:
-    """Pairs of scores, one of the tensors `heads`, and the transitions `op:0` that are added to them.
+    """Return pairs of scores, from `heads`, and the transitions `op:0` added to the scores.
 
     `heads` are tensors of one width each, `[..., tags]`; transitions are a variable `[tags, tags]`.
     `find_tensor` gives a tensor of the imported graph by name.
@@ -47,7 +47,7 @@ def find_chains(
 
 
 def find_lengths(graph: Graph, transitions: str) -> list[str]:
-    """The lengths `op:k`, `[batch]`, at which the loops that read `transitions` end.
+    """Return the lengths `op:k`, `[batch]`, used to end the loops reading `transitions`.
 
     Not those that are fed, nor the sums of a mask that is: who runs the model knows them.
     """
@@ -80,7 +80,7 @@ def _follow(index: Index, name: str) -> str:
 
 
 def _is_counted(index: Index, name: str) -> bool:
-    """Whether lengths are counted from what is fed, and are no sum of it."""
+    """Return True if lengths are counted from fed tensors by more than a sum."""
     node = index.nodes[split(name)[0]]
     while node.op in _SUMMED and node.input:
         node = index.nodes[split(node.input[0])[0]]
@@ -88,7 +88,10 @@ def _is_counted(index: Index, name: str) -> bool:
 
 
 def _count_tags(graph: Graph, variable: str) -> int | None:
-    """The size of a square variable of floats, else None."""
+    """Return the number of tags, the size of a square variable.
+
+    Returns None for any other variable.
+    """
     shape = (
         graph.index.nodes[variable].attr["shape"].shape
         if "shape" in graph.index.nodes[variable].attr
@@ -99,7 +102,7 @@ def _count_tags(graph: Graph, variable: str) -> int | None:
 
 
 def _is_added(graph: Graph, variable: str) -> bool:
-    """Whether a variable is added to the values of a step, and multiplies nothing."""
+    """Return True if a variable is added to values, and absent from matrix products."""
     index = graph.index
 
     def onward(op: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What of a tensor depends on later steps than the first, by the ops on the way to it.
+"""Finds the ops responsible for a tensor's dependence on steps after the first.
 
 A state that is computed from the first step of an input, or from its number of rows, can be had from the
 first chunk of a sequence. `find_later_steps` lists the ops because of which it cannot.
@@ -18,7 +18,7 @@ from cudnn_convert.graph.time_axis import BATCH, Mixing
 def find_later_steps(
     graph: Graph, times: Mapping[str, int], rows: Mapping[str, int], outputs: Sequence[str]
 ) -> list[Mixing]:
-    """List the ops that take later steps of inputs on the way to the tensors `outputs`.
+    """List the ops taking later steps of inputs on the way to the tensors `outputs`.
 
     `times` has the axis of the steps in each input `op:k` that has steps, `rows` the axis of its rows.
     """
@@ -45,7 +45,7 @@ def find_later_steps(
 def _walk(
     seen: tf.Graph, steps: StepAxes, with_steps: set[str], in_order: Sequence[tf.Operation]
 ) -> list[Mixing]:
-    """Follow the tensors `with_steps` through the ops, up to those that take the first step alone."""
+    """Follow the tensors `with_steps` through the ops, up to ops taking the first step alone."""
     later: list[Mixing] = []
     for op in in_order:
         if not any(value.name in with_steps for value in op.inputs) or op.type in stepwise.SHAPES:

@@ -20,7 +20,10 @@ from cudnn_convert.private import tf_private
 
 
 def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> Graph:
-    """Return the body of a function as a graph; `functions` is the library around it, by name."""
+    """Return the body of a function as a graph.
+
+    `functions` is the library around it, by name.
+    """
     places = _place_outputs(function.node_def, functions)
     flat = {name: f"{node}:{number}" for name, (node, number) in places.items()}
     nodes = [
@@ -36,7 +39,10 @@ def make_graph(function: FunctionDef, functions: Mapping[str, FunctionDef]) -> G
 
 
 def with_body(function: FunctionDef, graph: Graph, functions: Mapping[str, FunctionDef]) -> FunctionDef:
-    """Return a copy of a function with the nodes of a graph, which has those of its `make_graph` and more."""
+    """Return a copy of a function with the nodes of a graph.
+
+    The graph has the nodes of the function's `make_graph`, and more.
+    """
     arguments = {argument.name for argument in function.signature.input_arg}
     nodes = [node for node in graph.node if node.name not in arguments]
     named = {position: name for name, position in _place_outputs(nodes, functions).items()}
@@ -56,7 +62,7 @@ def with_body(function: FunctionDef, graph: Graph, functions: Mapping[str, Funct
 def _place_outputs(
     nodes: Iterable[NodeDef], functions: Mapping[str, FunctionDef]
 ) -> dict[str, tuple[str, int]]:
-    """Map the names `node:output:k` that a function's tensors have to nodes and numbers of outputs."""
+    """Map a function's tensor names `node:output:k` to nodes and output numbers."""
     return {
         f"{node.name}:{output}:{k}": (node.name, number)
         for node in nodes
@@ -65,7 +71,7 @@ def _place_outputs(
 
 
 def _list_outputs(node: NodeDef, functions: Mapping[str, FunctionDef]) -> Iterator[tuple[str, int]]:
-    """Yield the name of each output of a node, and its number among those of that name."""
+    """Yield each output of a node as `(name, number)`, numbered among outputs of equal name."""
     definition: Any = tf_private.find_op(node.op)
     if definition is None and node.op in functions:
         definition = functions[node.op].signature
@@ -78,7 +84,7 @@ def _list_outputs(node: NodeDef, functions: Mapping[str, FunctionDef]) -> Iterat
 
 
 def read_shape(function: FunctionDef, position: int) -> tf.TensorShape:
-    """Return the static shape of an argument, unknown where the function does not state it."""
+    """Return the static shape of an argument, unknown unless stated by the function."""
     attributes: Any = function.arg_attr  # type: ignore[attr-defined]
     if position not in attributes or "_output_shapes" not in attributes[position].attr:
         return tf.TensorShape(None)

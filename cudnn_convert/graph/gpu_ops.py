@@ -1,4 +1,4 @@
-"""What TensorFlow computes on a GPU and not on a CPU: a table made from its own registry of kernels.
+"""The ops computed by TensorFlow on GPUs alone: a table from TensorFlow's registry of kernels.
 
 `gpu_ops.tsv` has a row for each op without a CPU kernel, and for each type that GPUs alone compute an op in;
 `scripts/list_gpu_ops.py` writes it. A row says what is done: `lowered` to ops of every CPU, `dropped` as part
@@ -28,7 +28,10 @@ _ON_CPU: Final = frozenset({"CPU", "DEFAULT"})
 
 @dataclass(frozen=True, slots=True)
 class GpuOp:
-    """An op, or one of its types as `ATTRIBUTE=TYPE`; what is done with it, and how."""
+    """A row of the table: an op, or a type of an op as `ATTRIBUTE=TYPE`.
+
+    `done` is what is done with it, and `how` the way.
+    """
 
     op: str
     type: str
@@ -37,7 +40,7 @@ class GpuOp:
 
 
 def read_table() -> list[GpuOp]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     lines = FILE.read_text(encoding="utf-8").splitlines()[1:]
     return [GpuOp(*line.split("\t")) for line in lines]
 
@@ -51,7 +54,10 @@ def _by_op() -> dict[str, list[GpuOp]]:
 
 
 def find_row(node: NodeDef) -> GpuOp | None:
-    """The row of a node for which a CPU has no kernel."""
+    """Return the row of a node lacking a CPU kernel.
+
+    Returns None for any other node.
+    """
     for row in _by_op().get(node.op, ()):
         attribute, _, name = row.type.partition("=")
         # To read an attribute where it is not would set it.
@@ -66,7 +72,10 @@ def _number(name: str) -> int:
 
 
 def find_missing(op: str, kernels: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """`(op, "")` where GPUs alone have a kernel, else `(op, ATTRIBUTE=TYPE)` for each type of that kind."""
+    """Yield the op, or each type of the op, with kernels for GPUs alone.
+
+    `(op, "")` where GPUs alone have a kernel, else `(op, ATTRIBUTE=TYPE)` for each type of that kind.
+    """
     gpu = [kernel for kernel in kernels if kernel.device_type == "GPU"]
     cpu = [kernel for kernel in kernels if kernel.device_type in _ON_CPU]
     definition = tf_private.find_op(op)
@@ -82,7 +91,10 @@ def find_missing(op: str, kernels: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _takes(kernels: Collection[Any], attribute: str, kind: tf.DType, *, named: bool) -> bool:
-    """Whether a kernel takes a type; `named`: it says so, others take any."""
+    """Return True if a kernel takes a type.
+
+    With `named` the kernel has to name it; otherwise a kernel that names no type takes any.
+    """
     for kernel in kernels:
         allowed = [each.allowed_values.list.type for each in kernel.constraint if each.name == attribute]
         if (not allowed and not named) or any(kind.as_datatype_enum in types for types in allowed):

@@ -1,4 +1,4 @@
-"""The graph that passes take and return: immutable nodes, lookups, and its imported form.
+"""The graph taken and returned by passes: immutable nodes, lookups, and the imported form.
 
 A pass copies the nodes that it changes, and shares all others with the graph before. `copy_graph` makes a
 GraphDef where TensorFlow needs one.
@@ -36,7 +36,7 @@ from cudnn_convert.text import first_line
 
 
 class Graph:
-    """A graph that does not change once made, with lookups that are computed once.
+    """An immutable graph, with lookups computed only once.
 
     It is read as a GraphDef is. Its nodes and library are shared with other graphs.
     """
@@ -67,12 +67,12 @@ class Graph:
 
     @cached_property
     def definition(self) -> GraphDef:
-        """The graph as a GraphDef, which must not be changed."""
+        """The graph as a GraphDef, for reading only."""
         return self._source if self._is_source else copy_graph(self)
 
     @cached_property
     def index(self) -> Index:
-        """The graph's nodes by name, and their consumers."""
+        """The graph's nodes by name, with consumers."""
         return Index(self)
 
     @cached_property
@@ -82,7 +82,7 @@ class Graph:
 
     @cached_property
     def first_iteration(self) -> tf.Graph:
-        """The graph as `shapes` has it, with static shapes of the first iteration inside loops.
+        """The graph as in `shapes`, with static shapes of the first iteration inside loops.
 
         TensorFlow imports a loop variable without a shape, because the next iteration may change it.
         """
@@ -118,9 +118,10 @@ def replace_nodes(graph: AnyGraph, changes: Mapping[str, NodeDef], added: Iterab
 
 
 def rewrite_nodes(graph: Graph, rewrite: Callable[[NodeDef, set[str]], Iterable[NodeDef]]) -> Graph:
-    """Replace each node for which `rewrite` gives nodes: the last has its name, others are appended.
+    """Replace each node by the nodes from `rewrite`, if any.
 
-    `rewrite` takes the node and the names that are taken, to which it adds those of its nodes.
+    The last node has the replaced node's name, the others are appended. `rewrite` takes the node and the
+    names that are taken, to which it adds those of its nodes.
     """
     changes, added, taken = dict[str, NodeDef](), list[NodeDef](), {node.name for node in graph.node}
     for node in graph.node:
@@ -131,14 +132,20 @@ def rewrite_nodes(graph: Graph, rewrite: Callable[[NodeDef, set[str]], Iterable[
 
 
 def expand_nodes(graph: Graph, expanded: Mapping[str, Iterable[NodeDef]]) -> Graph:
-    """Return `graph` with several nodes in the place of each named in `expanded`; itself without any."""
+    """Return `graph` with several nodes in the place of each node named in `expanded`.
+
+    Returns `graph` itself where `expanded` is empty.
+    """
     if not expanded:
         return graph
     return Graph(graph, [new for node in graph.node for new in expanded.get(node.name, [node])])
 
 
 def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
-    """Return the subgraph of `names` in graph order, without control inputs from outside it."""
+    """Return the subgraph of `names` in graph order.
+
+    Control inputs from outside it are left out.
+    """
     wanted = set(names)
     nodes = []
     for original in graph.node:
@@ -149,13 +156,13 @@ def extract_nodes(graph: AnyGraph, names: Iterable[str]) -> Graph:
 
 
 def prune(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """Return the part of `graph` that the tensors `outputs` need; `graph` itself if all."""
+    """Return the part of `graph` needed by the tensors `outputs`; `graph` itself if all."""
     needed = graph.index.ancestors(split(name)[0] for name in outputs)
     return graph if len(needed) == len(graph.node) else extract_nodes(graph, needed)
 
 
 def drop_uncalled_functions(graph: Graph) -> Graph:
-    """Return `graph` without the functions that its nodes do not call, and without functions of gradients.
+    """Return `graph` with only the functions called by nodes; gradient functions are removed.
 
     TensorFlow may call a function in the place of another that says the same of itself
     (v2.21.0 core/grappler/optimizers/implementation_selector.cc): such ones stay.
@@ -185,7 +192,7 @@ _NOTES: Final = ("_class", "_output_shapes")
 
 
 def strip_devices(graph: AnyGraph, target: GraphDef | None = None) -> GraphDef:
-    """Return a copy without devices, colocation and noted output shapes.
+    """Return a copy stripped of devices, colocation and noted output shapes.
 
     They name machines and nodes that may not exist here. `ON_CPU` stays. `target` is as for `copy_graph`.
     """
@@ -202,7 +209,10 @@ def _strip_device(inner: NodeDef) -> None:
 
 
 def share_without_devices(graph: AnyGraph) -> Graph:
-    """Strip a graph's nodes as `strip_devices` does, not its functions; copy only changed nodes."""
+    """Strip the nodes of a graph as `strip_devices` does; copy only changed nodes.
+
+    The graph's functions stay as they are.
+    """
     changes = {}
     for node in graph.node:
         if node.device not in ("", ON_CPU) or any(key in node.attr for key in _NOTES):
@@ -256,7 +266,7 @@ def open_session(graph: tf.Graph, config: Any = None, *, on_cpu: bool = True) ->
 
 
 def _disable_evaluation(graph: GraphDef) -> GraphDef:
-    """Keep impure ops from running while TensorFlow imports `graph`; changes it in place.
+    """Change `graph` in place to keep impure ops from running during TensorFlow's import.
 
     Their first inputs become defaults of placeholders, which TensorFlow does not take for constants.
     """
@@ -275,7 +285,10 @@ def _disable_evaluation(graph: GraphDef) -> GraphDef:
 
 
 def _first_input(node_def: NodeDef) -> tf.DType | None:
-    """Return the dtype of a node's first input, or None if it has none."""
+    """Return the dtype of a node's first input.
+
+    Returns None for a node without inputs.
+    """
     for argument in tf_private.find_op(node_def.op).input_arg:
         types = node_def.attr[argument.type_list_attr].list.type if argument.type_list_attr else ()
         many = len(types) if argument.type_list_attr else node_def.attr[argument.number_attr].i
@@ -286,13 +299,13 @@ def _first_input(node_def: NodeDef) -> tf.DType | None:
 
 
 def unknown(graph: AnyGraph) -> list[NodeDef]:
-    """The nodes whose op TensorFlow does not know, such as those of another package."""
+    """Return the nodes with ops unknown to TensorFlow, such as ops of another package."""
     functions = library(graph)
     return [item for item in graph.node if tf_private.find_op(item.op) is None and item.op not in functions]
 
 
 def _replace_unknown_ops(graph: AnyGraph) -> Graph:
-    """Replace ops unknown to TensorFlow by placeholders, if an attribute gives their dtype.
+    """Replace ops unknown to TensorFlow by placeholders, if an attribute gives the dtype.
 
     The rest of the graph then has shapes and dtypes; whether such an op can stay is checked later.
     """
@@ -305,9 +318,9 @@ def _replace_unknown_ops(graph: AnyGraph) -> Graph:
 
 
 def import_checked(graph: AnyGraph) -> tf.Graph:
-    """Import a graph from a file, which may have unknown ops; not to be run.
+    """Import a graph from a file, with unknown ops allowed.
 
-    Raises InvalidModelError where TensorFlow refuses it.
+    A graph with such ops is not to be run. Raises InvalidModelError where TensorFlow refuses it.
     """
     try:
         return import_graph(_replace_unknown_ops(graph))

@@ -26,7 +26,7 @@ from cudnn_convert.errors import InvalidModelError
 
 
 class Message(Protocol):
-    """What every proto has."""
+    """The methods common to all protos."""
 
     def CopyFrom(self, other: Any) -> None: ...  # noqa: N802 - protobuf's own names
     def HasField(self, field_name: str) -> bool: ...  # noqa: N802
@@ -35,7 +35,10 @@ class Message(Protocol):
 
 
 class AttrValue(Message, Protocol):
-    """The value of an attribute; one field is set. `type` is a number of types.proto."""
+    """The value of an attribute, with a single field set.
+
+    `type` is a number of types.proto.
+    """
 
     type: int
     b: bool
@@ -78,7 +81,7 @@ class FunctionDef(Message, Protocol):
 
 
 class FunctionDefLibrary(Message, Protocol):
-    """The functions that nodes call by name."""
+    """The functions called by name from nodes."""
 
     gradient: Any
 
@@ -87,7 +90,7 @@ class FunctionDefLibrary(Message, Protocol):
 
 
 class AnyGraph(Protocol):
-    """A graph that is only read: a GraphDef, or a `node_defs.Graph`."""
+    """A graph for reading only: a GraphDef, or a `graph.Graph`."""
 
     @property
     def node(self) -> Sequence[NodeDef]: ...
@@ -98,7 +101,7 @@ class AnyGraph(Protocol):
 
 
 class GraphDef(Message, AnyGraph, Protocol):
-    """TensorFlow's own form of a graph, which may be changed."""
+    """A graph in TensorFlow's own form, open to changes."""
 
     @property
     def node(self) -> MutableSequence[NodeDef]: ...
@@ -115,7 +118,7 @@ _OP_NAME: Final = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 
 
 def split(reference: str) -> tuple[str, int]:
-    """`("op", k)` of an input reference `op`, `op:k`, or `^op` (k is then -1)."""
+    """Return `("op", k)` of an input reference `op`, `op:k`, or `^op` (k is then -1)."""
     if reference.startswith("^"):
         return reference[1:], -1
     op, _, k = reference.rpartition(":")
@@ -123,18 +126,18 @@ def split(reference: str) -> tuple[str, int]:
 
 
 def tensor(reference: str) -> str:
-    """The full name `op:k` of an input reference."""
+    """Return the full name `op:k` of an input reference."""
     op, k = split(reference)
     return f"{op}:{k}"
 
 
 def reference(name: str) -> str:
-    """The way a NodeDef writes the tensor `op:k`: without its index where that is 0."""
+    """Return the tensor `op:k` as written in a NodeDef, the index 0 left out."""
     return name.removesuffix(":0")
 
 
 def rename_reference(name: str, renamed: Mapping[str, str]) -> str:
-    """An input reference with its op under its new name, where `renamed` has one."""
+    """Return an input reference with the op renamed by `renamed`, if listed there."""
     op, k = split(name)
     if op not in renamed:
         return name
@@ -142,14 +145,14 @@ def rename_reference(name: str, renamed: Mapping[str, str]) -> str:
 
 
 class _Nodes(dict[str, NodeDef]):
-    """Nodes by name; a missing name raises InvalidModelError when it is looked up."""
+    """Nodes by name; the lookup of a missing name raises InvalidModelError."""
 
     def __missing__(self, name: str) -> NodeDef:
         raise InvalidModelError(f"node {name}", expected="a node of the graph", found="none of that name")
 
 
 class Index:
-    """Lookups in a graph: nodes by name, consumers by op. Built once, not changed."""
+    """Lookups in a graph, built once and immutable: nodes by name, consumers by op."""
 
     def __init__(self, graph: AnyGraph) -> None:
         self.nodes: dict[str, NodeDef] = _Nodes((node.name, node) for node in graph.node)
@@ -160,11 +163,11 @@ class Index:
                 self._consumers[op].append((node, position, k))
 
     def data_inputs(self, node: NodeDef) -> list[str]:
-        """The tensors `op:k` that a node reads, in order."""
+        """Return the tensors `op:k` read by a node, in order."""
         return [tensor(name) for name in node.input if not name.startswith("^")]
 
     def sort(self) -> list[NodeDef]:
-        """The nodes, each behind those whose data it reads; those of loops in any order."""
+        """Return the nodes in data order, producers first; nodes of loops in any order."""
 
         def above(name: str) -> list[str]:
             return [split(read)[0] for read in self.data_inputs(self.nodes[name])]
@@ -172,19 +175,19 @@ class Index:
         return [self.nodes[name] for name in walk_behind(self.nodes, above)]
 
     def consumers(self, op: str, k: int | None = None) -> Iterator[NodeDef]:
-        """The nodes that read output `k` of `op`, or any of its outputs."""
+        """Return the nodes reading output `k` of `op`, by default any output."""
         return (node for node, _, output in self._consumers[op] if output == k or (k is None and output >= 0))
 
     def is_read(self, op: str) -> bool:
-        """Whether any node reads data of `op`."""
+        """Return True if any node reads data of `op`."""
         return any(self.consumers(op))
 
     def readers(self, op: str) -> Iterator[NodeDef]:
-        """The nodes that read data of `op` or wait for it."""
+        """Return the nodes reading data of `op` or waiting for `op`."""
         return (node for node, _, _ in self._consumers[op])
 
     def ancestors(self, ops: Iterable[str], *, control: bool = True, stop: Collection[str] = ()) -> set[str]:
-        """Return the names of `ops` and all their ancestors that are nodes of the graph.
+        """Return the names of `ops` and of all ancestors among the graph's nodes.
 
         Inputs of a `stop` op are not followed; control inputs are followed if `control`.
         """
@@ -196,12 +199,12 @@ class Index:
         return set(walk((op for op in ops if op in self.nodes), above))
 
     def descendants(self, ops: Iterable[str], *, control: bool = False) -> set[str]:
-        """Return the names of `ops` and all their descendants, by control edges if `control`."""
+        """Return the names of `ops` and of all descendants, by control edges if `control`."""
         readers = self.readers if control else self.consumers
         return set(walk(ops, lambda op: (node.name for node in readers(op))))
 
     def maker(self, name: str, carriers: Collection[str] = ()) -> NodeDef:
-        """Return the producer of a tensor, skipping ops in `carriers` along their first inputs.
+        """Return the producer of a tensor, skipping ops in `carriers` along the first inputs.
 
         An IdentityN hands on the input of the output that is read.
         """
@@ -210,7 +213,7 @@ class Index:
         return node
 
     def origin(self, name: str, carriers: Collection[str]) -> str:
-        """Follow tensor `name` back through ops in `carriers`, along their first inputs."""
+        """Follow tensor `name` back through ops in `carriers`, along the first inputs."""
         while (node := self.nodes[split(name)[0]]).op in carriers:
             name = tensor(node.input[0])
         return name
@@ -229,7 +232,10 @@ def walk(start: Iterable[_Item], onward: Callable[[_Item], Iterable[_Item]]) -> 
 
 
 def walk_behind(start: Iterable[_Item], above: Callable[[_Item], Iterable[_Item]]) -> Iterator[_Item]:
-    """Yield all items that `walk` yields, each behind those that `above` gives, as far as loops allow."""
+    """Yield the items of `walk`, each after the items above, as far as loops allow.
+
+    `above` gives the items above an item.
+    """
     seen: set[_Item] = set()
     todo = [(item, False) for item in reversed([*start])]
     while todo:
@@ -243,24 +249,24 @@ def walk_behind(start: Iterable[_Item], above: Callable[[_Item], Iterable[_Item]
 
 
 def library(graph: AnyGraph) -> dict[str, FunctionDef]:
-    """The functions of a graph by name."""
+    """Return the functions of a graph by name."""
     return {function.signature.name: function for function in graph.library.function}
 
 
 def all_nodes(graph: AnyGraph) -> Iterator[NodeDef]:
-    """The nodes of a graph, then those of its functions."""
+    """Yield the nodes of a graph, then the nodes of the functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
 
 
 def callees(node: NodeDef) -> list[str]:
-    """List the names a node may call: its op, and the functions in its attributes."""
+    """List the names callable by a node: the op, and the functions in attributes."""
     return [node.op, *functions_in(node.attr.values())]
 
 
 def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
-    """Yield the function names in attributes, also those inside the attributes of a function."""
+    """Yield the function names in attributes, nested attributes of functions included."""
     for attribute in attributes:
         for function in [attribute.func] if attribute.HasField("func") else attribute.list.func:
             yield function.name
@@ -268,7 +274,7 @@ def functions_in(attributes: Iterable[AttrValue]) -> Iterator[str]:
 
 
 def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[str]) -> set[str]:
-    """Return the names in `functions` that are reachable from `names` by calls."""
+    """Return the names in `functions` reachable from `names` by calls."""
 
     def calls(name: str) -> list[str]:
         nodes = functions[name].node_def if name in functions else ()
@@ -278,12 +284,12 @@ def reachable_functions(functions: Mapping[str, FunctionDef], names: Iterable[st
 
 
 def is_op_name(name: str) -> bool:
-    """Whether TensorFlow accepts `name` as the name of an op, and as a scope."""
+    """Return True if TensorFlow accepts `name` as an op's name and as a scope."""
     return _OP_NAME.fullmatch(name) is not None
 
 
 def unique(name: str, taken: Collection[str]) -> str:
-    """`name`, or the first of `name_1`, `name_2`, ... that is not taken."""
+    """Return `name`, or the first free name of `name_1`, `name_2`, ..."""
     candidate, count = name, 0
     while candidate in taken:
         count += 1
@@ -292,7 +298,7 @@ def unique(name: str, taken: Collection[str]) -> str:
 
 
 def claim(name: str, taken: set[str]) -> str:
-    """A name as `unique` chooses it, and add it to `taken`."""
+    """Return a name chosen by `unique`, and add the name to `taken`."""
     claimed = unique(name, taken)
     taken.add(claimed)
     return claimed

@@ -1,4 +1,4 @@
-"""Finds the variables that are moving averages, by the assignments of a graph.
+"""Finds moving averages among variables, by the assignments of a graph.
 
 An assignment of a moving average moves the variable towards a value, however it is written:
 
@@ -25,7 +25,7 @@ _SCALES: Final = frozenset({"Mul", "RealDiv", "Div", "DivNoNan"})
 
 
 def find_averages(index: Index) -> dict[str, list[str]]:
-    """Map tensors `op:k` to the variables that are their moving averages, by the assignments of a graph."""
+    """Map tensors `op:k` to the variables with the moving averages, by a graph's assignments."""
     averages: dict[str, list[str]] = {}
     corrected: dict[str, str] = {}
     for write in index.nodes.values():
@@ -44,7 +44,7 @@ def find_averages(index: Index) -> dict[str, list[str]]:
 
 
 class _Update:
-    """What the value of an assignment makes of a variable.
+    """The change of a variable by the value of an assignment.
 
     `sources` are the tensors that an average is moved towards. `variables` are others that it is computed
     from, of which it may be the corrected value. `is_scaled`: something is scaled, as in averages.
@@ -61,7 +61,7 @@ class _Update:
         self.variables = [name for name in others if name not in (None, variable) and self.is_scaled]
 
     def _follow(self, name: str) -> bool:
-        """Whether a tensor depends on the variable; collects what is added to it on the way."""
+        """Return True if a tensor depends on the variable; collect terms added on the way."""
         node = self._index.nodes[split(name)[0]]
         if _variable_of(self._index, name) == self._variable:
             return True
@@ -77,7 +77,10 @@ class _Update:
         return False
 
     def _list_ends(self, terms: list[str]) -> list[str]:
-        """The tensors that the terms are forms of, but for constants; a term may be scaled."""
+        """List the origins of the terms, constants excluded.
+
+        A term is another form of its origin, perhaps scaled.
+        """
 
         def above(name: str) -> list[str]:
             node = self._index.nodes[split(name)[0]]
@@ -95,14 +98,17 @@ class _Update:
 
 
 def _variable_of(index: Index, name: str) -> str | None:
-    """The variable whose value a tensor is, or None."""
+    """Return the variable read as the tensor `name`.
+
+    Returns None for any other tensor.
+    """
     node = index.maker(name, ops.IDENTITIES | ops.PASSAGES)
     op = split(node.input[0])[0] if node.op == "ReadVariableOp" else split(name)[0]
     return root(index, op)
 
 
 def list_averages(index: Index) -> set[str]:
-    """List the variables that an assignment moves, or adds to, in graph order."""
+    """Return the variables moved, or added to, by an assignment."""
     averages = {variable for variables in find_averages(index).values() for variable in variables}
     added = ops.ADDITIONS | ops.SUBTRACTIONS
     writes = (root(index, node.name) for node in index.nodes.values() if node.op in added)
@@ -110,7 +116,7 @@ def list_averages(index: Index) -> set[str]:
 
 
 def find_update_ops(index: Index) -> set[str]:
-    """Find the ops that only make the next values of moving averages, and the assignments."""
+    """Find the assignments of moving averages, and the ops serving only the assigned values."""
     averages = {variable for variables in find_averages(index).values() for variable in variables}
     writes = (node.name for node in index.nodes.values() if node.op in ops.WRITES)
     updates = {name for name in writes if root(index, name) in averages}

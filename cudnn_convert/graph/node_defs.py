@@ -51,34 +51,34 @@ def _attribute(value: Any) -> AttrValue:
 
 
 def constant(name: str, value: Array, *, control: Iterable[str] = ()) -> NodeDef:
-    """A Const node."""
+    """Make a Const node."""
     return node(name, "Const", control, dtype=tf.as_dtype(value.dtype), value=value)
 
 
 def string_constant(name: str, values: list[str], *, scalar: bool = False) -> NodeDef:
-    """A Const of strings, `[len(values)]` or, for one value, a scalar."""
+    """Make a Const of strings: `[len(values)]`, or with `scalar` the first as a scalar."""
     strings = np.array(values[0] if scalar else values, dtype=object)
     return node(name, "Const", dtype=tf.string, value=strings)
 
 
 def placeholder(name: str, dtype: tf.DType, shape: tf.TensorShape, *, default: str | None = None) -> NodeDef:
-    """A Placeholder node, or one with the tensor `default`."""
+    """Make a Placeholder node, or a PlaceholderWithDefault for the tensor `default`."""
     op, inputs = ("Placeholder", []) if default is None else ("PlaceholderWithDefault", [default])
     return node(name, op, inputs, dtype=dtype, shape=shape)
 
 
 def identity(name: str, source: str, dtype: int, *, control: Iterable[str] = ()) -> NodeDef:
-    """An Identity node; `dtype` is the enum's number, as NodeDefs hold it."""
+    """Make an Identity node; `dtype` is the enum's number, as in NodeDefs."""
     return node(name, "Identity", [source, *control], T=tf.as_dtype(dtype))
 
 
 def gather(name: str, values: str, indices: str, axis: str, kind: tf.DType = tf.int32) -> NodeDef:
-    """A GatherV2 node; `kind` is the type of the values."""
+    """Make a GatherV2 node; `kind` is the type of the values."""
     return node(name, "GatherV2", [values, indices, axis], Tparams=kind, Tindices=tf.int32, Taxis=tf.int32)
 
 
 def swap_batch(name: str, source: str, dtype: tf.DType) -> list[NodeDef]:
-    """The nodes that exchange the first two axes of a tensor of rank 3, the last called `name`."""
+    """Make nodes exchanging the first two axes of a rank-3 tensor, the last called `name`."""
     axes = constant(f"{name}/axes", np.array([1, 0, 2], np.int32))
     return [axes, node(name, "Transpose", [source, axes.name], T=dtype, Tperm=tf.int32)]
 
@@ -103,5 +103,5 @@ def with_inputs(node: NodeDef, inputs: Sequence[str]) -> NodeDef:
 
 
 def redirect(node: NodeDef, moved: Mapping[str, str]) -> NodeDef:
-    """Replace each input `op:k` that is a key of `moved`, as `with_inputs` does."""
+    """Replace each input `op:k` listed in `moved`, as `with_inputs` does."""
     return with_inputs(node, [moved.get(tensor(name), name) for name in node.input])

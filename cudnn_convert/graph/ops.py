@@ -1,4 +1,4 @@
-"""The names of TensorFlow's ops, in the sets that share a meaning.
+"""The names of TensorFlow's ops, in sets of common meaning.
 
 A set that only one question asks stands beside that question.
 Source: tensorflow v2.21.0 core/ops (`*_ops.cc`), python/ops for what older versions wrote.

@@ -1,4 +1,4 @@
-"""Recurrent state in variables: which they are, what writes them, and in which order.
+"""Recurrent state in variables: the variables, the writes, and the order of the writes.
 
 A variable is state if its value reaches an output through data, and an assignment that the outputs need
 writes a value computed by a recurrence into it, or beside a recurrence by a loop that begins with the
@@ -24,7 +24,7 @@ _LOOPS: Final = ops.EXITS | {"While", "StatelessWhile"}
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """An input of an op that takes a variable, directly or through carriers.
+    """An input of an op for a variable, taken directly or through carriers.
 
     `passage`: the carriers `(op, output)` on the way to it, outermost first.
     """
@@ -36,7 +36,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An assigned variable: its op, its key in the file, and its writes.
+    """An assigned variable: the op, the key in the file, and the writes.
 
     `read`: its value, or one computed from it, is an output. `recurs`: a write depends on a recurrence.
     """
@@ -98,7 +98,10 @@ def uses(index: Index, variable: str) -> Iterator[Use]:
 
 
 def root(index: Index, op: str) -> str | None:
-    """Return the variable that an op writes or carries, or None."""
+    """Return the variable written or carried by an op.
+
+    Returns None for any other op.
+    """
     carriers = ops.REFERENCE_CARRIERS | ops.HANDLE_CARRIERS | ops.WRITES | {"RefMerge"}
     node = index.maker(op, carriers)
     return node.name if node.op in ops.VARIABLES else None
@@ -129,7 +132,7 @@ def _is_write(index: Index, use: Use) -> bool:
 
 
 def _recurs(index: Index, variable: str, write: str) -> bool:
-    """Whether an assigned value depends on a recurrence; moving averages do not count.
+    """Return True if an assigned value depends on a recurrence; moving averages are exempt.
 
     A loop is one if it begins with the variable's value, and the graph has a recurrence that is an op.
     """
@@ -145,12 +148,12 @@ def _recurs(index: Index, variable: str, write: str) -> bool:
 
 
 def ops_of_assignment(index: Index, write: NodeDef) -> set[str]:
-    """Return the ops that an assigned value depends on by data."""
+    """Return the ops needed for an assigned value, by data."""
     return index.ancestors([split(write.input[1])[0]], control=False)
 
 
 def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
-    """Whether an output is the variable's value, or computed from it."""
+    """Return True if an output is the variable's value, or computed from the value."""
 
     def readers(op: str) -> Iterator[str]:
         for node in index.consumers(op):
@@ -162,7 +165,10 @@ def _is_read(index: Index, variable: str, ends: set[str]) -> bool:
 
 
 def assignments(index: Index, op: str) -> dict[str, str]:
-    """Map the assignments in an op, itself one or a group of them, to variables."""
+    """Map the assignments in an op to variables.
+
+    The op is an assignment itself, or a group of them.
+    """
     node = index.nodes.get(op)
     if node is not None and node.op in ops.WRITES:
         variable = root(index, op)
@@ -174,13 +180,16 @@ def assignments(index: Index, op: str) -> dict[str, str]:
 
 
 def last_writes(index: Index, state: State) -> list[str]:
-    """List the assignments of a variable that no other assignment follows."""
+    """List the last assignments of a variable.
+
+    No other assignment follows them.
+    """
     ops = [write.op for write in state.writes]
     return [op for op in ops if not any(op in index.ancestors([other]) for other in ops if other != op)]
 
 
 def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str], ...]:
-    """List the state updates `(op, variable)` that `graph` lacks.
+    """List the state updates `(op, variable)` missing from `graph`.
 
     `graph` is cut from the graph of `index`.
     """
@@ -196,7 +205,7 @@ def find_dropped_updates(index: Index, graph: AnyGraph) -> tuple[tuple[str, str]
 
 
 def read_values(graph: Graph, outputs: Iterable[str]) -> tuple[Graph, list[str]]:
-    """Add reads of the resource variables, and of their updates, among the tensors `outputs`.
+    """Add reads of the resource variables and updates among the tensors `outputs`.
 
     Returns the graph, and the tensor that has the value of each output.
     """
@@ -216,10 +225,10 @@ def read_values(graph: Graph, outputs: Iterable[str]) -> tuple[Graph, list[str]]
 
 
 def initial(index: Index, variable: str) -> Array | None:
-    """Return a variable's initial value if the graph sets a constant, else None.
+    """Return the constant set by the graph as a variable's initial value.
 
-    The assignment is called after the variable: tensorflow v1.15.0 python/ops/variables.py _init_from_args,
-    resource_variable_ops.py too.
+    Returns None where the graph sets none. The assignment is called after the variable: tensorflow v1.15.0
+    python/ops/variables.py _init_from_args, resource_variable_ops.py too.
     """
     node = index.nodes.get(f"{variable}/Assign")
     if node is None or node.op not in ops.OVERWRITES:
@@ -231,7 +240,7 @@ _CURE: Final = "the format savedmodel keeps it as it is"
 
 
 class Order:
-    """The assignments of one variable in stages, and the stage of each use.
+    """The assignments of a variable in stages, and the stage of each use.
 
     `reasons`: what is uncertain about the order, so far.
     """
@@ -249,7 +258,7 @@ class Order:
         self.reasons.append(f"variable {self.state.variable}: expected {what}")
 
     def _stages(self) -> list[list[Use]]:
-        """List the assignments in order; those on two sides of a branch share a stage."""
+        """List the assignments in order; assignments on two sides of a branch share a stage."""
         stages: list[list[Use]] = []
         written = set(self.before)
         for write in sorted(self.state.writes, key=lambda write: len(self.before[write.op] & written)):
@@ -274,7 +283,7 @@ class Order:
         return [self.nodes[name].op for name, _ in use.passage]
 
     def branches(self, use: Use) -> list[tuple[str, int]]:
-        """List the branches that a use is in: predicate and side, outermost first."""
+        """List the branches around a use: predicate and side, outermost first."""
         return [
             (tensor(self.nodes[name].input[1]), side)
             for name, side in use.passage
@@ -282,12 +291,12 @@ class Order:
         ]
 
     def _excludes(self, use: Use, second: Use) -> bool:
-        """Whether two uses stand on the two sides of one branch."""
+        """Return True if two uses stand on the two sides of a branch."""
         sides = dict(self.branches(use))
         return any(sides.get(predicate, side) != side for predicate, side in self.branches(second))
 
     def stage_of(self, use: Use) -> tuple[int, Use | None]:
-        """Return the number of stages before a use, and the last assignment within its branch."""
+        """Return the stage count before a use, and the last assignment in the use's branch."""
         number, inside = 0, None
         for stage in self.stages:
             earlier = [write for write in stage if use.op in self.after[write.op] and use.op != write.op]
@@ -308,13 +317,13 @@ class Order:
         return bool(branches) and self.branches(use)[: len(branches)] == branches
 
     def _is_before(self, use: Use, stage: list[Use]) -> bool:
-        """Whether no assignment of a stage can change what a use reads."""
+        """Return True if a use reads a value unaffected by the assignments of a stage."""
         if any(use.op in self.before[write.op] for write in stage):
             return True
         return all(self._excludes(write, use) or self._is_unused(use, write) for write in stage)
 
     def _is_unused(self, use: Use, write: Use) -> bool:
-        """Whether a value read outside branches is used only where `write` does not run."""
+        """Return True if a value read outside branches is used only in branches skipping `write`."""
         sides = dict(self.branches(write))
         readers = [*self.index.consumers(use.op)]
         for node in readers:

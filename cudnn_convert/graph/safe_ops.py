@@ -1,4 +1,4 @@
-"""Which ops of a file's graph may run: those on the list `pure_ops.txt` alone.
+"""Allows a file's graph to run only the ops on the list `pure_ops.txt`.
 
 Any other op, of TensorFlow or of a library that registered it, may read or write files, run Python, or have
 unknown effects; it runs only if the user vouches for the file. The functions that nodes call are checked
@@ -20,7 +20,10 @@ TWINS: Final = "api_implements"
 
 
 def is_pure(node: NodeDef) -> bool:
-    """Whether the op of a node may run; the functions it calls are not checked."""
+    """Return True if the op of a node may run.
+
+    The functions that it calls are not checked.
+    """
     if node.op == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"):
         return False
     return node.op in ops.PURE
@@ -34,7 +37,7 @@ def refuse(
     doing: str = "verifying",
     known: Callable[[NodeDef, str], bool] = lambda node, function: False,
 ) -> None:
-    """Raise UnsupportedModelError if running `graph` runs an op that is not on the list.
+    """Raise UnsupportedModelError if running `graph` runs an op outside the list.
 
     `known(node, function)` is true for nodes whose effects are checked already; `function` is the one that
     holds the node, "" for the graph itself, since node names repeat between functions.
@@ -52,12 +55,12 @@ def refuse(
 
 
 def others(graph: AnyGraph) -> Iterator[NodeDef]:
-    """Yield the nodes that may not run, of a graph and the functions it calls."""
+    """Yield the forbidden nodes of a graph and of the called functions."""
     return (node for node, _ in _locate_nodes(graph))
 
 
 def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
-    """Yield the nodes of `others`, each with its function, "" for the graph itself."""
+    """Yield the nodes of `others`, each with the function, "" for the graph itself."""
     library: dict[str, list[FunctionDef]] = {}
     twins: dict[bytes, list[str]] = {}
     for function in graph.library.function:
@@ -77,7 +80,7 @@ def _locate_nodes(graph: AnyGraph) -> Iterator[tuple[NodeDef, str]]:
 
 
 def ops_run_by_converter(graph: AnyGraph) -> Iterator[NodeDef]:
-    """Yield the nodes that may not run, but do when a converter folds constants."""
+    """Yield the forbidden nodes run by a converter to fold constants."""
     for node in others(graph):
         definition = tf_private.find_op(node.op)
         if definition is None or not definition.is_stateful:
@@ -85,7 +88,7 @@ def ops_run_by_converter(graph: AnyGraph) -> Iterator[NodeDef]:
 
 
 def ops_run_by_import(nodes: Iterable[NodeDef]) -> Iterator[NodeDef]:
-    """Yield the nodes that may not run, but do when TensorFlow imports them.
+    """Yield the forbidden nodes run by TensorFlow on import.
 
     For static shapes it computes ops on constants, any that it calls stateless: ReadFile too
     (v2.21.0 core/common_runtime/eval_const_tensor.cc).

@@ -1,4 +1,4 @@
-"""Tells whether a variable's value before a call and that after it can be told apart.
+"""Checks if a variable's values before and after a call can be told apart.
 
 They can where a call reads the variable and then writes it once: the first value becomes an input, and the
 second an output. A write in a branch or in a loop may happen never or several times, and in their functions
@@ -21,7 +21,10 @@ _BRANCHES: Final = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
 
 
 def find_obstacle(index: Index, state: recurrent_state.State) -> str:
-    """Why a variable's values before a call and after it cannot be told apart; empty if they can."""
+    """Return the obstacle to telling a variable's values before and after a call apart.
+
+    Empty where they can be told apart.
+    """
     first, *more = state.writes
     if more:
         return f"{first.op} and {more[0].op} write it"
@@ -41,7 +44,7 @@ def find_obstacle(index: Index, state: recurrent_state.State) -> str:
 
 
 def find_hidden_writes(graph: Graph) -> dict[str, str]:
-    """What writes resource variables in functions of branches and loops, or in part, by variable."""
+    """Describe hidden writes by resource variable: in functions of branches and loops, or in part."""
     index, functions = graph.index, library(graph)
     hidden: dict[str, str] = {}
     for node in graph.node:
@@ -53,7 +56,10 @@ def find_hidden_writes(graph: Graph) -> dict[str, str]:
 
 
 def _hides_write(node: Any, position: int, functions: Mapping[str, Any], seen: set[tuple[str, int]]) -> bool:
-    """Whether a node writes the variable that it takes at a position, other than by an assignment of all."""
+    """Return True if a node writes an input variable in part, or by a call.
+
+    The variable is the input at `position`. An assignment of all of it, by the node itself, does not count.
+    """
     if _PARTIAL.fullmatch(node.op):
         return position == 0
     argument = position - (node.op in _BRANCHES)
@@ -66,7 +72,7 @@ def _hides_write(node: Any, position: int, functions: Mapping[str, Any], seen: s
 def _writes_argument(
     function: Any, position: int, functions: Mapping[str, Any], seen: set[tuple[str, int]]
 ) -> bool:
-    """Whether a function writes the variable that is its argument at a position."""
+    """Return True if a function writes the variable in the argument at a position."""
     arguments = function.signature.input_arg
     if position >= len(arguments):
         return False
@@ -88,5 +94,5 @@ def _writes_argument(
 
 
 def _source(name: str) -> str:
-    """The node or argument of an input in a function."""
+    """Return the node or argument of an input in a function."""
     return name.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Gives a graph its values: runs it, freezes variables, and finds what fills lookup tables.
+"""Runs graphs with values, freezes variables, and finds the ops filling lookup tables.
 
 Freezing is TensorFlow's own rewriting, which handles reads inside branches and loops. The parameters of
 recurrences are removed before it, since the target takes them separately.
@@ -37,7 +37,7 @@ from cudnn_convert.model import Array, Model, Recurrence, Tensor
 
 
 def handle(name: str, key: str, value: Any) -> NodeDef:
-    """Make a VarHandleOp for a value; `key` is its key in a checkpoint."""
+    """Make a VarHandleOp for a value; `key` is the key in a checkpoint."""
     dtype, shape = tf.as_dtype(value.dtype), tf.TensorShape(value.shape)
     return node_defs.node(name, "VarHandleOp", dtype=dtype, shape=shape, shared_name=key, container="")
 
@@ -50,7 +50,7 @@ def checkpoint_key(node: NodeDef) -> str:
 def check_values(
     path: Path, graph: AnyGraph, values: Mapping[str, Tensor], *, decoded: Collection[str]
 ) -> None:
-    """Raise UnsupportedModelError if a variable outside `decoded` has no value of its shape."""
+    """Raise UnsupportedModelError if a variable outside `decoded` lacks a value of fitting shape."""
     reasons = []
     for node in graph.node:
         if node.op in ops.VARIABLES and node.name not in decoded:
@@ -77,7 +77,7 @@ _TOGETHER: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """The op of a source's own saver that sets a variable from a checkpoint.
+    """The op of a source's own saver to set a variable from a checkpoint.
 
     `files`: the tensors to feed with the checkpoint's `prefix`.
     """
@@ -104,7 +104,7 @@ def answering(
 
 
 def variable_ops(graph: AnyGraph) -> list[NodeDef]:
-    """The nodes of a graph that hold a variable."""
+    """Return the nodes of a graph holding a variable."""
     return [node for node in graph.node if node.op in ops.VARIABLES]
 
 
@@ -154,7 +154,7 @@ def session(
 
 
 def _assign(running: Any, nodes: Iterable[NodeDef], variables: Mapping[str, Tensor]) -> None:
-    """Set variable ops of the session's graph to their values.
+    """Set the values of variable ops in the session's graph.
 
     Small values share a run, since each run takes time to prepare; large values are not in memory together.
     """
@@ -173,7 +173,7 @@ def _assign(running: Any, nodes: Iterable[NodeDef], variables: Mapping[str, Tens
 
 
 def _assignment(graph: tf.Graph, node: NodeDef, value: Any) -> Any:
-    """Return the op that assigns `value` to a resource or reference variable."""
+    """Return the op to assign `value` to a resource or reference variable."""
     target = graph.get_tensor_by_name(f"{node.name}:0")
     if node.op == "VarHandleOp":
         return tf.raw_ops.AssignVariableOp(resource=target, value=value)
@@ -186,7 +186,7 @@ _LIMIT: Final = 2**31 - 2**20
 
 
 def freeze_variables(graph: Graph, outputs: Iterable[str], *, variables: Mapping[str, Tensor]) -> Graph:
-    """Replace each variable op by a Const of its name; prune to the tensors `outputs`.
+    """Replace each variable op by a Const of equal name; prune to the tensors `outputs`.
 
     A graph without variables is returned as it is.
     Raises UnsupportedModelError where the constants would not fit a GraphDef.
@@ -208,7 +208,7 @@ def freeze_variables(graph: Graph, outputs: Iterable[str], *, variables: Mapping
 
 
 def _freeze_references(graph: Graph, variables: Mapping[str, Tensor]) -> Graph:
-    """Replace reference variables by constants, and the ops that carry references by those for values.
+    """Replace reference variables by constants, and carriers of references by carriers of values.
 
     TensorFlow's rewriting fails where a variable is itself the predicate of a Switch.
     Source: tensorflow v2.21.0 python/framework/convert_to_constants.py `_Node.update_dtype`.
@@ -233,7 +233,7 @@ def _freeze_resources(
 
 
 def _ensure_read(graph: tf.Graph, op: NodeDef) -> None:
-    """Add the read of a resource variable that TensorFlow's freezing fetches by name."""
+    """Add the read of a resource variable, fetched by name in TensorFlow's freezing."""
     name = f"{op.name}/Read/ReadVariableOp"
     if op.op == "VarHandleOp" and name not in {operation.name for operation in graph.get_operations()}:
         handle = graph.get_tensor_by_name(f"{op.name}:0")
@@ -265,7 +265,7 @@ def fills(
     inputs: Mapping[str, str] = MappingProxyType({}),
     outputs: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """List the model's ops that fill the tables of `graph`, in the tables' order.
+    """List the model's ops filling the tables of `graph`, in the tables' order.
 
     `graph` is cut from the model's own; `inputs` and `outputs` are its own, as for `refuse`.
     Raises UnsupportedModelError where a table has none, or one whose file is not an asset.
@@ -290,7 +290,7 @@ def fills(
 
 
 def with_fills(graph: Graph, model: Model, filling: Sequence[str]) -> Graph:
-    """Add the ops `filling` of the model, and their ancestors, to `graph`.
+    """Add the model's ops `filling`, with all ancestors, to `graph`.
 
     Nodes of one table become one: TensorFlow 2's loader takes them for several (tensorflow v2.21.0
     python/saved_model/function_deserialization.py fix_node_def).
@@ -317,14 +317,14 @@ def with_fills(graph: Graph, model: Model, filling: Sequence[str]) -> Graph:
 
 
 def _key(node: NodeDef) -> tuple[bool, str]:
-    """Identify a table: by its shared name, or by its node if it has none."""
+    """Identify a table by the shared name, or else by the node."""
     named = node.attr["shared_name"].s.decode()
     is_shared = bool(named or node.attr["use_node_name_sharing"].b)
     return is_shared, named or str(node.name)
 
 
 def _ways(model: Model, index: Index, table: NodeDef) -> list[str]:
-    """List the ops that fill a table; of several, only those the model's initializers run."""
+    """List the ops filling a table; of several, only ops run by the model's initializers."""
     candidates = [
         node.name
         for node in index.nodes.values()
@@ -355,7 +355,7 @@ def _obstacle(model: Model, index: Index, ways: list[str]) -> str | None:
 
 
 def _behind(index: Index, table: NodeDef) -> list[str]:
-    """List the tensors behind which the graph no longer needs a table."""
+    """List the tensors to cut at, to free the graph of a table."""
     cuts = []
     for lookup in index.consumers(table.name):
         if lookup.op in ops.LOOKUPS:
@@ -366,7 +366,7 @@ def _behind(index: Index, table: NodeDef) -> list[str]:
 
 
 def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
-    """Read the keys of the string tables that `ops` filled in a session."""
+    """Read the keys of the string tables filled by `ops` in a session."""
     keys: list[bytes] = []
     with running.graph.as_default():
         for op in ops:
@@ -379,9 +379,9 @@ def words(running: Any, ops: Sequence[str]) -> tuple[bytes, ...]:
 
 
 def refuse(path: Path, graph: AnyGraph, inputs: Mapping[str, str], outputs: Iterable[str], form: str) -> None:
-    """Raise UnsupportedModelError if `graph` has tables, which the format `form` cannot fill.
+    """Raise UnsupportedModelError if `graph` has tables, unsupported by the format `form`.
 
-    `inputs` maps the graph's input tensors to their words in `--inputs`.
+    The format cannot fill them. `inputs` maps the graph's input tensors to their words in `--inputs`.
     """
     unfilled = [node for node in graph.node if node.op in ops.TABLES]
     if unfilled:
@@ -399,9 +399,10 @@ _OTHERS: Final = "choose other --outputs"
 def _cure(
     graph: AnyGraph, tables: Sequence[NodeDef], inputs: Mapping[str, str], outputs: Iterable[str]
 ) -> Remedy | None:
-    """Return the `--inputs` behind which `tables` are not needed, or None.
+    """Return the `--inputs` to cut `tables` off the graph.
 
-    The remedy names all inputs, since `--inputs` names all or none.
+    Returns None where `tables` are needed all the same. The remedy names all inputs, since `--inputs` names
+    all or none.
     """
     index, ends = Graph.of(graph).index, [split(name)[0] for name in outputs]
     needed = index.ancestors(ends)

@@ -1,4 +1,4 @@
-"""Which ops take each step of a sequence by itself, judged by the axes of their operands.
+"""Finds the ops taking each step of a sequence separately, by the axes of operands.
 
 `judge_op` describes what an op does to the steps, or gives "" where each is taken by itself. An op of plain
 arithmetic does so; others do by a rule of their own, which asks where the steps lie in its operands. What has
@@ -53,27 +53,27 @@ _BY_POSITION: Final = "steps chosen by their position"
 
 @dataclass(frozen=True, slots=True)
 class StepAxes:
-    """Where the steps are: in axes whose size is a multiple of the prime `count`."""
+    """The axes with steps, of a size divisible by the prime `count`."""
 
     count: int
 
     def axes(self, value: Any) -> list[int]:
-        """The axes of a tensor that have steps."""
+        """Return the axes of a tensor with steps."""
         sizes = value.shape.as_list() if value.shape.rank is not None else []
         return [axis for axis, size in enumerate(sizes) if size and size % self.count == 0]
 
     def size(self, value: Any) -> int | None:
-        """The size of the first axis with steps."""
+        """Return the size of the first axis with steps."""
         axes = self.axes(value)
         return value.shape[axes[0]] if axes else None
 
     def is_last(self, index: Any) -> bool:
-        """Whether an index is that of the last step."""
+        """Return True if an index points to the last step."""
         known = tf.get_static_value(index)
         return known is not None and {*known.ravel().tolist()} <= {-1, self.count - 1}
 
     def are_paired(self, value: Any) -> bool:
-        """Whether a tensor has an element for two steps at a time."""
+        """Return True if a tensor has an element for two steps at a time."""
         axes = self.axes(value)
         return len(axes) > 1 or any(value.shape[axis] % self.count**2 == 0 for axis in axes)
 
@@ -82,7 +82,10 @@ Rule = Callable[[StepAxes, Any], str]
 
 
 def judge_op(steps: StepAxes, op: Any) -> str:
-    """What an op, of which an operand has steps, does to them; empty where it takes each by itself."""
+    """Describe the effect of an op on the steps of an operand.
+
+    Empty where it takes each by itself.
+    """
     rule = _RULES.get(op.type)
     if rule is not None:
         return rule(steps, op)
@@ -92,7 +95,10 @@ def judge_op(steps: StepAxes, op: Any) -> str:
 
 
 def takes_first_step(steps: StepAxes, op: Any) -> bool:
-    """Return True if an op takes the first step of its operand alone: a slice or a lookup at 0."""
+    """Return True if an op takes only the first step of the operand.
+
+    It is a slice, or a lookup at 0.
+    """
     x = op.inputs[0] if op.inputs else None
     if x is None or x.shape.rank is None or len(axes := steps.axes(x)) != 1:
         return False
@@ -127,7 +133,7 @@ def _judge_last_axis(steps: StepAxes, op: Any) -> str:
 
 
 def _judge_window(steps: StepAxes, op: Any) -> str:
-    """A convolution or pooling mixes steps where its window has several along time."""
+    """Judge a convolution or pooling: a window of several steps mixes steps."""
     layout, attributes = op.get_attr("data_format").decode(), op.node_def.attr
     axes = [layout.index(letter) for letter in "DHW" if letter in layout]
     if "ksize" in attributes:
@@ -146,7 +152,7 @@ def _judge_window(steps: StepAxes, op: Any) -> str:
 
 
 def _judge_product(steps: StepAxes, op: Any) -> str:
-    """A product mixes steps where an axis of steps is summed over."""
+    """Judge a product: a sum over an axis of steps mixes steps."""
     before = sum(len(steps.axes(value)) for value in op.inputs)
     after = sum(len(steps.axes(value)) for value in op.outputs)
     return "" if before == after == 1 else "a product over time (attention)"
@@ -158,12 +164,15 @@ def _judge_normalisation(steps: StepAxes, op: Any) -> str:
 
 
 def _judge_reshape(steps: StepAxes, op: Any) -> str:
-    """The same elements in another form: the steps stay in one axis."""
+    """Judge a reshape: the steps must stay in a single axis.
+
+    The elements are the same in another form.
+    """
     return "" if all(len(steps.axes(value)) == 1 for value in op.outputs) else "steps folded together"
 
 
 def _judge_join(steps: StepAxes, op: Any) -> str:
-    """Time stays as long as it was."""
+    """Judge a join, padding or broadcast: time must keep the same length."""
     wanted = {size for value in op.inputs if (size := steps.size(value))}
     return "" if {*map(steps.size, op.outputs)} <= wanted else "what is joined or cut along time"
 
@@ -175,7 +184,7 @@ def _judge_tile(steps: StepAxes, op: Any) -> str:
 
 
 def _judge_gather(steps: StepAxes, op: Any) -> str:
-    """A lookup takes each step's own row; a choice of steps does not."""
+    """Judge a gather: lookups take each step's own row; choices of steps mix steps."""
     table = op.inputs[0]
     axis = tf.get_static_value(op.inputs[2]) if op.type == "GatherV2" else 0
     if not steps.axes(table) or steps.is_last(op.inputs[1]):
@@ -194,7 +203,7 @@ def _judge_reverse(steps: StepAxes, op: Any) -> str:
 
 
 def _judge_slice(steps: StepAxes, op: Any) -> str:
-    """A slice of all steps, or the last one alone."""
+    """Judge a slice: accepted for all steps, or for the last alone."""
     x, axes = op.inputs[0], steps.axes(op.inputs[0])
     if not axes or x.shape.rank is None:
         return _BY_POSITION
@@ -213,7 +222,10 @@ _SOME: Final[_Range] = (1, 1, 1)
 
 
 def _bounds_of_strided_slice(op: Any, axis: int) -> _Range:
-    """Begin, end and step of a StridedSlice along an axis of its input; None for all."""
+    """Return begin, end and step of a StridedSlice along an axis of the input.
+
+    None stands for all.
+    """
     begins, ends, strides = (tf.get_static_value(value) for value in op.inputs[1:4])
     if begins is None or ends is None or strides is None:
         return _SOME
@@ -227,7 +239,10 @@ def _bounds_of_strided_slice(op: Any, axis: int) -> _Range:
 
 
 def find_range(node: NodeDef, axis: int, rank: int, count: int) -> int | None:
-    """Which of `count` ranges of a StridedSlice is that of an axis of its input; None where all is taken."""
+    """Return the number of the range of a StridedSlice for an axis of the input.
+
+    There are `count` ranges. Returns None where all of the axis is taken.
+    """
     ellipsis, new = node.attr["ellipsis_mask"].i, node.attr["new_axis_mask"].i
     named = count - bin(new | ellipsis).count("1")
     position = 0
@@ -259,7 +274,7 @@ _BOUNDS: Final[Mapping[str, Callable[[Any, int], _Range]]] = {
 
 
 def _judge_split(steps: StepAxes, op: Any) -> str:
-    """Pieces along another axis than time."""
+    """Judge a split: the pieces must lie along another axis than time."""
     return "" if {len(steps.axes(value)) for value in op.outputs} == {1} else "steps taken apart"
 
 

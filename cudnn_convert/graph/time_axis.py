@@ -1,4 +1,4 @@
-"""Where the steps lie in each tensor of a graph, and what makes one step depend on others.
+"""Finds the axis of steps in a graph's tensors, and the ops mixing steps.
 
 A graph can be run in chunks of steps only if every op between its inputs and outputs takes each step by
 itself, the recurrences aside. TensorFlow's shape inference shows where the steps are: time gets a prime for
@@ -40,7 +40,10 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """An op that makes a step depend on others; `what` describes it."""
+    """An op mixing steps: a step then depends on another.
+
+    `what` describes it.
+    """
 
     node: str
     what: str
@@ -73,11 +76,11 @@ def find_time_axis(
     still: Collection[str] = (),
     steps: Mapping[str, int] = _NONE,
 ) -> TimeAxis | None:
-    """Find the axis of the steps of a graph with the tensors `inputs` and `outputs`; None if unknown.
+    """Find the axis of the steps in each of the tensors `inputs` and `outputs`.
 
-    `inputs` has for each tensor the axes that are known to be the batch. `recurrences` maps each cuDNN node
-    to whether it is time-major. `still` are inputs that are the same at all steps; `steps` has the axis of
-    others where it is known.
+    Returns None if unknown. `inputs` has for each tensor the axes that are known to be the batch.
+    `recurrences` maps each cuDNN node to whether it is time-major. `still` are inputs that are the same at
+    all steps; `steps` has the axis of others where it is known.
     """
     known = {name: graph.shapes.get_tensor_by_name(name) for name in inputs}
     sizes = {TIME: choose_prime(graph.shapes), **SIZES}
@@ -97,7 +100,10 @@ def find_time_axis(
 
 @dataclass(frozen=True, slots=True)
 class AxisSizes:
-    """The sizes that axes called time, of which there may be several, and batch are given."""
+    """The sizes given to the axes of time and of batch.
+
+    There may be several for time.
+    """
 
     times: frozenset[int]
     batch: int
@@ -105,7 +111,7 @@ class AxisSizes:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The roles of the inputs' axes that fit the recurrences best, and the graph with sizes for them.
+    """The roles of inputs' axes best fitting the recurrences, and the graph with sizes.
 
     `sure` are the roles of inputs' axes that every recurrence confirms.
     """
@@ -126,10 +132,11 @@ def fit_roles(
     still: Collection[str] = (),
     steps: Mapping[str, int] = _NONE,
 ) -> Fitted | None:
-    """Find which unknown sizes of inputs are time and batch; None where they are of unknown rank.
+    """Find time and batch among the unknown sizes of inputs.
 
-    `batches` has the axes of each input that are known to be the batch. `infer` gives the graph with sizes,
-    which are `called` so, for the axes of the inputs; None where TensorFlow refuses them.
+    Returns None where an input is of unknown rank, or TensorFlow refuses all sizes. `batches` has the axes of
+    each input that are known to be the batch. `infer` gives the graph with sizes, which are `called` so, for
+    the axes of the inputs; None where TensorFlow refuses them.
     """
     if any(shape.rank is None for shape in shapes.values()):
         return None
@@ -151,7 +158,7 @@ def fit_roles(
 
 
 def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: AxisSizes) -> frozenset[int]:
-    """Which of time and batch each recurrence has where it expects it."""
+    """Return the roles, time or batch, found at the expected axis of every recurrence."""
     sure = {TIME, BATCH}
     for node, is_time_major in recurrences.items():
         shape = seen.get_operation_by_name(node).inputs[INPUT].shape
@@ -166,7 +173,7 @@ def _find_sure(seen: tf.Graph, recurrences: Mapping[str, bool], called: AxisSize
 
 
 def choose_prime(seen: tf.Graph) -> int:
-    """A prime that divides no size in the graph."""
+    """Choose a prime coprime to every size in the graph."""
     outputs = (output.shape for op in seen.get_operations() for output in op.outputs)
     sizes = {size for shape in outputs if shape.rank is not None for size in shape.as_list() if size}
     return next(prime for prime in _PRIMES if not any(size % prime == 0 for size in sizes))
@@ -178,7 +185,7 @@ def _assignments(
     still: Collection[str],
     steps: Mapping[str, int],
 ) -> Iterator[Roles]:
-    """Yield the ways to call the axes of all inputs, those first in which most inputs are as usual."""
+    """Yield possible roles for the axes of all inputs, the most usual first."""
     choices = []
     for name, shape in shapes.items():
         listed = _roles_without_time(shape) if name in still else _roles(shape, batches[name])
@@ -191,7 +198,7 @@ def _assignments(
 
 
 def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to call the axes of an input, the usual ones first."""
+    """Yield possible roles for the axes of an input, the usual first."""
     unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
     known = dict.fromkeys(range(shape.rank), -1)
     if batch:
@@ -207,7 +214,7 @@ def _roles(shape: tf.TensorShape, batch: Sequence[int]) -> Iterator[tuple[int, .
 
 
 def _roles_without_time(shape: tf.TensorShape) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to call the axes of an input that is the same at all steps."""
+    """Yield possible roles for the axes of an input equal at all steps."""
     unknown = [axis for axis, size in enumerate(shape.as_list()) if size is None]
     others = dict.fromkeys(range(shape.rank), -1) | dict.fromkeys(unknown, OTHER)
     for axis in unknown:
@@ -216,16 +223,17 @@ def _roles_without_time(shape: tf.TensorShape) -> Iterator[tuple[int, ...]]:
 
 
 def size_axes(shape: tf.TensorShape, roles: Sequence[int], sizes: Mapping[int, int]) -> list[int]:
-    """The shape of an input where each unknown size is that of its role."""
+    """Return the shape of an input, each unknown size set by the axis's role."""
     return [sizes[role] if size is None else size for size, role in zip(shape.as_list(), roles, strict=True)]
 
 
 def with_sizes(
     graph: Graph, inputs: Mapping[str, tf.Tensor], shapes: Mapping[str, Sequence[int | None]]
 ) -> tf.Graph | None:
-    """Import the graph with the shapes of its inputs given; None where TensorFlow refuses them.
+    """Import the graph with the given shapes of inputs.
 
-    `inputs` are those tensors in a graph without sizes, for their dtypes.
+    Returns None where TensorFlow refuses them. `inputs` are those tensors in a graph without sizes, for their
+    dtypes.
     """
     changes = {}
     for name, shape in shapes.items():
@@ -238,7 +246,10 @@ def with_sizes(
 
 
 def _fit(seen: tf.Graph, node: str, called: AxisSizes, *, time_major: bool) -> int:
-    """2 where a recurrence's steps are an input's, 1 where they may be, 0 where they are not."""
+    """Score the match of a recurrence's steps with an input's steps.
+
+    2 where they are an input's, 1 where they may be, 0 where they are not.
+    """
     shape = seen.get_operation_by_name(node).inputs[INPUT].shape
     if shape.rank != 3:
         return 1
@@ -249,7 +260,7 @@ def _fit(seen: tf.Graph, node: str, called: AxisSizes, *, time_major: bool) -> i
 
 
 class _TimeRole(Enum):
-    """What a tensor has to do with time."""
+    """The relation of a tensor to time."""
 
     STEPS = auto()  # has an axis of steps
     SIZE = auto()  # numbers made of shapes with steps
@@ -280,7 +291,7 @@ LOOP: Final = "a loop over the steps"
 
 
 class _TimeTracer:
-    """Goes through a graph with known sizes, and notes what each tensor has to do with time."""
+    """A walk through a graph with known sizes, noting each tensor's relation to time."""
 
     def __init__(
         self,
@@ -308,7 +319,7 @@ class _TimeTracer:
         self._strange: list[str] = []
 
     def judge(self, outputs: Sequence[str]) -> TimeAxis:
-        """Judge all ops that the tensors `outputs` need, and find their steps."""
+        """Judge all ops needed by the tensors `outputs`, and find the steps of `outputs`."""
         needed = self._index.ancestors((split(name)[0] for name in outputs), control=False)
         for op in in_order(self._seen, needed):
             kinds = [self._kinds.get(value.name) for value in op.inputs]
@@ -341,7 +352,10 @@ class _TimeTracer:
             self._mixing.append(Mixing(op.name, what))
 
     def _judge(self, op: Any, kinds: _Kinds) -> str:
-        """What an op does to the steps, empty where it takes each by itself."""
+        """Describe the effect of an op on the steps.
+
+        Empty where it takes each by itself.
+        """
         if op.name in self._recurrences:
             return self._judge_recurrence(op, kinds)
         if op.type in ops.ENTERS or self._frames.get(op.name) or op.type.startswith("TensorArray"):
@@ -362,7 +376,7 @@ class _TimeTracer:
         return "" if is_known else "lengths that are none of the inputs"
 
     def _kind_of(self, op: Any, kinds: _Kinds, output: Any) -> _TimeRole | None:
-        """What an output of an op has to do with time."""
+        """Return the relation of an op's output to time."""
         has_steps = bool(self._steps.axes(output))
         kind: _TimeRole | None = None
         if op.name in self._recurrences:
@@ -385,7 +399,10 @@ class _TimeTracer:
         return kind
 
     def _kind_of_size(self, output: Any) -> _TimeRole | None:
-        """SIZE, unless the value is known to be without the number of steps."""
+        """Return SIZE unless the value is known to omit the number of steps.
+
+        Returns None then.
+        """
         value = tf.get_static_value(output)
         is_free = (
             value is not None and value.dtype.kind in "iub" and (value.ravel() % self._steps.count).all()
@@ -394,7 +411,7 @@ class _TimeTracer:
 
 
 def _judge_numbers(op: Any, kinds: _Kinds) -> str:
-    """Judge an op that reads lengths or the numbers of the steps."""
+    """Judge an op reading lengths or the numbers of the steps."""
     is_mask = op.type in _COMPARISONS and {*kinds} == {_TimeRole.COUNT, _TimeRole.LENGTHS}
     is_moved = op.type in _MOVED and _TimeRole.STEPS not in kinds
     is_lookup = op.type in stepwise.LOOKUPS and _TimeRole.LENGTHS not in kinds
@@ -404,25 +421,25 @@ def _judge_numbers(op: Any, kinds: _Kinds) -> str:
 
 
 def _judge_sizes(op: Any, kinds: _Kinds) -> str:
-    """Judge an op that reads sizes alone."""
+    """Judge an op reading only sizes."""
     is_whole = op.type in _ON_SIZES and not any(output.dtype.is_floating for output in op.outputs)
     return _NUMBER if _reads_size(op, kinds) and not is_whole else ""
 
 
 def _reads_size(op: Any, kinds: _Kinds) -> bool:
-    """Whether an op reads a size as data, not as a shape."""
+    """Return True if an op reads a size as data, rather than as a shape."""
     first = _SHAPES.get(op.type, len(kinds))
     return any(kind is _TimeRole.SIZE and position < first for position, kind in enumerate(kinds))
 
 
 def in_order(seen: tf.Graph, needed: Collection[str]) -> Iterator[Any]:
-    """Yield the `needed` ops after those that they read, as far as loops allow."""
+    """Yield the `needed` ops in data order, producers first, as far as loops allow."""
     start = (op for op in seen.get_operations() if op.name in needed)
     yield from walk_behind(start, lambda op: [value.op for value in op.inputs])
 
 
 def _holds_lengths(index: Index, seen: tf.Graph, name: str) -> bool:
-    """Whether an input of whole numbers, one for each row, is given to a recurrence or compared."""
+    """Return True if an input has an integer per row, compared or given to recurrences."""
     value = seen.get_tensor_by_name(name)
     if not value.dtype.is_integer or value.shape.rank != 1:
         return False

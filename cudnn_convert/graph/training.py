@@ -1,4 +1,4 @@
-"""Finds what belongs to training: losses, metrics, gradients, summaries, savers, labels.
+"""Finds the parts of training: losses, metrics, gradients, summaries, savers, labels.
 
 A label reaches only losses, metrics and gradients; an input reaches an output. A source of values that no
 recurrence needs is judged by the nodes that read it: behind a label no node reads weights, and none is the
@@ -62,7 +62,7 @@ _NAMED: Final = re.compile(
 
 
 def is_named(node: NodeDef) -> bool:
-    """Whether a node has a user's name, as far as its op tells."""
+    """Return True if a node has a user's name, as far as the op tells."""
     own = _NUMBER.sub("", node.name.rpartition("/")[2]).replace("_", "").lower()
     kind = node.op.removesuffix("V2").removesuffix("V3").lower()
     return own not in (kind, _BY_DEFAULT.get(node.op, kind)) and node.op not in _PARTS
@@ -70,7 +70,7 @@ def is_named(node: NodeDef) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FedTensor:
-    """A tensor `op:k` that a program feeds, and whether it is a label.
+    """A tensor `op:k` fed by a program, perhaps a label.
 
     `is_label`: it serves only training and its metrics. `may_be`: it has a label's name, or a loss takes it
     as one.
@@ -83,7 +83,7 @@ class FedTensor:
 
 
 class InferenceNodes:
-    """The nodes behind recurrences, without those of training, metrics and records."""
+    """The nodes behind recurrences, except nodes of training, metrics and records."""
 
     def __init__(self, index: Index, starts: Collection[str], forbidden: Collection[str]) -> None:
         self.index = index
@@ -125,11 +125,11 @@ class InferenceNodes:
         return readers
 
     def readers(self, name: str) -> list[str]:
-        """Return the nodes that the walk goes on to from a node."""
+        """Return the next nodes of the walk from a node."""
         return [reader.name for reader in self.index.consumers(name) if self._is_open(reader, name)]
 
     def above(self, names: Iterable[str]) -> set[str]:
-        """Return the nodes `names` and their transitive operands, as `below` follows readers."""
+        """Return the nodes `names` and all transitive operands, as `below` follows readers."""
 
         def list_operands(name: str) -> list[str]:
             node = self.index.nodes[name]
@@ -139,7 +139,7 @@ class InferenceNodes:
         return {*walk(names, list_operands)}
 
     def _find_targets(self, starts: Collection[str]) -> set[str]:
-        """Return what leads to targets of losses alone, such as a target network.
+        """Return the nodes leading to targets of losses alone, such as a target network.
 
         A target is behind StopGradient: training does not differentiate it.
         """
@@ -156,7 +156,10 @@ class InferenceNodes:
         return targets
 
     def _ends_in_a_loss(self, name: str, differentiated: Set[str]) -> bool:
-        """Whether no layer and no unread tensor is below a node, but for tensors that gradients begin at."""
+        """Return True if the paths from a node end in losses alone.
+
+        No layer and no unread tensor is then below it, but for tensors that gradients begin at.
+        """
         return not any(
             self.weights(self.index.nodes[op]) or (self.is_unread(op) and op not in differentiated)
             for op in [name, *self.below([(name, None)])]
@@ -169,11 +172,11 @@ class InferenceNodes:
         return reader.op != "Print" or split(reader.input[0])[0] == name
 
     def is_for_a_loss(self, name: str) -> bool:
-        """Whether a node is only the form that a loss beside it wants."""
+        """Return True if a node only reformats a tensor for a loss beside the node."""
         return self.index.nodes[name].op in _FORMS and name.startswith(self._around)
 
     def is_unread(self, name: str) -> bool:
-        """Whether only summaries read a node, or also metrics if its author named it."""
+        """Return True if only summaries read a node, or also metrics for a user-named node."""
         readers, node = [*self.index.consumers(name)], self.index.nodes[name]
         if all(map(_is_summary, readers)):
             return True
@@ -202,7 +205,7 @@ class InferenceNodes:
         return sources
 
     def predictions(self) -> dict[str, str]:
-        """Map the walk's tensors `op:k` that losses take as predictions to their origins.
+        """Map the walk's tensors `op:k` taken as predictions by losses to the origins.
 
         The origin is the tensor of which a prediction is another form or name.
         """
@@ -210,7 +213,7 @@ class InferenceNodes:
         return {name: origin for name, origin in predictions.items() if split(name)[0] in self.reached}
 
     def weights(self, node: NodeDef) -> set[str]:
-        """Return the weights a node reads: float variables that no assignment moves."""
+        """Return the weights read by a node: float variables unmoved by assignments."""
         weights = set()
         for name in self.index.data_inputs(node):
             source = self.index.nodes.get(split(name)[0])
@@ -226,7 +229,7 @@ class InferenceNodes:
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The predictions of a loss, each with its origin, and its labels."""
+    """The predictions of a loss, each with the origin, and the labels."""
 
     predictions: Mapping[str, str]
     labels: Sequence[str]
@@ -247,7 +250,7 @@ def _is_loss(node: NodeDef) -> bool:
 
 
 def _scope(node: NodeDef) -> tuple[str, str]:
-    """Return the scope of a loss, and the scope around it.
+    """Return the scope of a loss, and the enclosing scope.
 
     Its scope is `loss/` for `loss/loss`, and for `loss` beside `loss/Reshape`.
     """
@@ -260,7 +263,7 @@ def _scope(node: NodeDef) -> tuple[str, str]:
 
 
 def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
-    """Yield the losses of plain arithmetic, by the names of their scopes.
+    """Yield the losses of plain arithmetic, by the names of the scopes.
 
     Tensors that enter a scope count as predictions; those that one of its ops joins, as labels too.
     """
@@ -280,17 +283,17 @@ def _losses_in_scopes(index: Index) -> Iterator[_Loss]:
 
 
 def _is_summary(node: NodeDef) -> bool:
-    """Whether a node only records what it reads."""
+    """Return True if a node only records the inputs."""
     return bool(_SUMMARY.fullmatch(node.op))
 
 
 def _origin(index: Index, name: str) -> str:
-    """Return the tensor of which another is only a form or a name."""
+    """Return the origin of a tensor, followed back through forms and names."""
     return index.origin(name, _FORMS)
 
 
 def _list_given(index: Index) -> Iterator[str]:
-    """Yield the tensors `op:k` that a program feeds: non-scalar placeholders, iterators, queues."""
+    """Yield the tensors `op:k` fed by a program: non-scalar placeholders, iterators, queues."""
     for node in index.nodes.values():
         if node.op in ops.PLACEHOLDERS and not _is_scalar(node):
             yield f"{node.name}:0"
@@ -325,7 +328,7 @@ def _metrics(index: Index, walked: Collection[str], below: Collection[str], give
 
 
 def _inside_losses(index: Index) -> set[str]:
-    """Return the nodes that flatten scores in a loss's scope.
+    """Return the nodes flattening scores in a loss's scope.
 
     Source: tensorflow v1.15.0 python/ops/nn_ops.py.
     """

@@ -1,4 +1,4 @@
-"""Tensors that are zeros whatever the sizes of a graph's inputs.
+"""Finds tensors of zeros for all sizes of a graph's inputs.
 
 Zeros of an open size, such as `tf.zeros([1, batch, units])`, are no constant: `fold_constant` does not find
 them. `is_zeros` follows them through ops that move elements or give zero for zeros.
@@ -33,14 +33,20 @@ _JOINED: Final[Mapping[str, slice]] = {
 
 
 def is_zeros(index: Index, tensor: str, variables: Mapping[str, Tensor]) -> bool:
-    """Return True if tensor `op:k` is zeros of any shape; `variables` has the values by key."""
+    """Return True if tensor `op:k` is zeros of any shape.
+
+    `variables` has the values by key.
+    """
     return all(
         _reads_zeros(index, name, variables) for name in walk([tensor], lambda name: _parts(index, name))
     )
 
 
 def _parts(index: Index, name: str) -> list[str]:
-    """The operands that must be zeros for a tensor to be zeros; none where the op itself tells."""
+    """Return the operands required to be zeros for a tensor of zeros.
+
+    Empty where the op itself tells.
+    """
     node = index.nodes[split(name)[0]]
     operands = index.data_inputs(node)
     if node.op in _CARRY:

@@ -1,4 +1,4 @@
-"""Finds statistics of the batch, and takes their moving averages in their place.
+"""Finds statistics of the batch, and replaces each by the moving average.
 
 In training mode a model normalises by mean and variance of the batch at hand, so that the answer to a row
 depends on the others. Inference takes moving averages, which training keeps in variables.
@@ -34,7 +34,7 @@ _SIZES: Final = frozenset({"Shape", "ShapeN", "Size", "Rank"})
 
 
 def trains(node: NodeDef) -> bool:
-    """Whether a node is fused batch normalisation in training mode.
+    """Return True if a node is fused batch normalisation in training mode.
 
     tensorflow v2.21.0 core/ops/nn_ops.cc: is_training defaults to true.
     """
@@ -46,7 +46,7 @@ def _reduces_floats(node: NodeDef) -> bool:
 
 
 def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str] = ()) -> list[str]:
-    """List the statistics of the batch, as tensors `op:k`, on which values of rows in `outputs` depend.
+    """List the batch statistics `op:k` needed for values of rows in `outputs`.
 
     `known` are tensors that have moving averages. In a graph whose recurrences have a fixed batch, a
     statistic is one over its axis. Of fused batch normalisation the node is listed, by its output `op:1`.
@@ -67,7 +67,10 @@ def find_statistics(graph: Graph, outputs: Iterable[str], known: Collection[str]
 
 
 def _first(index: Index, names: Sequence[str]) -> Iterator[str]:
-    """Leave out statistics that are only parts of a listed one, as the sum of squares of a variance is."""
+    """Leave out statistics used only for another listed statistic.
+
+    The sum of squares of a variance is such a statistic.
+    """
     for name in names:
         others = {split(other)[0] for other in names if other != name}
         # A statistic whose every reader leads to another alone is seen through that.
@@ -83,7 +86,7 @@ def _ends_in(index: Index, op: str, others: Collection[str]) -> bool:
 
 
 class _Rows:
-    """What the static shapes of a graph tell of the axis of its rows."""
+    """The axis of the rows, as known from the static shapes of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._index, self._shapes = graph.index, graph.first_iteration
@@ -94,7 +97,7 @@ class _Rows:
         self._batch: int | None = batches.pop() if len(batches) == 1 else None
 
     def are_reduced(self, node: NodeDef) -> bool:
-        """Whether a reduction is over the rows, and leaves nothing of them."""
+        """Return True if a reduction covers all axes of rows."""
         op = self._shapes.get_operation_by_name(node.name)
         before, after = op.inputs[0].shape, op.outputs[0].shape
         if before.rank is None:
@@ -113,7 +116,7 @@ class _Rows:
         return self._batch > 1 and bool(fixed) and fixed <= reduced
 
     def are_behind(self, name: str, needed: Collection[str]) -> bool:
-        """Whether values of rows are computed from a tensor that has none."""
+        """Return True if values of rows depend on a tensor free of rows."""
 
         def readers(op: str) -> Iterator[str]:
             for node in self._index.consumers(op):
@@ -139,12 +142,15 @@ class _Rows:
 
 
 def _batch_axis(node: NodeDef) -> int:
-    """The axis of the rows of a recurrence's input; tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc."""
+    """Return the axis of the rows of a recurrence's input.
+
+    Source: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc.
+    """
     return int("time_major" not in node.attr or node.attr["time_major"].b)
 
 
 def _takes_values(node: NodeDef, op: str) -> bool:
-    """Whether the values that a node gives depend on the values of an input op."""
+    """Return True if a node's values depend on the values of an input op."""
     if node.op in ops.SWITCHES | {"Print"}:  # the others choose a side, or are only written to a log
         return split(node.input[0])[0] == op
     return node.op not in _SIZES and node.op != "LoopCond"
@@ -153,7 +159,7 @@ def _takes_values(node: NodeDef, op: str) -> bool:
 def take_averages(
     graph: Graph, statistics: Mapping[str, str], read_shape: Callable[[NodeDef], tuple[int, ...]]
 ) -> Graph:
-    """Replace each tensor by the variable that is its moving average.
+    """Replace each tensor by the variable with the moving average.
 
     `statistics` has the variable of each tensor `op:k`, `read_shape` the shape of a variable's value. A
     statistic in a loop of which not even the rank is known is left.
@@ -162,7 +168,7 @@ def take_averages(
 
 
 class _AverageReader:
-    """Makes the nodes that read averages where statistics were."""
+    """A maker of nodes reading averages in the place of statistics."""
 
     def __init__(self, graph: Graph, read_shape: Callable[[NodeDef], tuple[int, ...]]) -> None:
         self._graph, self._index, self._read_shape = graph, graph.index, read_shape
@@ -194,7 +200,11 @@ class _AverageReader:
         node.input[_FUSED_AVERAGES[k]] = self._read(f"{op}:{k}", variable, None)
 
     def _find_shape(self, name: str, variable: str) -> tf.TensorShape | None:
-        """The shape of a statistic; that of the variable where its own is unknown and it keeps no axes."""
+        """Return the shape of a statistic, or else of the variable.
+
+        The variable's counts where the statistic's rank is unknown and it keeps no axes, or where the ranks
+        agree.
+        """
         shape = self._graph.first_iteration.get_tensor_by_name(name).shape
         if shape.is_fully_defined():
             return shape
@@ -206,7 +216,10 @@ class _AverageReader:
         )
 
     def _read(self, name: str, variable: str, shape: tf.TensorShape | None) -> str:
-        """Read a variable where the tensor `name` is computed, in its shape and type; return the op."""
+        """Read a variable in the place of the tensor `name`; return the op.
+
+        The value has the shape and type of the tensor.
+        """
         op, _ = split(name)
         node = self._index.nodes[variable]
         kind = tf.as_dtype(node.attr["dtype"].type)
@@ -241,7 +254,7 @@ class _AverageReader:
 
 
 def _list_updates(index: Index, variables: Collection[str]) -> set[str]:
-    """The assignments of variables, and what only groups them."""
+    """List the assignments of variables, and the nodes only grouping assignments."""
     writes = (node for node in index.nodes.values() if node.op in ops.WRITES)
     updates = {node.name for node in writes if root(index, node.name) in variables}
     grew = True

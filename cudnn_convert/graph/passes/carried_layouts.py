@@ -1,4 +1,4 @@
-"""Carries a layout through ops that work alike in any, so that transpositions meet and cancel.
+"""Carries a layout through ops indifferent to layout, to make transpositions meet and cancel.
 
 A rule of `RULES` takes a node that reads a tensor known in another layout, and gives a node that reads that
 one instead, or None where it cannot. `transpose` and `shape` end a layout: they give a node of the old name.
@@ -131,13 +131,13 @@ def _squeeze(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
 
 
 def _without(order: Order, gone: Sequence[int]) -> Order:
-    """Return the order of the axes that are left."""
+    """Return the order of the remaining axes."""
     left = [axis for axis in order if axis not in gone]
     return tuple(sorted(left).index(axis) for axis in left)
 
 
 def _batch(layouts: TransposedTensors, node: NodeDef) -> RewrittenNode | None:
-    """Move the blocks of SpaceToBatchND and BatchToSpaceND, which are constants, to their axes.
+    """Move the constant blocks of SpaceToBatchND and BatchToSpaceND to the right axes.
 
     Last axes of which no blocks are made are left out, as TensorFlow Lite wants it.
     """
@@ -171,7 +171,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
 
 
 def transpose(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
-    """Read what is transposed from where it lies otherwise; note where the result lies channels last."""
+    """Read the operand of a Transpose from another layout, and note a channels-last result."""
     image, perm = layouts.index.data_inputs(node)
     value = layouts.value(perm)
     if value is None or value.ndim != 1:
@@ -194,7 +194,7 @@ def transpose(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
 
 
 def shape(layouts: TransposedTensors, node: NodeDef) -> NodeDef | None:
-    """Read the sizes of a tensor from where it lies otherwise."""
+    """Read the sizes of a tensor from the tensor in another layout."""
     laid = layouts.known.get(layouts.index.data_inputs(node)[0])
     if laid is None:
         return None

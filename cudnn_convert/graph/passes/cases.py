@@ -25,7 +25,7 @@ OPS: Final = frozenset({"Case", "StatelessCase", _SWITCH})
 
 
 def split_cases(graph: Graph) -> Graph:
-    """Replace each `_SwitchN`, and each Merge of more or fewer than two inputs, by two-branch nodes."""
+    """Replace each `_SwitchN`, and each Merge unless of two inputs, by two-branch nodes."""
     if not any(node.op == _SWITCH for node in graph.node):
         return graph
     chains = _Chains({node.name for node in graph.node})
@@ -41,7 +41,10 @@ def split_cases(graph: Graph) -> Graph:
 
 
 class _Chains:
-    """Makes the chains; `moved` maps each output of a `_SwitchN` to its new name, as inputs are written."""
+    """A maker of chains of two-branch nodes.
+
+    `moved` maps each output of a `_SwitchN` to its new name, as inputs are written.
+    """
 
     def __init__(self, taken: set[str]) -> None:
         self.moved: dict[str, str] = {}
@@ -53,7 +56,7 @@ class _Chains:
         return claim(wanted, self._taken)
 
     def split_switch(self, switch: NodeDef) -> Iterator[NodeDef]:
-        """An Identity, then a Switch for each branch except the last."""
+        """Yield an Identity, then a Switch for each branch except the last."""
         source, index, *controls = switch.input
         dtype, last = switch.attr["T"].type, switch.attr["num_outs"].i - 1
         name = self._name(f"{switch.name}/input")
@@ -68,7 +71,10 @@ class _Chains:
         self.moved[f"{switch.name}:{last}"] = name
 
     def _compare(self, index: str, count: int) -> Iterator[NodeDef]:
-        """Compare an index with 0 to `count - 1`, each in the branch where the former were not equal."""
+        """Yield the comparisons of an index with 0 to `count - 1`, in turn.
+
+        Each is in the branch where the former were not equal.
+        """
         op, k = split(index)
         conditions = self._conditions.setdefault((index, count), [])
         source = index
@@ -83,7 +89,10 @@ class _Chains:
             source = switch
 
     def split_merge(self, merge: NodeDef) -> Iterator[NodeDef]:
-        """A chain of two-input Merge nodes, or an Identity of the only input; the last keeps the name."""
+        """Yield a chain of two-input Merge nodes, or an Identity of the only input.
+
+        The last keeps the name.
+        """
         sources = [name for name in merge.input if not name.startswith("^")]
         controls = [name for name in merge.input if name.startswith("^")]
         dtype, merged = tf.as_dtype(merge.attr["T"].type), sources.pop()

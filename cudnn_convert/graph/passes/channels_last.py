@@ -1,4 +1,4 @@
-"""Computes convolutions, pools and normalisations channels last, as every CPU has kernels for them.
+"""Computes convolutions, pools and normalisations channels last, with kernels of every CPU.
 
 TensorFlow's CPU kernels of most such ops take `NHWC` alone; those for `NCHW` belong to oneDNN, which is not
 on with every processor. Each op reads its image transposed, and its old name becomes the transposition back,
@@ -45,7 +45,7 @@ from cudnn_convert.graph.passes.subgraphs import output_types
 
 @dataclass(frozen=True, slots=True)
 class LayoutSensitiveOp:
-    """Which input of an op is its image, which attributes list a number an axis, and which inputs do."""
+    """The image input of an op, with attributes and inputs of a number per axis."""
 
     image: int = 0
     lists: tuple[str, ...] = ()
@@ -74,25 +74,26 @@ _LAST: Final = MappingProxyType({b"NCHW": b"NHWC", b"NCDHW": b"NDHWC"})
 
 
 def is_channels_first(node: NodeDef) -> bool:
-    """Whether a node takes images whose channels come before their rows."""
+    """Return True if a node takes images with channels before rows."""
     return node.op in FORMS and "data_format" in node.attr and node.attr["data_format"].s in _LAST
 
 
 def needs_rewriting(node: NodeDef) -> bool:
-    """Whether a node of `FORMS` is computed in another way on CPUs."""
+    """Return True if a node of `FORMS` is computed in another way on CPUs."""
     return is_channels_first(node) or not plain_convolutions.is_plain(node)
 
 
 def lacks_kernel(node: NodeDef) -> bool:
-    """Whether not every CPU has a kernel for the layout or the window of a node."""
+    """Return True if some CPUs lack a kernel for a node's layout or window."""
     return needs_rewriting(node) and node.op not in _OF_BOTH
 
 
 def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bool = True) -> Graph:
-    """Return the graph with ops of `FORMS` as every CPU has them, in its functions too; itself if all are.
+    """Return the graph with ops of `FORMS` in forms with kernels on every CPU.
 
-    `ends` are the tensors that are asked for by name. Without `carry` what follows such an op stays as it is:
-    ONNX is channels first by itself, and tf2onnx cancels the transpositions that then stand side by side.
+    Its functions change too. Returns the graph itself if all ops are in such forms. `ends` are the tensors
+    that are asked for by name. Without `carry` what follows such an op stays as it is: ONNX is channels first
+    by itself, and tf2onnx cancels the transpositions that then stand side by side.
     """
     functions = compute_in_functions(graph.functions, graph.functions.keys())
     if any(functions[name] is not each for name, each in graph.functions.items()):
@@ -105,7 +106,7 @@ def compute_channels_last(graph: Graph, ends: Collection[str] = (), *, carry: bo
 def compute_in_functions(
     functions: Mapping[str, FunctionDef], names: Collection[str]
 ) -> dict[str, FunctionDef]:
-    """Return the functions of a library; of `names` those with such ops are rewritten."""
+    """Return the functions of a library, with such ops rewritten in functions of `names`."""
     return {
         name: _compute_in_function(each, functions)
         if name in names and any(map(needs_rewriting, each.node_def))
@@ -124,7 +125,7 @@ def _compute_in_function(function: FunctionDef, functions: Mapping[str, Function
 
 
 class _Rewriting:
-    """A walk over a graph, from its inputs on, that replaces nodes."""
+    """A walk over a graph, from the inputs on, to replace nodes."""
 
     def __init__(self, graph: Graph, ends: Collection[str], *, carry: bool = True) -> None:
         self.graph, self.index = graph, graph.index
@@ -135,7 +136,7 @@ class _Rewriting:
         self._computing: dict[str, str] = {}
 
     def run(self) -> Graph:
-        """Return the graph, its nodes in their old order."""
+        """Return the rewritten graph, the nodes in the old order."""
         for node in _sort(self.index):
             self.layouts.owner = node.name
             self._visit(node)
@@ -150,7 +151,7 @@ class _Rewriting:
         return f"^{self._computing.get(name[1:], name[1:])}" if name.startswith("^") else name
 
     def prune(self, graph: Graph, ends: Collection[str]) -> Graph:
-        """Remove from the rewritten graph what was added or changed and is read by nobody."""
+        """Remove unread nodes among the added and changed nodes of the rewritten graph."""
         kept = {node.name for node in self.graph.node} - self._changed.keys() | {*ends}
         return prune(graph, sorted(kept))
 
@@ -173,7 +174,7 @@ class _Rewriting:
             self._replace(node, result)
 
     def _begins(self, node: NodeDef) -> bool:
-        """Lay the image of a SpaceToBatchND channels last, if only ops of `FORMS` read what it gives.
+        """Lay a SpaceToBatchND's image channels last, if only ops of `FORMS` read the output.
 
         TensorFlow Lite takes such batches of rows and columns alone.
         """
@@ -185,7 +186,10 @@ class _Rewriting:
         return True
 
     def _convert(self, node: NodeDef) -> RewrittenNode | None:
-        """Compute a node channels last. None where the rank of its image is not known."""
+        """Compute a node channels last.
+
+        Returns None where the rank of its image is not known.
+        """
         form, inputs = FORMS[node.op], self.index.data_inputs(node)
         layout = node.attr["data_format"].s
         rank: int | None = len(layout)
@@ -207,7 +211,7 @@ class _Rewriting:
         return RewrittenNode(copied, (order, *[None] * others))
 
     def _sizes(self, name: str, order: Order) -> str:
-        """Sizes of all axes in an order; those of rows and columns alone stay.
+        """Return sizes of all axes in an order; sizes of rows and columns alone stay.
 
         Source: tensorflow v2.21.0 core/kernels/conv_grad_shape_utils.cc Conv2DBackpropComputeInputShape.
         """
@@ -216,7 +220,10 @@ class _Rewriting:
         return self.layouts.vector(name, order) if is_whole else name
 
     def _replace(self, node: NodeDef, result: RewrittenNode) -> None:
-        """Put a node in the place of another, whose name becomes that of the transposition back."""
+        """Put a node in the place of another.
+
+        The other's name becomes that of the transposition back.
+        """
         layouts, copied = self.layouts, result.node
         layouts.added.setdefault(node.name, []).append(copied)
         self._computing[node.name] = copied.name
@@ -238,7 +245,7 @@ class _Rewriting:
         self._changed[node.name] = node_defs.node(node.name, "IdentityN", backs, T=kinds)
 
     def _is_read_alone(self, node: NodeDef) -> bool:
-        """Whether of several outputs the image alone is one of the graph's values."""
+        """Return True if the image is the only output read or asked for."""
         if node.op not in FORMS:
             return False
         read = [tensor(name) for reader in self.index.consumers(node.name) for name in reader.input]
@@ -246,7 +253,7 @@ class _Rewriting:
         return others.isdisjoint(read) and others.isdisjoint(self._ends)
 
     def _back(self, name: str, source: str, order: Order | None, kind: tf.DType) -> NodeDef:
-        """The node that gives a tensor its old layout again."""
+        """Return the node to give a tensor the old layout again."""
         if order is None or order == tuple(sorted(order)):
             return node_defs.identity(name, reference(source), kind.as_datatype_enum)
         perm = self.layouts.constant("channels_first/perm", np.array(invert(order), np.int32))
@@ -254,7 +261,7 @@ class _Rewriting:
 
 
 def _sort(index: Index) -> list[NodeDef]:
-    """Sort nodes so that each stands behind what it reads, but for what a loop gives back."""
+    """Sort nodes in data order, producers first, ignoring values given back by loops."""
 
     def above(name: str) -> list[str]:
         node = index.nodes[name]

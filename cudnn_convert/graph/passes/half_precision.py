@@ -1,4 +1,4 @@
-"""Computes in float32 what a CPU has no kernel for in half, and rounds the result.
+"""Computes in float32 the ops of half lacking CPU kernels, and rounds the result.
 
     before:  y = Rint(x)                                       x and y in half
     after:   y/single = Rint(Cast(x, float32)); y = Cast(y/single, half)
@@ -20,13 +20,13 @@ _HALF = tf.float16.as_datatype_enum
 
 
 def is_only_single(node: NodeDef) -> bool:
-    """Whether a CPU computes a node of half in float32 alone."""
+    """Return True if a CPU computes a node of half in float32 alone."""
     row = gpu_ops.find_row(node)
     return row is not None and row.done == "lowered" and row.type.endswith("=float16")
 
 
 def compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
-    """Return the graph with such nodes in float32; itself if there are none."""
+    """Return the graph with such nodes in float32; the graph itself if unchanged."""
 
     def widen(node: NodeDef, taken: set[str]) -> list[NodeDef]:
         return _widen(node, graph.index.data_inputs(node), taken) if is_only_single(node) else []
@@ -35,7 +35,7 @@ def compute_in_float32(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _widen(node: NodeDef, inputs: list[str], taken: set[str]) -> list[NodeDef]:
-    """The casts, the op in float32, and the cast that has the node's name."""
+    """Return the casts, the op in float32, and the cast with the node's name."""
     definition = tf_private.find_op(node.op)
     wide = [
         each.name for each in definition.attr if each.type == "type" and node.attr[each.name].type == _HALF

@@ -1,4 +1,4 @@
-"""Tensors that lie in another layout too: their axes in another order, and the nodes that make them.
+"""Tensors with a second layout: the order of axes, and the nodes for the layout.
 
 An order lists the axes of a tensor as they lie in its other layout: `(0, 2, 3, 1)` of `[N, C, H, W]` is
 `[N, H, W, C]`. Constants that a loop's nodes read stand in the loop, by an edge from what they are read with.
@@ -31,7 +31,7 @@ _CONSTANTS: Final = ops.VARIABLES | {"Const", "ReadVariableOp"}
 
 @dataclass(frozen=True, slots=True)
 class TransposedTensor:
-    """A tensor with the values of another whose axes it has in `order`."""
+    """A tensor with the values of another, the axes in `order`."""
 
     name: str
     order: Order
@@ -39,24 +39,27 @@ class TransposedTensor:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenNode:
-    """A node in the place of another, and the order of each output; None for one that is as it was."""
+    """A node in the place of another, and the order of each output.
+
+    The order is None for an output that is as it was.
+    """
 
     node: NodeDef
     orders: tuple[Order | None, ...]
 
 
 def order_of(rank: int) -> Order:
-    """Return the order of the axes of a tensor, channels first, in its layout with them last."""
+    """Return the channels-last order of the axes of a tensor with channels first."""
     return (0, *range(2, rank), 1) if rank > 1 else (*range(rank),)
 
 
 def invert(order: Order) -> Order:
-    """Return the order that undoes another."""
+    """Return the inverse of an order."""
     return tuple(int(k) for k in np.argsort(order))
 
 
 def element_type(node: NodeDef) -> tf.DType:
-    """Return the type of a node's elements, the default where it does not say it."""
+    """Return the type of a node's elements, the default where unstated."""
     key = "SrcT" if node.op == "Cast" else "T"
     if key in node.attr:
         return tf.as_dtype(node.attr[key].type)
@@ -65,7 +68,7 @@ def element_type(node: NodeDef) -> tf.DType:
 
 
 class TransposedTensors:
-    """The tensors of a graph that lie in another layout too, by name, and the nodes that are added."""
+    """The tensors of a graph with a second layout, by name, and the added nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.index = graph, graph.index
@@ -81,14 +84,14 @@ class TransposedTensors:
         return control_flow.frames(self.index) if has_loops else {}
 
     def add(self, suffix: str, op: str, inputs: Iterable[str], **attributes: Any) -> str:
-        """Add a node beside the one that is rewritten; returns its name."""
+        """Add a node beside the rewritten node, and return the name."""
         name = claim(f"{self.owner}/{suffix}", self.taken)
         node = node_defs.node(name, op, map(reference, inputs), **attributes)
         self.added.setdefault(self.owner, []).append(node)
         return name
 
     def constant(self, suffix: str, value: Array) -> str:
-        """Add a constant that the node which is rewritten reads."""
+        """Add a constant for the rewritten node, and return the name."""
         name = claim(f"{self.owner}/{suffix}", self.taken)
         inputs = self.index.nodes[self.owner].input
         wait = [f"^{split(inputs[0])[0]}"] if self._around.get(self.owner) and inputs else []
@@ -96,7 +99,10 @@ class TransposedTensors:
         return name
 
     def shape(self, name: str) -> list[int | None] | None:
-        """Return the static shape of a tensor of the graph, None where its rank is not known."""
+        """Return the static shape of a tensor of the graph.
+
+        Returns None where its rank is not known.
+        """
         try:
             shape = self.graph.shapes.get_tensor_by_name(name).shape
         except (InvalidModelError, KeyError, ValueError):
@@ -104,7 +110,10 @@ class TransposedTensors:
         return None if shape.rank is None else list(shape)
 
     def value(self, name: str) -> Array | None:
-        """Return the value of a small constant, None of what is none."""
+        """Return the value of a small constant.
+
+        Returns None for any other tensor.
+        """
         return constant_folding.fold_constant(self.index, name)
 
     def transpose(self, name: str, order: Order, dtype: tf.DType, suffix: str = "last") -> str:
@@ -126,7 +135,7 @@ class TransposedTensors:
         return self.transpose(known.name, between, dtype, "channels_last/input")
 
     def vector(self, name: str, order: Sequence[int], suffix: str = "sizes") -> str:
-        """Return the rows of a tensor that has one for each axis, in an order."""
+        """Return the rows of a tensor with a row per axis, in an order."""
         value = self.value(name)
         if value is not None and len(value) == len(order):
             return self.constant(f"channels_last/{suffix}", value[[*order]])
@@ -137,9 +146,9 @@ class TransposedTensors:
         return self.add(f"channels_last/{suffix}", "GatherV2", [name, at, axis], **kinds)
 
     def operand(self, name: str, order: Order, dtype: tf.DType) -> str | None:
-        """Return what an elementwise op reads beside tensors in an order; None where it would cost more.
+        """Return an operand of an elementwise op, for use beside tensors in an order.
 
-        A tensor of fewer axes belongs to the last ones.
+        Returns None where it would cost more. A tensor of fewer axes belongs to the last ones.
         """
         known = self.known.get(name)
         if known is not None and known.order == order:
@@ -163,7 +172,7 @@ class TransposedTensors:
         return self.add("channels_last/operand", "Reshape", [name, shape], T=dtype, Tshape=tf.int32)
 
     def copy(self, node: NodeDef, inputs: Sequence[str]) -> NodeDef:
-        """Copy a node for another layout; it waits for what the original waits for."""
+        """Copy a node for another layout, with the original's control inputs."""
         waits = [name for name in node.input if name.startswith("^")]
         name = claim(f"{node.name}{SUFFIX}", self.taken)
         copied = node_defs.copy_node(node, name=name, inputs=[*map(reference, inputs), *waits])
@@ -172,12 +181,12 @@ class TransposedTensors:
         return copied
 
     def orders(self, names: Collection[str]) -> set[Order]:
-        """Return the orders in which some tensors are known."""
+        """Return the known orders of some tensors."""
         return {self.known[name].order for name in names if name in self.known}
 
 
 def permute_attribute(node: NodeDef, key: str, order: Sequence[int]) -> None:
-    """Put the numbers of an attribute, one for each axis, into an order, in place."""
+    """Put the numbers of an attribute, given per axis, into an order, in place."""
     values = [*node.attr[key].list.i] if key in node.attr else []
     if len(values) == len(order):
         node.attr[key].list.i[:] = [values[axis] for axis in order]

@@ -73,7 +73,7 @@ def simplify_for_inference(graph: Graph, outputs: Keep) -> Graph:
 
 
 def _replace_defaults(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each PlaceholderWithDefault that is left by its default."""
+    """Replace each remaining PlaceholderWithDefault by the default."""
     changes = {
         node.name: node_defs.identity(node.name, node.input[0], node.attr["dtype"].type)
         for node in graph.node
@@ -83,7 +83,7 @@ def _replace_defaults(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph, list[str]]:
-    """Bind predicates and dropout rates that follow from variables to what the file holds.
+    """Bind predicates and dropout rates computed from variables to the file's values.
 
     `stored` has the values of scalar variables by op. Returns the graph and the variables that count.
     """
@@ -103,7 +103,7 @@ def bind_stored_flags(graph: Graph, stored: Mapping[str, float]) -> tuple[Graph,
 
 
 def drop_dead_branches(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each Switch on a constant, and its Merge, by identities; drop dead sides."""
+    """Replace each Switch on a constant, and the Merge, by identities; drop dead sides."""
     index, changes, dead = graph.index, {}, set()
     predicates = {tensor(node.input[1]) for node in graph.node if node.op in ops.SWITCHES}
     known = {name: constant_folding.fold_scalar(index, name) for name in sorted(predicates)}
@@ -132,7 +132,7 @@ def drop_dead_branches(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _spread(index: Index, dead: set[str]) -> None:
-    """Add to `dead` every output that can never be computed.
+    """Add to `dead` all outputs impossible to compute.
 
     A Merge is dead only if all its inputs are. An op that waits for a dead op is dead too: a control edge
     alone ties a constant to its branch.
@@ -186,7 +186,7 @@ MASKS: Final = frozenset({"Floor", "GreaterEqual"})
 
 
 def always_one(index: Index, name: str) -> bool:
-    """Whether a tensor is dropout's mask at rate 0.
+    """Return True if a tensor is dropout's mask at rate 0.
 
     Floor(keep_prob + uniform) with keep_prob 1 (tensorflow v1.12.0 python/ops/nn_ops.py dropout), or
     Cast(uniform >= rate) with rate 0 (v1.15.0 dropout_v2); uniform lies in [0, 1).
@@ -196,7 +196,10 @@ def always_one(index: Index, name: str) -> bool:
 
 
 def mask(index: Index, name: str) -> tuple[str, int] | None:
-    """`(rate tensor, its value without dropout)` where a tensor is dropout's mask, else None."""
+    """Return the rate tensor of a dropout mask, and the rate's neutral value.
+
+    That is the value without dropout. Returns None where a tensor is no such mask.
+    """
     node = index.nodes[split(name)[0]]
     if node.op == "Cast":
         node = index.nodes[split(node.input[0])[0]]
@@ -216,10 +219,10 @@ def mask(index: Index, name: str) -> tuple[str, int] | None:
 
 
 def is_uniform(index: Index, name: str) -> bool:
-    """Whether a tensor is `random_uniform(...)` over [0, 1): `RandomUniform * (1 - 0) + 0`.
+    """Return True if a tensor is `random_uniform(...)` over [0, 1).
 
-    Variational dropout draws it before the loop that takes it (tensorflow v1.15.0 python/ops/rnn_cell_impl.py
-    DropoutWrapper, `variational_recurrent`).
+    Its form is `RandomUniform * (1 - 0) + 0`. Variational dropout draws it before the loop that takes it
+    (tensorflow v1.15.0 python/ops/rnn_cell_impl.py DropoutWrapper, `variational_recurrent`).
     """
     node = index.maker(name, ops.PASSAGES | ops.IDENTITIES)
     neutral = {"Add": 0, "AddV2": 0, "Mul": 1}.get(node.op)
@@ -236,7 +239,7 @@ _HOST: Final = 4
 
 
 def drop_reserve_space(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """Replace reserve space that the tensors `outputs` do not need by empty constants.
+    """Replace reserve space unused by the tensors `outputs` with empty constants.
 
     A loop that was made for gradients too collects it beside its results.
     """
@@ -258,7 +261,7 @@ _ROUND: Final = frozenset({"Merge", "Switch", "Exit", "NextIteration"})
 
 
 def hoist_loop_invariants(graph: Graph, _: Keep = ()) -> Graph:
-    """Read each unchanged loop variable from one constant Enter; its own nodes stay."""
+    """Read each unchanged loop variable from a constant Enter; the variable's own nodes stay."""
     index = graph.index
     moved: dict[str, str] = {}
     constant = []
@@ -291,7 +294,10 @@ def _behind(name: str, moved: dict[str, str]) -> str:
 
 
 def _enter(index: Index, merge: NodeDef) -> NodeDef | None:
-    """Return the Enter of a loop variable that the body returns unchanged, else None."""
+    """Return the Enter of a loop variable returned unchanged by the body.
+
+    Returns None for any other Merge.
+    """
     if merge.op != "Merge":
         return None
     makers = {index.nodes[split(name)[0]].op: name for name in index.data_inputs(merge)}
@@ -307,7 +313,7 @@ _LEADS: Final = frozenset({"Identity", "Enter"})
 
 
 def separate_sums(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each `mean + constant` that an Rsqrt reads by `mean - (-constant)`."""
+    """Write each `mean + constant` read by an Rsqrt as `mean - (-constant)`."""
     index = graph.index
     changes: dict[str, NodeDef] = {}
     added: dict[str, NodeDef] = {}
@@ -333,7 +339,7 @@ def _constant(index: Index, tensor: str) -> NodeDef | None:
 
 
 def _negate_constant(index: Index, name: str, added: dict[str, NodeDef]) -> str:
-    """Copy a constant, and the ops that carry it, negated; return the copy's name."""
+    """Copy a constant and the carrying ops, negated; return the copy's name."""
     negated = unique(f"{name}/negated", index.nodes)
     if negated not in added:
         original = index.nodes[name]
@@ -367,7 +373,7 @@ def copy_strides_into_loops(graph: Graph) -> Graph:
 
 
 def drop_waits(graph: Graph, _: Keep = ()) -> Graph:
-    """Remove the control inputs of nodes that have data inputs, in a graph without side effects.
+    """Remove the control inputs of nodes with data inputs, in a side-effect-free graph.
 
     A node without data inputs keeps them: they put it into its branch or loop. Converters of other runtimes
     assign a node that waits for two branches to both, and keep loop variables that only a wait needs.
@@ -382,7 +388,10 @@ def drop_waits(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def fold_quantized_weights(graph: Graph) -> Graph:
-    """Replace each Dequantize of constants by a constant. Raises InvalidModelError where it has no value."""
+    """Replace each Dequantize of constants by a constant.
+
+    Raises InvalidModelError where it has no value.
+    """
     index = graph.index
     folded = [
         node.name

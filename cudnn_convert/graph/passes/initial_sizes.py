@@ -1,4 +1,4 @@
-"""Reads the sizes of initial states from a graph's inputs in place of a recurrence's output.
+"""Reads the sizes of initial states from a graph's inputs, instead of a recurrence's output.
 
 Zeros for a second layer take their number of rows from what the first one gives. The first need not run for
 that: its output is as long as its input, and of a known width.
@@ -31,7 +31,7 @@ _LEADING: Final = 2
 def read_initial_sizes(
     graph: Graph, initial: str, name: str, widths: Mapping[str, int]
 ) -> tuple[str, list[NodeDef]]:
-    """Return tensor `initial`, or a copy that needs no recurrence, and the nodes of the copy.
+    """Return tensor `initial`, or a copy independent of recurrences, and the copy's nodes.
 
     `widths` are the sizes of the last axis of the outputs of recurrences, by node; `name` is the scope of
     the copy.
@@ -67,7 +67,7 @@ def _move(name: str, scope: str) -> str:
 
 
 def _needs_sizes_alone(index: Index, name: str, runs: Collection[str]) -> bool:
-    """Whether a tensor depends on the recurrences `runs` by the sizes of what they give alone."""
+    """Return True if a tensor needs only the sizes of outputs of the recurrences `runs`."""
 
     def above(op: str) -> list[str]:
         node = index.nodes[op]
@@ -77,7 +77,10 @@ def _needs_sizes_alone(index: Index, name: str, runs: Collection[str]) -> bool:
 
 
 def _has_uncopied(index: Index, names: Collection[str]) -> bool:
-    """Whether one of these nodes is of a recurrence, a loop or a branch, of which there are no copies."""
+    """Return True if a node is of a recurrence, a loop or a branch.
+
+    There are no copies of such nodes.
+    """
     return any(index.nodes[name].op in _UNCOPIED for name in names)
 
 

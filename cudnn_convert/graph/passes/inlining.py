@@ -1,4 +1,4 @@
-"""Inlines functions: all calls of a graph, or one body in place of one node.
+"""Inlines functions: all calls of a graph, or a body in place of a node.
 
 `call` puts one body into a graph with TensorFlow 1's control flow: its nodes go under `<node>/`, and the node
 itself becomes an IdentityN, so that its outputs `<node>:k` keep their names.
@@ -60,7 +60,7 @@ _COMPILED: Final = "_XlaMustCompile"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A traced function: nodes, input ops in order, output tensors `op:k`, and its library."""
+    """A traced function: nodes, input ops in order, output tensors `op:k`, and the library."""
 
     nodes: tuple[NodeDef, ...]
     inputs: tuple[str, ...]
@@ -84,7 +84,7 @@ def trace_function(function: Any, *specs: Any) -> Body:
 def library(
     function: Any, *specs: Any, compiled: bool = False
 ) -> tuple[FunctionDef, tuple[FunctionDef, ...]]:
-    """Trace a Python function of tensors; return its FunctionDef, and all FunctionDefs.
+    """Trace a Python function of tensors; return the FunctionDef, and all FunctionDefs.
 
     `compiled`: XLA compiles it for the shapes of each call, or refuses to.
     """
@@ -113,12 +113,12 @@ def make_call(node: NodeDef, function: FunctionDef, inputs: Sequence[str]) -> No
 
 
 def _as_kept(graph: GraphDef) -> GraphDef:
-    """Prepare a traced graph to run elsewhere: no devices, defaults or lowered branches."""
+    """Prepare a traced graph to run elsewhere: remove devices, defaults and lowered branches."""
     return _branches_as_calls(_without_defaults(strip_devices(graph)))
 
 
 def _without_defaults(graph: GraphDef) -> GraphDef:
-    """Remove attributes at their default: TensorFlow 1 refuses those it does not know."""
+    """Remove attributes at the default, since TensorFlow 1 refuses unknown attributes."""
     holder = meta_graph_pb2.MetaGraphDef(graph_def=graph)
     tf_private.strip_defaults(holder)
     result: GraphDef = holder.graph_def
@@ -126,7 +126,7 @@ def _without_defaults(graph: GraphDef) -> GraphDef:
 
 
 def _branches_as_calls(graph: GraphDef) -> GraphDef:
-    """Keep branches as functions when a graph runs, so that only one is called.
+    """Keep branches as functions when a graph runs, to call only the taken branch.
 
     By default TensorFlow makes Switch nodes of them, and visits the nodes of the other branch too, without
     values: a step that needs no loop then pays for the loop. It must do so where it makes nodes of a loop as
@@ -142,7 +142,7 @@ def _branches_as_calls(graph: GraphDef) -> GraphDef:
 
 
 def call(body: Body, name: str, inputs: Sequence[str]) -> list[NodeDef]:
-    """The nodes that compute `body` on `inputs`, ending in an IdentityN called `name`."""
+    """Return the nodes computing `body` on `inputs`, ending in an IdentityN called `name`."""
     renamed = dict(zip(body.inputs, inputs, strict=True))
     anchor = f"^{split(inputs[0])[0]}"
     nodes = []
@@ -161,7 +161,7 @@ def _move_input(input_name: str, name: str, renamed: Mapping[str, str]) -> str:
 
 
 def _hash_names(functions: Sequence[FunctionDef]) -> dict[str, str]:
-    """Map each traced function's name to one made from a hash of its content.
+    """Map each traced function's name to a name with a hash of the content.
 
     Traced names have a counter of the process, and TensorFlow keeps functions as long as the process, so that
     one name must never mean two bodies. The functions that a function calls are renamed first.
@@ -192,7 +192,7 @@ def _canonical_arguments(function: FunctionDef) -> None:
 
 
 def rename_tensors(function: FunctionDef, renamed: Mapping[str, str]) -> None:
-    """Give tensors of a function other names, in place, where it reads and where it returns them."""
+    """Rename tensors of a function, in place, in inputs and in returned values."""
     for node in function.node_def:
         node.input[:] = [renamed.get(name, name) for name in node.input]
     for key, name in list(function.ret.items()):
@@ -226,14 +226,18 @@ _APART: Final = ("_noinline", "_XlaMustCompile", "_implements", "api_implements"
 
 
 def _call_ops(graph: AnyGraph) -> Collection[str]:
-    """The ops that are calls: functions of TensorFlow 1 (`Defun`) are called by a node of their name."""
+    """Return the ops of calls, with the function names of TensorFlow 1 (`Defun`).
+
+    A node of the function's name calls such a function.
+    """
     return ops.CALLS | Graph.of(graph).functions.keys()
 
 
 def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
-    """Whether what the tensors or ops `keep` need has calls, a Case, or cuDNN nodes in branches or loops.
+    """Return True if the tensors or ops `keep` need inlining.
 
-    Only TensorFlow's runtime has the op Case.
+    That is so where what they need has calls, a Case, or cuDNN nodes in branches or loops. Only TensorFlow's
+    runtime has the op Case.
     """
     index, called = graph.index, _call_ops(graph)
     reaching = functions_reaching(graph, ops.RECURRENCES | cases.OPS | find_replaced_ops(graph))
@@ -244,14 +248,17 @@ def needs_inlining(graph: Graph, keep: Iterable[str]) -> bool:
 
 
 def find_replaced_ops(graph: AnyGraph) -> frozenset[str]:
-    """Return the ops of functions that `channels_last` replaces: what holds one in a branch is laid flat."""
+    """Return the ops of functions replaced by `channels_last`.
+
+    What holds one in a branch is laid flat.
+    """
     nodes = (node for function in graph.library.function for node in function.node_def)
     replaced = {node.op for node in nodes if channels_last.needs_rewriting(node)}
     return frozenset(replaced | ({"Conv2D"} if "DepthwiseConv2dNative" in replaced else set()))
 
 
 def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
-    """Return the library functions that hold a node of `ops`, directly or by calls."""
+    """Return the library functions with a node of `ops`, directly or by calls."""
     library = Graph.of(graph).functions
     calls = {
         name: {called for node in function.node_def for called in callees(node) if called in library}
@@ -266,7 +273,7 @@ def functions_reaching(graph: AnyGraph, ops: Collection[str]) -> set[str]:
 
 
 def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) -> Graph:
-    """Inline the calls that `keep` needs, and fold quantized weights.
+    """Inline the calls needed by `keep`, and fold quantized weights.
 
     Loop invariants are hoisted where a recurrence stands in a loop: its weights may be among them in a graph
     whose loops TensorFlow lowered when it froze it. `keep` and `origins` as in `inline_functions`. Raises
@@ -284,11 +291,11 @@ def flatten(graph: AnyGraph, keep: Collection[str], *, origins: bool = False) ->
 def inline_functions(
     graph: AnyGraph, keep: Iterable[str], *, origins: bool = False, around: Collection[str] = ops.CUDNN
 ) -> Graph:
-    """Inline all calls, and branches and loops `around` nodes of some ops; prune to tensors or ops `keep`.
+    """Inline all calls, and control flow `around` nodes of some ops; prune to `keep`.
 
-    With `origins` each node records the function that it stood in, and unread nodes stay: a function runs
-    what has side effects, and cuDNN ops are declared to have some. Raises InvalidModelError if TensorFlow
-    refuses.
+    Control flow is branches and loops; `keep` are tensors or ops. With `origins` each node records the
+    function that it stood in, and unread nodes stay: a function runs what has side effects, and cuDNN ops are
+    declared to have some. Raises InvalidModelError if TensorFlow refuses.
     """
     wanted = sorted({split(name)[0] for name in keep})
     needed = Graph.of(graph).index.ancestors(wanted)
@@ -322,10 +329,11 @@ def inline_functions(
 
 
 def _prepare(graph: GraphDef, around: Collection[str]) -> None:
-    """Allow every body to be inlined; lower control flow that holds a node of the ops `around`, or a Case.
+    """Allow every body to be inlined; lower control flow `around` some ops.
 
-    Give each placeholder its shape, which TensorFlow's optimizer needs even where it is the default. Changes
-    `graph` in place.
+    These are the ops `around`, and Case: a branch or loop that holds a node of them is lowered. Give each
+    placeholder its shape, which TensorFlow's optimizer needs even where it is the default. Changes `graph` in
+    place.
     """
     reaching = functions_reaching(graph, cases.OPS.union(around))
     for function in graph.library.function:
@@ -350,7 +358,10 @@ def _mark(graph: GraphDef) -> None:
 
 
 def origin(node: NodeDef) -> tuple[str, str] | None:
-    """Return `(function, name in it)` of a flat graph's node; None outside of functions."""
+    """Return the function of a flat graph's node, and the name in the function.
+
+    Returns None outside of functions.
+    """
     if ORIGIN not in node.attr:
         return None
     function, name = node.attr[ORIGIN].s.decode().split("\n")
@@ -385,7 +396,7 @@ def _without_additions(graph: Graph) -> Graph:
 
 
 def _waits(index: Index, node: NodeDef) -> list[str]:
-    """List the ops that a call waited for beside its arguments."""
+    """List the ops awaited by a call beside the arguments."""
     scope = node.name.partition("/input_control_node/")[0]
     sources = {
         split(item.input[0])[0]
@@ -396,7 +407,7 @@ def _waits(index: Index, node: NodeDef) -> list[str]:
 
 
 def _first_argument(index: Index, name: str) -> str:
-    """The op behind a wait for arguments, and behind the Identity of an argument."""
+    """Return the op behind a wait for arguments, and behind the Identity of an argument."""
     while name.startswith(_ADDED):
         name = split(index.nodes[name].input[0].removeprefix("^"))[0]
     return name

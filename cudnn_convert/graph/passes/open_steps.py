@@ -1,4 +1,4 @@
-"""Opens the number of steps that a graph fixes, in shapes of inputs and of ops.
+"""Opens the fixed number of steps of a graph, in shapes of inputs and ops.
 
     before:  x = Placeholder[100, ?, 22]; z = Reshape(y, [-1, 100, 9])
     after:   x = Placeholder[?, ?, 22];   z = Reshape(y, [-1, Shape(x)[0], 9])
@@ -59,7 +59,7 @@ class OpenStepsGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    """An element of a Const that may be so many `times` the number of steps."""
+    """An element of a Const, perhaps `times` the number of steps."""
 
     const: str
     position: int
@@ -68,7 +68,10 @@ class _Number:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A graph whose numbers are read so far: with a prime for the steps, and with their number left open."""
+    """A graph with the numbers read so far, in two forms.
+
+    `sized` has a prime for the steps, and `opened` leaves their number open.
+    """
 
     sized: Graph
     opened: Graph
@@ -84,7 +87,7 @@ def open_steps(
     needed: Collection[str],
     known: Mapping[str, tuple[int | None, ...]],
 ) -> tuple[list[OpenStepsGraph], Mixing | None]:
-    """Open the number of steps, which is `steps`, of the tensors `inputs` at their axes.
+    """Open the number of steps, now `steps`, in the axes of the tensors `inputs`.
 
     `count` is a prime that divides no size of the graph; `needed` are the ops to look at, `known` the shapes
     of some that another graph with the same ops has. Gives a graph for each way to read the numbers, and
@@ -116,7 +119,7 @@ def open_steps(
 
 
 class _AxisOpener:
-    """Reads the numbers of one op after the other."""
+    """A reader of the numbers of ops, op by op."""
 
     def __init__(self, graph: Graph, inputs: Mapping[str, int], steps: int, count: int) -> None:
         self._inputs, self._steps, self._count = inputs, steps, count
@@ -125,7 +128,7 @@ class _AxisOpener:
         self._rank, self._dtype = value.shape.rank, value.dtype
 
     def begin(self, graph: Graph) -> _Reading:
-        """The graph with open inputs, before a number is read."""
+        """Return the graph with open inputs, before a number is read."""
         sized, opened = {}, {}
         for node in graph.node:
             name = f"{node.name}:0"
@@ -146,7 +149,7 @@ class _AxisOpener:
         return _Reading(replace_nodes(graph, sized), replace_nodes(graph, opened), {})
 
     def read(self, reading: _Reading, name: str, known: tuple[int | None, ...] | None) -> Iterator[_Reading]:
-        """Yield the readings of the numbers of an op that it takes itself."""
+        """Yield the readings of an op's numbers accepted by the op."""
         node = reading.sized.index.nodes[name]
         if node.op not in _SHAPED:
             sources = [split(each)[0] for each in reading.sized.index.data_inputs(node)]
@@ -182,7 +185,10 @@ class _AxisOpener:
                 yield _Reading(sized, opened, {**reading.shapes, name: sizes})
 
     def _list_numbers(self, graph: Graph, node: NodeDef) -> Iterator[_Number]:
-        """The numbers in the shape that an op takes which may count steps; products of them for a Reshape."""
+        """Yield the numbers in an op's shape operand, perhaps counts of steps.
+
+        For a Reshape these are products of the number of steps too.
+        """
         for const in _list_consts(graph, node):
             values = tf.make_ndarray(graph.index.nodes[const].attr["value"].tensor)
             if values.dtype.kind not in "iu":
@@ -201,7 +207,7 @@ class _AxisOpener:
         numbers: Sequence[_Number],
         write: Callable[[str, NodeDef, Mapping[int, int]], list[NodeDef]],
     ) -> Graph:
-        """The graph where an op takes a copy of its shape in which `numbers` count steps."""
+        """Return the graph with an op's shape replaced by a copy, `numbers` counting steps."""
         if not numbers:
             return graph
         node = node_defs.copy_node(graph.index.nodes[name])
@@ -227,14 +233,14 @@ class _AxisOpener:
         return replace_nodes(graph, {name: node}, nodes)
 
     def _write_size(self, name: str, const: NodeDef, times: Mapping[int, int]) -> list[NodeDef]:
-        """A Const with the prime for the steps."""
+        """Make a Const with the prime for the steps."""
         values = tf.make_ndarray(const.attr["value"].tensor).copy()
         for position, factor in times.items():
             values.flat[position] = factor * self._count
         return [node_defs.constant(name, values)]
 
     def _write_count(self, name: str, const: NodeDef, times: Mapping[int, int]) -> list[NodeDef]:
-        """Nodes that make the value of a Const with the number of steps of the first input."""
+        """Make nodes for a Const's value with the number of steps of the first input."""
         values = tf.make_ndarray(const.attr["value"].tensor)
         axis = self._axis
 
@@ -252,7 +258,10 @@ class _AxisOpener:
 
 
 def _holds_numbers(graph: Graph, name: str, steps: int) -> bool:
-    """Whether an op takes a shape, or bounds of a part that the number of steps may be among."""
+    """Return True if an op takes a shape, or bounds near the number of steps.
+
+    The bounds of a part count where `steps` or `steps - 1` is among them.
+    """
     node = graph.index.nodes[name]
     if node.op not in _SLICES:
         return node.op in _SHAPED or node.op == "EnsureShape"
@@ -262,9 +271,10 @@ def _holds_numbers(graph: Graph, name: str, steps: int) -> bool:
 
 
 def _open_range(graph: Graph, node: NodeDef, seen: tf.Graph, count: int, steps: int) -> list[NodeDef]:
-    """An op whose attribute or operands hold the number of steps along an axis of them, without it.
+    """Return a copy of an op with the number of steps left open.
 
-    `seen` has its operands. The op first, then the nodes that it takes; empty where nothing is to change.
+    Its attribute or operands hold the number of steps along an axis of them. `seen` has its operands. The op
+    first, then the nodes that it takes; empty where nothing is to change.
     """
     x, *given = (seen.get_tensor_by_name(tensor(name)) for name in graph.index.data_inputs(node))
     operands = [tf.get_static_value(value) for value in given]
@@ -294,7 +304,7 @@ def _open_range(graph: Graph, node: NodeDef, seen: tf.Graph, count: int, steps: 
 
 
 def _with_operands(graph: Graph, node: NodeDef, values: Sequence[Array]) -> list[NodeDef]:
-    """A copy of an op that takes constants behind its first operand, and these."""
+    """Return a copy of an op with constants after the first operand, and the constants."""
     consts = [
         node_defs.constant(unique(f"{node.name}/open_steps/{k}", graph.index.nodes), value)
         for k, value in enumerate(values)
@@ -304,7 +314,7 @@ def _with_operands(graph: Graph, node: NodeDef, values: Sequence[Array]) -> list
 
 
 def _list_consts(graph: Graph, node: NodeDef) -> list[str]:
-    """The Consts that make the shape that an op takes."""
+    """List the Consts in the making of an op's shape operand."""
     nodes = graph.index.nodes
 
     def above(name: str) -> list[str]:
@@ -315,16 +325,16 @@ def _list_consts(graph: Graph, node: NodeDef) -> list[str]:
 
 
 def _positions(node: NodeDef) -> range:
-    """The positions of the inputs that have the sizes that a node makes a shape of."""
+    """Return the positions of the inputs with sizes, for a node making a shape."""
     count = sum(not name.startswith("^") for name in node.input)
     last = count - 1 if node.op == "ConcatV2" else count
     return range(count)[_SIZES.get(node.op, slice(0))][:last]
 
 
 def _keeps_order(op: Any, count: int) -> bool:
-    """Whether a Reshape splits the axes of steps, or joins them with their neighbours, and not both.
+    """Return True if a Reshape only splits, or only joins, the axes of steps.
 
-    True where a size is not known.
+    It joins them with their neighbours. True where a size is not known.
     """
     shapes = [value.shape for value in (op.inputs[0], op.outputs[0])]
     if not all(shape.is_fully_defined() for shape in shapes):
@@ -344,7 +354,10 @@ def _keeps_order(op: Any, count: int) -> bool:
 
 
 def _import(graph: Graph, names: Sequence[str]) -> tf.Graph | None:
-    """Import what the ops `names` need; None where TensorFlow refuses their sizes."""
+    """Import the part of a graph needed by the ops `names`.
+
+    Returns None where TensorFlow refuses their sizes.
+    """
     try:
         return import_checked(prune(graph, [f"{name}:0" for name in names]))
     except InvalidModelError:
@@ -352,7 +365,10 @@ def _import(graph: Graph, names: Sequence[str]) -> tf.Graph | None:
 
 
 def _find_refused(graph: Graph, order: Sequence[str]) -> str:
-    """The first op, of some after those that they read, whose sizes TensorFlow refuses; else empty."""
+    """Return the first op with sizes refused by TensorFlow, or else an empty name.
+
+    In `order` ops come after those that they read.
+    """
     if _import(graph, order) is not None:
         return ""
     taken, refused = 0, len(order)  # so many ops are taken, and so many are not

@@ -1,4 +1,4 @@
-"""Replaces convolutions that a CPU computes with oneDNN alone by others that every CPU has kernels for.
+"""Replaces convolutions computed on CPUs by oneDNN alone with convolutions for every CPU.
 
 A depthwise convolution with dilations or unequal strides becomes one in groups of one channel each.
 
@@ -46,7 +46,7 @@ _FUSED: Final = frozenset({"BiasAdd", "FusedBatchNorm", "FusedBatchNormV2", "Fus
 
 
 def is_plain(node: NodeDef) -> bool:
-    """Whether every CPU has a kernel for a convolution, its channels last."""
+    """Return True if every CPU has a kernel for a convolution, channels last."""
     dilations = [*node.attr["dilations"].list.i] if "dilations" in node.attr else []
     is_dilated = any(dilation > 1 for dilation in dilations)
     if node.op == _DEPTHWISE:
@@ -58,7 +58,10 @@ def is_plain(node: NodeDef) -> bool:
 
 
 def replace_convolutions(graph: Graph) -> Graph:
-    """Replace the convolutions that are not plain and whose windows are known; `graph` itself if all are."""
+    """Replace all but plain convolutions, where the window is known.
+
+    Returns `graph` itself if all are plain.
+    """
     if all(map(is_plain, graph.node)):
         return graph
     layouts, changes = TransposedTensors(graph), {}
@@ -74,7 +77,7 @@ def replace_convolutions(graph: Graph) -> Graph:
 
 
 def separate_groups(graph: Graph, _: Keep = ()) -> Graph:
-    """Put a copy behind each convolution in groups that a bias or a normalisation reads."""
+    """Put a copy behind each grouped convolution read by a bias or a normalisation."""
     index, changes, added = graph.index, dict[str, NodeDef](), list[NodeDef]()
     fused = (node for node in graph.node if node.op in _FUSED)
     sums = {
@@ -89,7 +92,10 @@ def separate_groups(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _may_have_groups(graph: Graph, node: NodeDef) -> bool:
-    """Whether a filter has fewer channels than its image, channels last, or it is not known."""
+    """Return True if a filter has fewer channels than the image, or may have.
+
+    It may where a shape is not known. Channels are last.
+    """
     image, window = (
         graph.first_iteration.get_tensor_by_name(name).shape for name in graph.index.data_inputs(node)[:2]
     )
@@ -107,7 +113,10 @@ def _group(
 def _dilate(
     layouts: TransposedTensors, node: NodeDef, window: Sequence[int], channels: Sequence[int | None]
 ) -> NodeDef:
-    """Put zeros between the places of a window: rows of one place each, padded, joined and cut."""
+    """Put zeros between the places of a window.
+
+    Rows of one place each are padded, joined and cut.
+    """
     dilations, kind = [*node.attr["dilations"].list.i][1:-1], element_type(node)
     ends = [-1 if size is None else size for size in channels]
     inputs, rank = [*node.input], len(window)

@@ -1,4 +1,4 @@
-"""Computes in the graph itself what replicas of a model send each other.
+"""Computes in the graph itself the values sent between replicas of a model.
 
     before:  a = NcclAllReduce(x), b = NcclAllReduce(y)     both a sum of two devices, by the shared name "c"
     after:   a = AddN(x, y), b = AddN(x, y)
@@ -31,7 +31,10 @@ _RECEIVING = "CollectiveBcastRecv"
 
 
 def reduce_replicas(graph: Graph, _: Keep = ()) -> Graph:
-    """Return the graph with ops of every CPU in the place of collective ones; itself if there are none."""
+    """Return the graph with ops of every CPU in the place of collective ops.
+
+    Returns the graph itself if there are none.
+    """
     meetings = {node.name: sources for node, sources in _list_meetings(graph)}
 
     def reduce(node: NodeDef, taken: set[str]) -> list[NodeDef]:
@@ -41,7 +44,10 @@ def reduce_replicas(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def describe(graph: Graph, kept: Collection[str]) -> Iterator[str]:
-    """Notes on what replicas sent each other, of the nodes `kept`, and on replicas that the graph lacks."""
+    """Yield notes on exchanges between replicas, and on replicas missing from the graph.
+
+    Only the nodes `kept` count.
+    """
     meetings = [(node, sources) for node, sources in _list_meetings(graph) if node.name in kept]
     if meetings:
         counts = Counter(node.op for node, _ in meetings)
@@ -53,7 +59,7 @@ def describe(graph: Graph, kept: Collection[str]) -> Iterator[str]:
 
 
 def _list_meetings(graph: Graph) -> Iterator[tuple[NodeDef, list[str]]]:
-    """Each node that can be computed here, and the tensors that meet in it."""
+    """Yield each node computable here, and the tensors meeting in the node."""
     if not any(node.op in _MEETING | _PASSING or node.op == _RECEIVING for node in graph.node):
         return
     met: dict[tuple[object, ...], list[str]] = {}
@@ -73,7 +79,10 @@ def _list_meetings(graph: Graph) -> Iterator[tuple[NodeDef, list[str]]]:
 
 
 def _key(node: NodeDef) -> tuple[object, ...]:
-    """What the nodes that meet have in common; NcclReduce has all its replicas' tensors by itself."""
+    """Return the common key of the nodes of a meeting.
+
+    NcclReduce has all its replicas' tensors by itself.
+    """
     if "shared_name" in node.attr:
         return (node.op, node.attr["shared_name"].s)
     if "instance_key" in node.attr:
@@ -87,14 +96,14 @@ def _size(node: NodeDef) -> int:
 
 
 def _reduction(node: NodeDef) -> tuple[str, bool]:
-    """Which reduction, and whether the result is divided by the number of replicas."""
+    """Return the reduction, and True if followed by division by the number of replicas."""
     if node.op != "CollectiveReduce":
         return node.attr["reduction"].s.decode(), False
     return _REDUCTIONS[node.attr["merge_op"].s.decode()], node.attr["final_op"].s == b"Div"
 
 
 def _reduce(node: NodeDef, sources: list[str], taken: set[str]) -> list[NodeDef]:
-    """Nodes that compute what a node gives; the last has its name."""
+    """Return nodes computing the value of a node; the last has the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     waits = [name for name in node.input if name.startswith("^")]
     if node.op not in _MEETING:

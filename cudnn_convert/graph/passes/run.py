@@ -22,7 +22,7 @@ Pass = Callable[[Graph, Keep], Graph]
 
 
 def run_passes(graph: Graph, passes: Iterable[Pass], keep: Keep) -> Graph:
-    """Apply passes in order, and log the name of each with the nodes that it leaves."""
+    """Apply passes in order, and log each name with the number of nodes left."""
     for each in passes:
         before, graph = graph, each(graph, keep)
         result = "no change" if graph is before else f"{len(graph.node)} nodes"
@@ -31,6 +31,6 @@ def run_passes(graph: Graph, passes: Iterable[Pass], keep: Keep) -> Graph:
 
 
 def name_pass(each: Pass) -> str:
-    """Return the name of a pass's function, also of a partial one's."""
+    """Return the name of a pass's function, also behind a partial."""
     name: str = getattr(each, "func", each).__name__
     return name

@@ -1,4 +1,4 @@
-"""Keeps state in variables, or makes it inputs and outputs of the graph.
+"""Keeps state in variables, or turns state into inputs and outputs of the graph.
 
 Formats with variables keep state in them. In formats of constants each variable becomes an input, and its
 value after a call an output. An assignment becomes the value that it writes; a read gets the value at its
@@ -28,7 +28,7 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """An assigned variable of a plan: kept, an input and an output, dropped, or a constant.
+    """An assigned variable of a plan: kept, input and output, dropped, or constant.
 
     `start` and `end`: the input and output tensors that replace it. `dropped`: no output reads it.
     `forgotten`: each call begins with the value that the source holds.
@@ -51,7 +51,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A graph with its state placed as the format allows.
+    """A graph with the state placed as the format allows.
 
     `outputs`: the requested outputs by their tensor names in `graph`.
     """
@@ -63,7 +63,7 @@ class Settled:
 
     @property
     def leaving(self) -> tuple[Carried, ...]:
-        """The state that became inputs and outputs."""
+        """The state turned into inputs and outputs."""
         return tuple(state for state in self.carried if state.start is not None)
 
 
@@ -79,11 +79,12 @@ def place_state(
     shapes: Mapping[str, Shape | None],
     asked: Mapping[str, str],
 ) -> Settled:
-    """Keep the state of `graph` in variables, make it inputs and outputs, or `forget` it after each call.
+    """Place the state of `graph` in variables, or in inputs and outputs.
 
-    State that `shapes` names always becomes inputs and outputs. With `promote` each variable that a graph
-    without recurrences reads and writes does, such as the state of a plain layer. `asked` maps those of
-    `outputs` that read an assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
+    With `keep` it stays in variables; with `forget` it is forgotten after each call. State that `shapes`
+    names always becomes inputs and outputs. With `promote` each variable that a graph without recurrences
+    reads and writes does, such as the state of a plain layer. `asked` maps those of `outputs` that read an
+    assigned value to the assignment's op. Raises UnsupportedModelError, UsageError.
     """
     assigned = recurrent_state.find_assigned_variables(graph, outputs)
     known = {*model.state_variables}
@@ -134,7 +135,7 @@ def place_state(
 
 
 def _refuse_read(model: Model, others: Iterable[recurrent_state.State], plain: Index | None) -> None:
-    """Raise UnsupportedModelError for variables that change between calls without a recurrence.
+    """Raise UnsupportedModelError for variables changing between calls apart from a recurrence.
 
     `plain` is the index of a graph without recurrences: states of that may be asked for.
     """
@@ -153,7 +154,7 @@ def _refuse_read(model: Model, others: Iterable[recurrent_state.State], plain: I
 def _refuse_inseparable(
     model: Model, graph: Graph, promoted: Iterable[recurrent_state.State], *, asked: bool
 ) -> None:
-    """Raise UnsupportedModelError for variables of which a call has no one value to take and to give."""
+    """Raise UnsupportedModelError for variables lacking a single value before and after a call."""
     obstacles = {state.variable: separable.find_obstacle(graph.index, state) for state in promoted}
     obstacles |= separable.find_hidden_writes(graph)
     flag, cure = "", "choose other --outputs, or convert with --format savedmodel"
@@ -195,13 +196,13 @@ def _with_initial_values(model: Model, index: Index, states: Iterable[recurrent_
 
 
 def _is_scalar(model: Model, index: Index, state: recurrent_state.State) -> bool:
-    """Whether a variable is declared without a shape, and a scalar in the file."""
+    """Return True if a variable of undeclared shape is a scalar in the file."""
     unknown = tf.TensorShape(index.nodes[state.variable].attr["shape"].shape).rank is None
     return unknown and not model.variables[state.key].shape
 
 
 def _find_written_shapes(graph: Graph, scalars: Sequence[recurrent_state.State]) -> dict[str, tf.TensorShape]:
-    """Return the shapes assigned to variables that start as scalars, where the ranks agree."""
+    """Return the shapes assigned to variables starting as scalars, where the ranks agree."""
     if not scalars:
         return {}
     index, seen, starts = graph.index, import_graph(graph), {}
@@ -224,7 +225,7 @@ def _start(
     wanted: Shape | None,
     written: tf.TensorShape | None,
 ) -> NodeDef:
-    """Return a variable's placeholder, of its shape or the one the user gives.
+    """Return a variable's placeholder, of the declared shape or the user's shape.
 
     A variable declared without a shape has the one that is `written`, or the rank of its value. Raises
     UsageError for a shape that does not fit.
@@ -245,7 +246,7 @@ def _start(
 def promote_state_to_io(
     path: Path, graph: Graph, states: Sequence[recurrent_state.State], starts: Mapping[str, NodeDef]
 ) -> tuple[Graph, list[str]]:
-    """Replace the variables of `states` by `starts`; return also their next values `op:k`.
+    """Replace the variables of `states` by `starts`; return also the next values `op:k`.
 
     `starts` has, by variable op, the node of the same name that takes its place. Raises UnsupportedModelError
     where the order of reads and assignments is not certain.
@@ -264,7 +265,10 @@ def promote_state_to_io(
 
 
 class _Detachment:
-    """Replaces one variable by an input and an output; changes the graph's nodes in place."""
+    """The replacement of a variable by an input and an output.
+
+    Changes the graph's nodes in place.
+    """
 
     def __init__(self, graph: Graph, state: recurrent_state.State, start: NodeDef) -> None:
         self.graph, self.state, self.start = graph, state, start
@@ -333,7 +337,7 @@ class _Detachment:
             node.CopyFrom(subgraphs.read_value(node))
 
     def _assign(self, node: NodeDef) -> None:
-        """Replace an assignment by the value that it writes, under the same name."""
+        """Replace an assignment by the written value, under the same name."""
         old, value, *control = node.input
         if node.op in ops.OVERWRITES:
             reader = node_defs.identity(node.name, value, self.dtype.as_datatype_enum, control=control)
@@ -343,7 +347,7 @@ class _Detachment:
         node.CopyFrom(reader)
 
     def _plain(self) -> None:
-        """Turn ops that carry the reference or handle into ops that carry the value."""
+        """Turn carriers of the reference or handle into carriers of the value."""
         original = {write.op for write in self.state.writes} | {self.state.variable}
         todo = [*original]
         while todo:

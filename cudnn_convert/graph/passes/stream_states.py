@@ -1,4 +1,4 @@
-"""Makes the initial states of cuDNN nodes inputs, and their final states outputs.
+"""Makes the initial states of cuDNN nodes inputs, and the final states outputs.
 
 A node then goes on from any step: what it gave after one chunk of a sequence is fed before the next one. An
 input is `[layers*directions, batch, width]`, whatever the axes of its node. Where the graph has another
@@ -35,9 +35,9 @@ _RANK: Final = 3
 
 
 def stream_states(graph: Graph, states: Sequence[StreamState], *, defaults: bool) -> Graph:
-    """Give each of `states` its input, its output and a tensor with the state that the source begins with.
+    """Give each of `states` an input, an output and a tensor with the initial state.
 
-    With `defaults` an input may be left out.
+    The initial state is what the source begins with. With `defaults` an input may be left out.
     """
     changes, added = dict[str, NodeDef](), list[NodeDef]()
     initial = dict[str, str]()
@@ -60,7 +60,10 @@ def stream_states(graph: Graph, states: Sequence[StreamState], *, defaults: bool
 
 
 def _begins(graph: Graph, states: Sequence[StreamState], initial: Mapping[str, str]) -> Iterator[NodeDef]:
-    """The nodes of the tensors that sequences begin with; `initial` has what the source makes for each."""
+    """Yield the nodes of the tensors with the initial states of sequences.
+
+    `initial` has what the source makes for each.
+    """
     widths = {state.node: state.width for state in states if state.kind == "h"}
     for state in states:
         name, dtype = split(state.begin)[0], graph.index.nodes[state.node].attr["T"].type
@@ -69,20 +72,23 @@ def _begins(graph: Graph, states: Sequence[StreamState], initial: Mapping[str, s
 
 
 def _swap(state: StreamState, name: str, source: str, dtype: tf.DType) -> tuple[str, list[NodeDef]]:
-    """Exchange the first two axes of a state whose node has the batch first; gives the new nodes too."""
+    """Exchange the first two axes of a state, if the node is batch-first.
+
+    Returns the new nodes too.
+    """
     if state.time_major:
         return source, []
     return name, node_defs.swap_batch(name, source, dtype)
 
 
 def _read_known_batch(graph: Graph, state: StreamState) -> int | None:
-    """The number of rows that the input of a node is bound to, by itself."""
+    """Return the fixed number of rows of a node's input, if any."""
     shape = graph.shapes.get_operation_by_name(state.node).inputs[INPUT].shape
     return shape[1 if state.time_major else 0] if shape.rank == 3 else None
 
 
 def _initial(graph: Graph, state: StreamState, source: str) -> tuple[list[NodeDef], str]:
-    """The state that the source begins with, in the axes of its node, and the nodes that it takes."""
+    """Return the nodes for the source's initial state, and the state in the node's axes."""
     node = graph.index.nodes[state.node]
     value = constant_folding.fold_constant(graph.index, graph.index.data_inputs(node)[PLACES[state.kind][0]])
     batch = 1 if state.time_major else 0
@@ -102,9 +108,9 @@ def _initial(graph: Graph, state: StreamState, source: str) -> tuple[list[NodeDe
 def feed_encoded(
     graph: Graph, encoded: Sequence[EncodedTensor], encoders: Collection[str], *, defaults: bool
 ) -> Graph:
-    """Let all nodes but `encoders`, which run before the first step, read `encoded` tensors from inputs.
+    """Let all nodes but `encoders` read `encoded` tensors from inputs.
 
-    With `defaults` an input may be left out.
+    The `encoders` run before the first step. With `defaults` an input may be left out.
     """
     starts = {each.tensor: reference(each.start) for each in encoded}
     changes = {

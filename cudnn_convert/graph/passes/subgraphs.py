@@ -1,4 +1,4 @@
-"""Extracts the subgraph between inputs and outputs, and finds where it may be cut.
+"""Extracts the subgraph between inputs and outputs, and finds places for a cut.
 
 Inputs become placeholders, `--set` values constants, and nodes that the outputs do not need are removed:
 
@@ -44,7 +44,7 @@ _SPARSE: Final = ("indices", "values", "shape")
 
 @dataclass(frozen=True, slots=True)
 class ParsedFeature:
-    """A tensor behind a parser, and the feature's name where the parser tells it."""
+    """A tensor behind a parser, and the feature's name where given by the parser."""
 
     key: str | None
     tensor: str
@@ -52,7 +52,7 @@ class ParsedFeature:
 
 
 def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> list[ParsedFeature]:
-    """List the parsed features that `outputs` need beside `stop`, in the parser's order.
+    """List the parsed features needed by `outputs` beside `stop`, in the parser's order.
 
     `outputs` and `stop` are tensors `op:k`.
     """
@@ -70,7 +70,7 @@ def features(index: Index, outputs: Iterable[str], *, stop: Collection[str]) -> 
 
 
 def _is_made_dense(index: Index, node: NodeDef) -> bool:
-    """Whether a node takes a parser's sparse feature and gives the dense one."""
+    """Return True if a node turns a parser's sparse feature into a dense tensor."""
     if node.op != "SparseToDense":
         return False
     indices, shape, values = map(split, index.data_inputs(node)[:3])
@@ -82,13 +82,16 @@ def _is_made_dense(index: Index, node: NodeDef) -> bool:
 
 
 def _sparse(parser: NodeDef) -> int:
-    """Count a parser's sparse features; 0 for sequence parsers, whose outputs are ordered otherwise."""
+    """Count a parser's sparse features, 0 for sequence parsers.
+
+    The outputs of those are ordered otherwise.
+    """
     attribute = "Nsparse" if parser.op == "ParseExample" else "num_sparse"
     return int(parser.attr[attribute].i) if attribute in parser.attr else 0
 
 
 def _key(index: Index, parser: NodeDef, k: int, *, whole: bool) -> str | None:
-    """Name output `k` of a parser by its feature.
+    """Name output `k` of a parser by the feature.
 
     None where the feature's name is not a word, or the parser is of sequences.
     """
@@ -102,7 +105,7 @@ def _key(index: Index, parser: NodeDef, k: int, *, whole: bool) -> str | None:
 
 
 def _names(index: Index, parser: NodeDef) -> Iterator[str]:
-    """Yield the names of a parser's features, the sparse ones first."""
+    """Yield the names of a parser's features, sparse features first."""
     if parser.op == "ParseSingleExample":
         keys = (parser.attr[name].list.s for name in ("sparse_keys", "dense_keys"))
         yield from (key.decode(errors="replace") for of in keys for key in of)
@@ -124,7 +127,7 @@ _SHAPED: Final = frozenset({"Fill", "ZerosLike", "OnesLike"})
 
 
 class CutFinder:
-    """Places for a cut: float tensors outside all loops, of ops that the user knows.
+    """Places for a cut: float tensors outside all loops, of ops known to the user.
 
     An input is never a place. If the graph has recurrences, one of them stays.
     """
@@ -137,7 +140,7 @@ class CutFinder:
         outputs: Mapping[str, str] = _NO_NAMES,
         recurrences: Collection[str] = (),
     ) -> None:
-        """Take the graph's index, and the user's graph that it was made from, by default the same.
+        """Take the graph's index, and the original user's graph, by default the same.
 
         `outputs` are the tensors of the index' graph by the keys of `user.outputs`. `recurrences` are nodes
         that are no cuDNN ops any more.
@@ -149,9 +152,10 @@ class CutFinder:
         self._recurrences = {*recurrences, *cudnn}
 
     def before(self, name: str, avoid: Collection[str]) -> Remedy | None:
-        """Return the remedy of outputs that need neither node `name` nor `avoid`, or None.
+        """Return the remedy of outputs independent of node `name` and of `avoid`.
 
-        The remedy keeps each such output, adds the last tensor before the node, and names those it drops.
+        Returns None where there is no place for a cut. The remedy keeps each such output, adds the last
+        tensor before the node, and names those it drops.
         """
         candidates: list[tuple[int, str]] = []
         seen, todo = {name}, [name] if name in self._index.nodes else []
@@ -179,7 +183,10 @@ class CutFinder:
         return Remedy({"outputs": (named,)}, f"cut before it{drops} with")
 
     def without(self, name: str) -> Remedy | None:
-        """Return the remedy of the outputs that do not need node `name`, or None if it is none or all."""
+        """Return the remedy of the outputs independent of node `name`.
+
+        Returns None if those are none or all.
+        """
         kept, dropped = self._divide({name})
         if not kept or not dropped:
             return None
@@ -187,12 +194,15 @@ class CutFinder:
         return Remedy({"outputs": (named,)}, f"leave out {', '.join(dropped)}, which it decides, with")
 
     def _divide(self, avoid: Collection[str]) -> tuple[list[str], list[str]]:
-        """The keys of the outputs that need nothing to `avoid`, and of those that do."""
+        """Return the keys of outputs independent of `avoid`, and of the remaining outputs."""
         kept = [key for key, op in self._outputs.items() if not self._index.ancestors([op]) & {*avoid}]
         return kept, [key for key in self._outputs if key not in kept]
 
     def _name(self, key: str) -> str:
-        """An output as `--outputs` takes it, with its key where its tensor would get another."""
+        """Write an output in the form of `--outputs`.
+
+        It has its key where its tensor would get another.
+        """
         name = self._user.outputs[key]
         return name if key == split(name)[0].replace("/", "_") else f"{key}={name}"
 
@@ -205,7 +215,10 @@ class CutFinder:
 
 
 def output_types(node: NodeDef) -> Iterator[int]:
-    """Yield the types.proto number of each output; none for an unknown op."""
+    """Yield the types.proto number of each output of a known op.
+
+    There are none for an unknown op.
+    """
     definition = tf_private.find_op(node.op)
     for argument in () if definition is None else definition.output_arg:
         if argument.type_list_attr:
@@ -218,21 +231,21 @@ def output_types(node: NodeDef) -> Iterator[int]:
 
 
 def _default(definition: Any, attribute: str) -> int:
-    """The type that an attribute has where a node does not say it, 0 where it must."""
+    """Return the default type of an attribute, or 0 for a mandatory attribute."""
     known = (each.default_value.type for each in definition.attr if each.name == attribute)
     return next(known, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class InputCut:
-    """A tensor to become an input; `shape` refines what the graph knows."""
+    """A tensor to become an input; `shape` refines the shape in the graph."""
 
     tensor: str
     shape: tuple[int | None, ...] | None = None
 
 
 def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
-    """Raise UsageError for tensors `op:k` that the graph lacks, with the nearest names."""
+    """Raise UsageError for tensors `op:k` missing from the graph, with the nearest names."""
     reasons = []
     for name in names:
         op, k = split(name)
@@ -253,12 +266,15 @@ def check_tensors_exist(path: Path, index: Index, names: Iterable[str]) -> None:
 
 
 def _count_outputs(node: NodeDef) -> int | None:
-    """Count a node's outputs; None if its op is unknown or a function."""
+    """Count the outputs of a node.
+
+    Returns None if its op is unknown or a function.
+    """
     return None if tf_private.find_op(node.op) is None else len([*output_types(node)])
 
 
 def find_input_pipelines(index: Index, outputs: Iterable[str], *, stop: Iterable[str]) -> list[str]:
-    """List the outputs `op:k` of iterators and queues that `outputs` need beside `stop`."""
+    """List the outputs `op:k` of iterators and queues needed by `outputs` beside `stop`."""
     closed = set(stop)
     ends = {split(name)[0] for name in closed}
     needed = index.ancestors((split(name)[0] for name in outputs), stop=ends)
@@ -308,7 +324,10 @@ def extract_subgraph(
 
 
 def _find_anchor(index: Index, op: str) -> str:
-    """An op that runs wherever `op` does, and needs little: a loop's variable, if there is one."""
+    """Return an op with few needs, run whenever `op` runs.
+
+    In a loop it is a loop's variable, if there is one.
+    """
     frames = control_flow.frames(index)
     around = frames.get(op, ())
     if not around:
@@ -330,7 +349,7 @@ def _find_anchor(index: Index, op: str) -> str:
 
 
 def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShape]:
-    """Return dtype and shape of a tensor; for a handle or reference, of its variable."""
+    """Return dtype and shape of a tensor; for a handle or reference, of the variable."""
     placed = seen.get_tensor_by_name(name)
     if placed.op.type == "VarHandleOp":
         return placed.op.get_attr("dtype"), tf.TensorShape(placed.op.get_attr("shape"))
@@ -340,7 +359,10 @@ def _dtype_and_shape(seen: tf.Graph, name: str) -> tuple[tf.DType, tf.TensorShap
 
 
 def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
-    """Return output `k`'s shape as noted by the graph's writer; a queue has no other."""
+    """Return output `k`'s shape as noted by the graph's writer.
+
+    A queue has no other.
+    """
     shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else []
     try:
         return tf.TensorShape(shapes[k] if k < len(shapes) else None)
@@ -349,7 +371,7 @@ def _read_noted_shape(node: NodeDef, k: int) -> tf.TensorShape:
 
 
 def _is_free(index: Index, op: str, inputs: list[InputCut], needed: set[str]) -> bool:
-    """Whether the outputs use only those outputs of an op that are cut, or it is a placeholder.
+    """Return True if `op` is a placeholder, or all used outputs are cut.
 
     Nodes that wait for a placeholder may wait for the new one.
     """
@@ -371,7 +393,7 @@ def _refine_shape(cut: InputCut, shape: tf.TensorShape) -> tf.TensorShape:
 
 
 def shape_as_text(shape: Iterable[int | None]) -> str:
-    """A shape as `--inputs` takes it."""
+    """Write a shape in the form of `--inputs`."""
     return f"[{','.join('?' if width is None else str(width) for width in shape)}]"
 
 
@@ -392,7 +414,7 @@ def _redirect(
 
 
 def read_value(node: NodeDef) -> NodeDef:
-    """Return a node's replacement for a resource variable that becomes a plain tensor."""
+    """Return a node's replacement for a resource variable turned into a plain tensor."""
     if node.op == "ReadVariableOp":
         source, *control = node.input
         return node_defs.identity(node.name, source, node.attr["dtype"].type, control=control)

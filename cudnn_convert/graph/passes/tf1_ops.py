@@ -64,12 +64,15 @@ from cudnn_convert.private import tf_private
 
 
 def make_resources(values: Mapping[str, Tensor]) -> tuple[Pass, ...]:
-    """Return the passes that make resources of reference variables; `values` gives each one's value by op."""
+    """Return the passes to make resources of reference variables.
+
+    `values` gives the value of each by op.
+    """
     return (partial(convert_assigned_variables, values=values), partial(to_resource_variables, values=values))
 
 
 def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Tensor]) -> Graph:
-    """Make resources of reference variables that no op writes by reference.
+    """Make resources of reference variables, unless written by reference.
 
     `values` gives shape and dtype by op.
     """
@@ -96,7 +99,7 @@ def to_resource_variables(graph: Graph, _: Keep = (), *, values: Mapping[str, Te
 
 
 def _is_written(index: Index, node: NodeDef) -> bool:
-    """Whether an op takes the variable, or a carried reference to it, by reference."""
+    """Return True if an op takes the variable, or a carried reference, by reference."""
     for reader in index.consumers(node.name):
         if reader.op in ops.REFERENCE_PATHS:
             if _is_written(index, reader):
@@ -162,7 +165,7 @@ def _as_resource(graph: Graph, variable: str, value: Tensor) -> Graph:
 
 
 def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
-    """Return the assignment; `node` becomes, in place, the read of what it wrote."""
+    """Return the assignment; `node` becomes, in place, the read of the written value."""
     old, value, *control = node.input
     # Where the reference came from another assignment, that one runs first.
     first = [f"^{split(old)[0]}"] if index.nodes[split(old)[0]].op in _RESOURCE_WRITES else []
@@ -173,7 +176,7 @@ def _write(index: Index, node: NodeDef, taken: str, dtype: tf.DType) -> NodeDef:
 
 
 def _read(node: NodeDef, use: Use, taken: str, dtype: tf.DType) -> Iterator[NodeDef]:
-    """Give a node a read of the variable that waits for its other inputs.
+    """Give a node a read of the variable, after the remaining inputs.
 
     An Identity becomes the read itself. Changes `node` in place.
     """
@@ -235,7 +238,7 @@ def keep_integers(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def number_axes(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each Reverse whose flags are constants; `graph` itself if there are none."""
+    """Replace each Reverse with constant flags; return `graph` itself if unchanged."""
 
     def number(node: NodeDef, taken: set[str]) -> list[NodeDef]:
         if node.op != "Reverse":
