@@ -1,19 +1,19 @@
-"""Lowerings: cuDNN recurrences become ops that run on a CPU.
+"""Lowerings of cuDNN recurrences to CPU ops.
 
 * block_lstm   : Prepares BlockLSTM and LSTMBlockCell nodes for ONNX and TensorFlow Lite.
-* tensor_lists : Replaces TensorLists of loops by TensorArrays, which the next step converts.
-* tensor_arrays: Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
-* missing_ops  : Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
-* missing_pools: Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
-* same_padding : Convolutions whose windows leave out places, for TensorFlow Lite.
+* tensor_lists : Replaces TensorLists of loops by TensorArrays, for conversion in the next step.
+* tensor_arrays: Replaces TensorArrays by tensors, for TensorFlow Lite's converter.
+* missing_ops  : Replaces ops unknown to ONNX or TensorFlow Lite by supported ops.
+* missing_pools: Replaces pools and normalisations missing or inexact in TensorFlow Lite by supported ops.
+* same_padding : Convolutions with windows leaving out places, for TensorFlow Lite.
 * image_blocks : Blocks of images over rows and columns, for TensorFlow Lite.
-* permutations : Permutations that loops do not share with what is around them, for TensorFlow Lite.
-* inexact_kernels: Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
-* empty_axes   : Open axes, which may have no values or many, for TensorFlow Lite.
+* permutations : Separates the permutations of Transpose nodes in and around loops, for TensorFlow Lite.
+* inexact_kernels: Replaces ops with TensorFlow Lite kernels wrong for some values.
+* empty_axes   : Handles axes of open size, possibly empty, for TensorFlow Lite.
 * infinities   : Infinite constants of a TensorFlow Lite file.
 * tflite       : Lowers recurrences to loops of TensorFlow Lite ops, in float32.
-* search       : Traces a search over a model's steps, and adds it to a graph that has the model.
-* tensorflow   : The lowering to TensorFlow ops that have CPU kernels in every build.
+* search       : Traces a search over a model's steps, and adds the search to the model's graph.
+* tensorflow   : The lowering to TensorFlow ops with CPU kernels in every build.
 * onnx         : The lowering to ONNX: tf2onnx converts the graph, fused nodes the recurrences.
 
 May import: errors, private, decode, model, values, weights, graph, graph.passes, recurrences,

@@ -34,7 +34,7 @@ _NODE: Final = "cudnn"
 def lower_block_lstm(
     graph: AnyGraph, outputs: Iterable[str], *, nests_loops: bool
 ) -> tuple[Graph, tuple[Recurrence, ...]]:
-    """Replace the BlockLSTM nodes of a frozen `graph`; the graph and its new recurrences.
+    """Replace the BlockLSTM nodes of a frozen `graph`; return the graph and the new recurrences.
 
     `outputs` are the tensors needed; all tensors keep their names. Raises UnsupportedModelError where a loop
     would lie inside a loop of the graph, unless the format `nests_loops`; tf2onnx (v1.17.0) does not.
@@ -97,13 +97,13 @@ def _recurrence(block: Block) -> Recurrence:
 
 
 def _specs(block: Block) -> list[Any]:
-    """The TensorSpecs of a block's inputs, sizes unknown until it is inlined."""
+    """Return the TensorSpecs of a block's inputs, with sizes unknown before inlining."""
     shapes = [[None, None, None], [None, None], [None, None], [None, None], *[[None]] * 4]
     return [tf.TensorSpec([], tf.int64), *(tf.TensorSpec(shape, block.dtype) for shape in shapes)]
 
 
 def _fuse(block: Block) -> Callable[..., list[Any]]:
-    """A function that computes a block's outputs with a cuDNN node.
+    """Return a function computing a block's outputs with a cuDNN node.
 
     Of the cell states it gives the last step only.
     """
@@ -125,7 +125,7 @@ def _fuse(block: Block) -> Callable[..., list[Any]]:
 
 
 def _loop(block: Block) -> Callable[..., list[Any]]:
-    """A function that computes a block's outputs step by step, in float32.
+    """Return a function computing a block's outputs step by step, in float32.
 
     Unread outputs are replaced by the hidden states.
     """
@@ -165,7 +165,7 @@ def _loop(block: Block) -> Callable[..., list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _CellForm:
-    """How a cell computes: the order of its gates, what is added to one, and where its state is clipped."""
+    """The form of a cell: gate order, forget bias, clip of the state, peepholes."""
 
     gates: tuple[Gate, ...]
     forget_bias: float
@@ -174,7 +174,10 @@ class _CellForm:
 
 
 def _step(cell: _CellForm, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple[Any, ...]:
-    """One step's results, in the order of the op's outputs; `clip` is 0 where it is off."""
+    """Compute the results of a step, in the order of the op's outputs.
+
+    `clip` is 0 where it is off.
+    """
     gates = dict(zip(cell.gates, tf.split(sums, 4, 1), strict=True))
     wci, wcf, wco = peepholes if cell.use_peephole else (0.0, 0.0, 0.0)
     i = tf.sigmoid(gates[Gate.INPUT] + wci * c)
@@ -189,7 +192,7 @@ def _step(cell: _CellForm, sums: Any, c: Any, peepholes: Sequence[Any]) -> tuple
 
 
 def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each LSTMBlockCell by plain ops; its outputs keep their names."""
+    """Replace each LSTMBlockCell by plain ops, with unchanged output names."""
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:
         if node.op == "LSTMBlockCell":
@@ -201,7 +204,7 @@ def replace_cells(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _cell(node: NodeDef) -> Callable[..., tuple[Any, ...]]:
-    """A function that computes an LSTMBlockCell's outputs."""
+    """Return a function computing an LSTMBlockCell's outputs."""
     # core/ops/rnn_ops.cc: the defaults of what an older file leaves out.
     cell = _CellForm(
         layouts.BLOCK_LSTM_V1.gates[Mode.LSTM],

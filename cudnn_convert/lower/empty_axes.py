@@ -1,4 +1,4 @@
-"""Open axes, which may have no values or many, for TensorFlow Lite.
+"""Handles axes of open size, possibly empty, for TensorFlow Lite.
 
 `replace_reductions`: its kernels give what memory holds. Of nothing TensorFlow gives 0 as a sum, NaN as a
 mean, and as a maximum the end of the type, an infinity for floats.
@@ -38,7 +38,10 @@ _REDUCTIONS: Final = frozenset({"Max", "Min", "Mean", "Sum"})
 
 
 def replace_reductions(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each of them over an axis of an open size; `graph` itself if there are none."""
+    """Replace each reduction over an axis of open size.
+
+    Return `graph` itself if there are none.
+    """
 
     def choose(node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
         if node.op in _REDUCTIONS and _may_be_empty(graph, node):
@@ -48,7 +51,7 @@ def replace_reductions(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _may_be_empty(graph: Graph, node: NodeDef) -> bool:
-    """Whether an axis that is reduced has an open size, as far as shapes and constants say."""
+    """Return True if a reduced axis may be empty, by shapes and constants."""
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
     axes = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
     if shape.rank is None or axes is None:
@@ -57,7 +60,10 @@ def _may_be_empty(graph: Graph, node: NodeDef) -> bool:
 
 
 def _axes_in_turn(graph: Graph, node: NodeDef) -> Array:
-    """The axes of a mean of floats that are taken one by one, the last first; none of another reduction."""
+    """Return the axes of a mean of floats in turn, the last first.
+
+    Each axis is reduced alone. Empty for another reduction.
+    """
     axes = constant_folding.fold_constant(graph.index, tensor(node.input[1]))
     rank = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape.rank
     if node.op != "Mean" or not tf.as_dtype(node.attr["T"].type).is_floating or axes is None or not rank:
@@ -83,7 +89,7 @@ def _choose(node: NodeDef, axes: Array, taken: set[str]) -> Iterator[NodeDef]:
 
 
 def _reduce_in_turn(node: NodeDef, source: str, axes: Array, end: str, taken: set[str]) -> Iterator[NodeDef]:
-    """The nodes that reduce an axis each, the last of them named `end`."""
+    """Yield nodes reducing an axis each, the last named `end`."""
     first = source
     for number, axis in enumerate(axes, 1):
         at = claim(f"{node.name}/axis", taken)
@@ -116,7 +122,10 @@ _SIZED: Final = {
 
 
 def copy_outputs(graph: Graph, outputs: Sequence[str]) -> Graph:
-    """Copy each output whose size a run decides; `graph` itself if there are none."""
+    """Copy each output of a size decided by a run.
+
+    Return `graph` itself if there are none.
+    """
     taken, copies = {node.name for node in graph.node}, dict[str, list[NodeDef]]()
     for name in dict.fromkeys(split(output)[0] for output in outputs):
         ends = sorted({split(output)[1] for output in outputs if split(output)[0] == name})
@@ -130,7 +139,7 @@ def copy_outputs(graph: Graph, outputs: Sequence[str]) -> Graph:
 
 
 def _is_sized(graph: Graph, name: str) -> bool:
-    """Whether a run decides the size of a tensor, through copies."""
+    """Return True if a run decides the size of a tensor, looking through copies."""
     index = graph.index
     while (node := index.nodes[split(name)[0]]).op in ("Identity", "IdentityN"):
         name = tensor(index.data_inputs(node)[split(name)[1]])
@@ -141,7 +150,7 @@ def _is_sized(graph: Graph, name: str) -> bool:
 
 
 def _copy(node: NodeDef, tensors: Sequence[Any], ends: Sequence[int], taken: set[str]) -> Iterator[NodeDef]:
-    """The node under another name, and copies of the outputs `ends` under its own."""
+    """Yield the node under another name, and copies of outputs `ends` under the old name."""
     whole = claim(f"{node.name}/sized", taken)
     yield node_defs.copy_node(node, name=whole)
     given = [f"{whole}:{k}" for k in range(len(tensors))]

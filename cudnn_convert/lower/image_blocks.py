@@ -25,7 +25,10 @@ _IMAGE = 4
 
 
 def widen_blocks(graph: Graph, _: Keep = ()) -> Graph:
-    """Give each block of rows one column; `graph` itself if there are none."""
+    """Give each block of rows a single column.
+
+    Return `graph` itself if there are none.
+    """
     return rewrite_nodes(graph, partial(_widen, graph))
 
 

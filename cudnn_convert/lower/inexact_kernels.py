@@ -1,4 +1,4 @@
-"""Ops whose kernels in TensorFlow Lite are wrong for some values, by others.
+"""Replaces ops with TensorFlow Lite kernels wrong for some values.
 
 `replace_inexact`, for graphs that become float32:
 
@@ -57,9 +57,10 @@ _ELSE: Final = "choose --format savedmodel or frozen"
 
 
 def replace_inexact(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each such op; `graph` itself if there are none.
+    """Replace each op with an inexact kernel.
 
-    Raises UnsupportedModelError for powers of integers that no product is.
+    Return `graph` itself if there are none. Raises UnsupportedModelError for powers of integers that no
+    product is.
     """
     calls: dict[str, list[NodeDef]] = {}
     reasons = list[str]()
@@ -91,7 +92,7 @@ def replace_inexact(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool:
-    """Whether shapes, types, and what reads a product say that the kernel is right."""
+    """Return True if the kernel is right, by shapes, types and readers of a product."""
     if node.op in _PRODUCTS:
         is_product = all(shape.rank in (2, None) for shape in shapes) and _multiplies_matrices(node)
         is_constant = is_product and index.maker(node.input[1], {"Identity"}).op == "Const"
@@ -110,7 +111,10 @@ def _is_right(index: Index, node: NodeDef, shapes: list[tf.TensorShape]) -> bool
 
 
 def _multiplies_matrices(node: NodeDef) -> bool:
-    """Whether an op is the product of two matrices, each perhaps transposed: an Einsum may be another."""
+    """Return True if an op is the product of two matrices, each perhaps transposed.
+
+    An Einsum may be another product.
+    """
     if node.op != "Einsum":
         return True
     parts = _read_equation(node)
@@ -119,12 +123,15 @@ def _multiplies_matrices(node: NodeDef) -> bool:
 
 
 def _read_equation(node: NodeDef) -> list[str]:
-    """The letters of each input of an Einsum, and those of its result."""
+    """Return the letters of each input of an Einsum, and of the result."""
     return re.split(",|->", node.attr["equation"].s.decode().replace(" ", ""))
 
 
 def _is_activated(index: Index, node: NodeDef) -> bool:
-    """Whether an activation that the converter joins with a product reads it, or a view of it."""
+    """Return True if an activation reads a product, or a view of a product.
+
+    The converter joins such an activation with the product.
+    """
     readers = [*index.consumers(node.name)]
     return any(
         reader.op in _ACTIVATIONS or (reader.op in _VIEWS and _is_activated(index, reader))
@@ -133,7 +140,10 @@ def _is_activated(index: Index, node: NodeDef) -> bool:
 
 
 def _power_body(graph: Graph, node: NodeDef) -> Callable[..., Any] | None:
-    """What computes a Pow; None where its kernel does. Raises ValueError for integers that no product is."""
+    """Return the function for a Pow, or None where the kernel is right.
+
+    Raises ValueError for powers of integers that no product computes.
+    """
     power = constant_folding.fold_scalar(graph.index, graph.index.data_inputs(node)[1])
     if not tf.as_dtype(node.attr["T"].type).is_integer:
         root = {0.5: _root, -0.5: _inverse_root}.get(float(power)) if power is not None else None
@@ -156,7 +166,10 @@ def _inverse_root(_: NodeDef, x: Any) -> Any:
 
 
 def _halve_twice(x: Any) -> tuple[Any, Any]:
-    """`x`, its large numbers by 4; and which are large. A half never is."""
+    """Return `x` with large numbers divided by 4, and the mask of large numbers.
+
+    A half is never large.
+    """
     is_large = x > (_LARGE if x.dtype != tf.half else x.dtype.max)
     return tf.where(is_large, x * 0.25, x), is_large
 
@@ -222,7 +235,10 @@ def _slice(x: Any, axis: int, k: int) -> Any:
 
 
 def _matrix_product(node: NodeDef, x: Any, y: Any) -> Any:
-    """A product of two matrices by the op that the converter makes no fully connected layer of."""
+    """Multiply two matrices by BatchMatMulV3.
+
+    The converter makes no fully connected layer of this op.
+    """
     if node.op == "Einsum":
         left, right, result = _read_equation(node)
         (summed,) = {*left} & {*right} - {*result}
@@ -254,7 +270,7 @@ _BODIES: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
 
 
 def notes(graph: AnyGraph) -> Iterator[str]:
-    """A note on each op that has no exact form, where a graph has it."""
+    """Yield a note on the graph's ops lacking an exact form."""
     names = [node.name for node in all_nodes(graph) if node.op in ("Sin", "Cos")]
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

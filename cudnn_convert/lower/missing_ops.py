@@ -1,4 +1,4 @@
-"""Replaces ops that ONNX or TensorFlow Lite lack by others that they have.
+"""Replaces ops unknown to ONNX or TensorFlow Lite by supported ops.
 
 `replace_sign_bits`: comparisons in place of a test of a float's sign bit, which Keras 3 makes in argmax and
 argmin to order -0 before 0. Neither format has a Bitcast of floats. The reciprocal of -0 is -infinity; a NaN
@@ -54,7 +54,7 @@ from cudnn_convert.model import Array
 
 
 def replace_sign_bits(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each test of a float's sign bit; the nodes that it read stay."""
+    """Replace each test of a float's sign bit; the nodes before the test stay."""
     if not any(node.op == "Bitcast" for node in graph.node):
         return graph
     return rewrite_nodes(graph, partial(_compare_signs, graph.index))
@@ -72,7 +72,7 @@ def _compare_signs(index: Index, node: NodeDef, taken: set[str]) -> Iterator[Nod
 
 
 def _find_float(index: Index, node: NodeDef) -> tuple[str, tf.DType] | None:
-    """The tensor whose sign bit a node tests, and its type; None if it tests none."""
+    """Return the tensor with the tested sign bit, and the type, or None."""
     if node.op != "Less":
         return None
     bits, zero = index.data_inputs(node)
@@ -95,7 +95,10 @@ _PARTS: Final = frozenset({"Real", "Imag", "ComplexAbs"})
 
 
 def replace_spectra(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each RFFT outside loops whose length is constant and of which only parts are read."""
+    """Replace each RFFT of constant length outside loops, if only parts are read.
+
+    The parts are those of Real, Imag and ComplexAbs.
+    """
     if not any(node.op == "RFFT" for node in graph.node):
         return graph
     frames = control_flow.frames(graph.index)
@@ -122,12 +125,18 @@ def replace_spectra(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _real_type(node: NodeDef) -> tf.DType:
-    """The type of an RFFT's input; TensorFlow 1 has no attribute for it."""
+    """Return the type of an RFFT's input.
+
+    TensorFlow 1 has no attribute for it: there it is float32.
+    """
     return tf.as_dtype(node.attr["Treal"].type) if "Treal" in node.attr else tf.float32
 
 
 def _fourier_matrices(graph: Graph, node: NodeDef) -> tuple[Array, Array] | None:
-    """The matrices `[width, n/2 + 1]` of both parts; None where a size is not known."""
+    """Return the matrices `[width, n/2 + 1]` of both parts.
+
+    None where a size is not known.
+    """
     shape = graph.shapes.get_tensor_by_name(tensor(node.input[0])).shape
     length = constant_folding.fold_scalar(graph.index, tensor(node.input[1]))
     if shape.rank is None or shape.rank < 2 or shape[-1] is None or not length or shape[-1] < length:
@@ -189,7 +198,7 @@ _MOST_PLACES: Final = 64
 
 
 def replace_gru_cells(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each GRUBlockCell; its outputs keep their names."""
+    """Replace each GRUBlockCell, with unchanged output names."""
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:
         if node.op == _GRU:
@@ -208,7 +217,10 @@ def _compute_gru_step(x: Any, h: Any, *weights: Any) -> tuple[Any, ...]:
 
 
 def replace_open_convolutions(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace depthwise convolutions of open channels whose windows are known, by products for each place."""
+    """Replace depthwise convolutions of open channels by a product for each place.
+
+    Only convolutions whose windows are known are replaced.
+    """
     calls: dict[str, list[NodeDef]] = {}
     for node in graph.node:
         window = _find_window(graph, node) if node.op == "DepthwiseConv2dNative" else None
@@ -222,7 +234,7 @@ def replace_open_convolutions(graph: Graph, _: Keep = ()) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _PoolWindow:
-    """The size of a convolution's window over height and width, and how it moves."""
+    """The size and strides of a convolution's window over height and width."""
 
     size: tuple[int, int]
     strides: tuple[int, int]
@@ -230,7 +242,10 @@ class _PoolWindow:
 
 
 def _find_window(graph: Graph, node: NodeDef) -> _PoolWindow | None:
-    """The window of a convolution with open channels; None for one that ONNX has, and for large windows."""
+    """Return the window of a convolution with open channels, or None.
+
+    None for a convolution that ONNX has, and for large windows.
+    """
     image, kernel = (graph.shapes.get_tensor_by_name(tensor(name)).shape for name in node.input[:2])
     is_known = image.rank is not None and image[-1] is not None
     layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
@@ -246,7 +261,7 @@ def _find_window(graph: Graph, node: NodeDef) -> _PoolWindow | None:
 
 
 def _convolve(window: _PoolWindow, image: Any, kernel: Any) -> Any:
-    """`[N, H, W, C]` with `[h, w, C, m]` to `[N, H', W', C*m]`.
+    """Convolve `[N, H, W, C]` with `[h, w, C, m]` to `[N, H', W', C*m]`.
 
     Source: tensorflow v2.21.0 core/ops/nn_ops.cc DepthwiseConv2dNative, core/framework/kernel_shape_util.cc.
     """

@@ -1,4 +1,4 @@
-"""Replaces pools and normalisations that TensorFlow Lite lacks by others that it has.
+"""Replaces pools and normalisations missing or inexact in TensorFlow Lite by supported ops.
 
 `replace_pools`: a pool over three axes becomes one over rows and columns, then one over time. The mean of
 SAME windows counts what lies inside alone, axis by axis too. A MaxPoolV2, whose sizes are inputs, gets them
@@ -33,7 +33,10 @@ _POOLS: Final[MappingProxyType[str, Callable[..., Any]]] = MappingProxyType(
 
 
 def replace_pools(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each such pool and normalisation; `graph` itself if there are none."""
+    """Replace each missing or inexact pool and normalisation.
+
+    Return `graph` itself if there are none.
+    """
     changes: dict[str, list[NodeDef]] = {}
     for node in graph.node:
         if node.op in _POOLS and node.attr["data_format"].s in (b"", b"NDHWC"):
@@ -58,7 +61,7 @@ def _kind(node: NodeDef) -> tf.DType:
 
 
 def _normalize(node: NodeDef, x: Any) -> Any:
-    """`x [N, H, W, C]` by a power of the squares of its neighbours' sum over channels."""
+    """Divide `x [N, H, W, C]` by a power of summed squares of neighbouring channels."""
     given = {key: node.attr[key] for key in ("depth_radius", "bias", "alpha", "beta") if key in node.attr}
     radius = given["depth_radius"].i if "depth_radius" in given else 5
     bias, alpha, beta = (
@@ -72,7 +75,7 @@ def _normalize(node: NodeDef, x: Any) -> Any:
 
 
 def _pool(node: NodeDef, x: Any) -> Any:
-    """`[N, D, H, W, C]` to `[N, D', H', W', C]`."""
+    """Pool `[N, D, H, W, C]` to `[N, D', H', W', C]`."""
     size, strides = ([*node.attr[key].list.i][1:-1] for key in ("ksize", "strides"))
     pool, padding = _POOLS[node.op], node.attr["padding"].s.decode()
     n, d, h, w, c = _sizes(x)
@@ -83,7 +86,7 @@ def _pool(node: NodeDef, x: Any) -> Any:
 
 
 def _sizes(x: Any) -> list[Any]:
-    """The sizes of a tensor, numbers where they are known."""
+    """Return the sizes of a tensor, numbers where known."""
     known = tf.shape(x)
     return [known[axis] if size is None else size for axis, size in enumerate(x.shape)]
 

@@ -1,4 +1,4 @@
-"""Permutations that loops do not share with what is around them, for TensorFlow Lite.
+"""Separates the permutations of Transpose nodes in and around loops, for TensorFlow Lite.
 
 `separate_permutations`: each Transpose of a graph with loops reads a constant of its own, with an attribute
 that no other has. Of equal constants the converter makes one, the outermost. Where it moves a Transpose of
@@ -25,7 +25,10 @@ _READER: Final = "_reader"
 
 
 def separate_permutations(graph: Graph, _: Keep = ()) -> Graph:
-    """Give each Transpose its own constant; `graph` itself if it has no loops."""
+    """Give each Transpose a separate constant.
+
+    Return `graph` itself if it has no loops.
+    """
     if not any(node.op in ops.ENTERS for node in graph.node):
         return graph
     return rewrite_nodes(graph, partial(_separate, graph.index))

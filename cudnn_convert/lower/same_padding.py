@@ -1,4 +1,4 @@
-"""Convolutions whose windows leave out places, for TensorFlow Lite.
+"""Convolutions with windows leaving out places, for TensorFlow Lite.
 
 `replace_padding`: padded as SAME, they see nothing but padding with XNNPACK, the default of its interpreter,
 and answer with their bias. It is so where the padding of an axis would be negative, since
@@ -27,9 +27,10 @@ _CONVOLUTIONS: Final = frozenset({"Conv2D", "DepthwiseConv2dNative"})
 
 
 def replace_padding(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace the padding of each such convolution channels last; `graph` itself if there are none.
+    """Replace the padding of each channels-last convolution leaving out places.
 
-    Of an open size it is computed when the model runs.
+    Return `graph` itself if there are none. The padding of an open size is computed when the
+    model runs.
     """
     changes: dict[str, list[NodeDef]] = {}
     taken = {node.name for node in graph.node}
@@ -42,7 +43,7 @@ def replace_padding(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def may_leave_out(node: NodeDef) -> bool:
-    """Whether a node is a convolution with SAME padding that may leave out places."""
+    """Return True if a node is a SAME-padded convolution possibly leaving out places."""
     return (
         node.op in _CONVOLUTIONS
         and node.attr["padding"].s == b"SAME"
@@ -52,13 +53,16 @@ def may_leave_out(node: NodeDef) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _AxisWindow:
-    """The places that a window spans on an axis, and those from one window to the next."""
+    """The places spanned by a window on an axis, and the stride between windows."""
 
     span: int
     stride: int
 
     def leaves_out(self, size: int | None) -> bool:
-        """Whether the last window ends before its axis does; of an open size whether it ever does."""
+        """Return True if the last window ends before the axis does.
+
+        For an open size: if it ever does.
+        """
         return self.span < ((size or 0) % self.stride or self.stride)
 
     def padding(self, size: Any, larger: Callable[[Any, Any], Any] = max) -> tuple[Any, Any]:
@@ -68,7 +72,10 @@ class _AxisWindow:
         return whole // 2, whole - whole // 2
 
     def needs_padding(self, size: int | None) -> bool:
-        """Whether there are such places; of an open size whether there ever are."""
+        """Return True if an axis needs padding.
+
+        For an open size: if it ever does.
+        """
         return self.span > 1 if size is None else any(self.padding(size))
 
 
@@ -78,7 +85,10 @@ def _shape(graph: Graph, name: str) -> list[int | None]:
 
 
 def _windows(graph: Graph, node: NodeDef) -> list[_AxisWindow]:
-    """Those over rows and over columns; none where they are not known."""
+    """Return the windows over rows and over columns.
+
+    Empty where they are not known.
+    """
     sizes = _shape(graph, node.input[1])[:2]
     strides = [*node.attr["strides"].list.i][1:3]
     dilations = [*node.attr["dilations"].list.i][1:3] if "dilations" in node.attr else [1, 1]
@@ -107,7 +117,7 @@ def _pad(
 
 
 def _pad_image(windows: Sequence[_AxisWindow], x: Any) -> Any:
-    """`x [N, H, W, C]` with the padding of SAME around its rows and columns."""
+    """Pad the rows and columns of `x [N, H, W, C]` as SAME does."""
     rows: list[tuple[Any, Any]] = [(0, 0)]
     for axis, window in enumerate(windows, 1):
         size = x.shape[axis]

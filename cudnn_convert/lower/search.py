@@ -1,4 +1,4 @@
-"""Traces a search over a model's steps, and adds it to a graph that has the model.
+"""Traces a search over a model's steps, and adds the search to the model's graph.
 
 The search calls the model's own nodes in the body of its loop. Variables and large constants stay where they
 are, outside of it, so that the graph has them once.
@@ -32,13 +32,16 @@ _ROWS_FIRST: Final = (1, 0, 2)
 
 
 def step_ends(decoder: Decoder, signature: Signature) -> dict[str, str]:
-    """The outputs of a step that a search reads, by key."""
+    """Return the outputs of a step read by a search, by key."""
     keys = [decoder.logits, *(state.next_key for state in decoder.states)]
     return {key: signature.outputs[key] for key in keys}
 
 
 def search_specs(decoder: Decoder, step: Mapping[str, tf.TensorSpec]) -> dict[str, tf.TensorSpec]:
-    """The dtype and shape of each input of a search, of those of its `step` and of the parts before it."""
+    """Return the dtype and shape of each input of a search.
+
+    `step` has those of each input of the step, and of the parts before it.
+    """
     rows = step[decoder.token].shape[1 - decoder.token_axis]
     own = {
         "tokens": tf.TensorSpec([rows], tf.int32),
@@ -57,9 +60,10 @@ def trace_search(
     *,
     before: Mapping[str, CallStep] = MappingProxyType({}),
 ) -> inlining.Body:
-    """Trace a search whose step is `call`; its arguments are the search's inputs, then the `outer` tensors.
+    """Trace a search with the step `call`.
 
-    `step` has the dtype and shape of each input of the step and of the parts `before` it, by their names.
+    Its arguments are the search's inputs, then the `outer` tensors. `step` has the dtype and shape of each
+    input of the step and of the parts `before` it, by their names.
     """
     specs = search_specs(decoder, step)
 
@@ -78,7 +82,10 @@ def _begin(
     inputs: dict[str, Any],
     outer: Sequence[Any],
 ) -> dict[str, Any]:
-    """What a search has before its first step, by key: states, and what is the same at all steps."""
+    """Return the tensors before a search's first step, by key.
+
+    They are the states, and the tensors that are the same at all steps.
+    """
     tokens = inputs["tokens"]
     fed = inputs | _feed_tokens(decoder, step, tokens)
     for part in decoder.before:
@@ -90,7 +97,10 @@ def _begin(
 
 
 def _feed_tokens(decoder: Decoder, step: Mapping[str, tf.TensorSpec], tokens: Any) -> dict[str, Any]:
-    """The inputs of a step that follow from the tokens, by key: these, and lengths of one step."""
+    """Return the inputs of a step made from the tokens, by key.
+
+    They are the tokens, and lengths of one step.
+    """
     token = tf.cast(tf.expand_dims(tokens, decoder.token_axis), step[decoder.token].dtype)
     return {decoder.token: token} | {key: tf.ones_like(tokens, step[key].dtype) for key in decoder.lengths}
 
@@ -102,7 +112,7 @@ def _search(
     inputs: Mapping[str, Any],
     outer: Sequence[Any],
 ) -> tuple[Any, ...]:
-    """What a decoder finds, in the order of its signature's outputs."""
+    """Run a decoder, and return results in the order of the signature's outputs."""
     tokens = inputs["tokens"]
     rows = tf.size(tokens) * decoder.width
     beside = {
@@ -151,7 +161,7 @@ def _search(
 
 
 def _log_probs(decoder: Decoder, values: Any) -> Any:
-    """Log probabilities `[m, vocabulary]` of what a step says of the next token."""
+    """Return log probabilities `[m, vocabulary]` of the next token, from a step's `values`."""
     if decoder.logits_axis is not None:
         values = tf.squeeze(values, [decoder.logits_axis])
     values = tf.ensure_shape(values, [None, decoder.vocabulary])
@@ -162,7 +172,10 @@ def _log_probs(decoder: Decoder, values: Any) -> Any:
 
 
 def add_search(graph: Graph, decoder: Decoder, signature: Signature) -> Graph:
-    """Add a search over the steps of a lowered graph; `signature` is that of the step."""
+    """Add a search over the steps of a lowered graph.
+
+    `signature` is that of the step.
+    """
     index, shapes = graph.index, graph.shapes
     inputs = {split(name)[0] for name in signature.inputs.values()}
     steps = Signature(signature.inputs, step_ends(decoder, signature))
@@ -184,7 +197,7 @@ def add_search(graph: Graph, decoder: Decoder, signature: Signature) -> Graph:
 
 
 def _make_call(graph: Graph, part: Signature, outer: Sequence[str], *, name: str) -> CallStep:
-    """A function that copies the nodes of a part; its inputs and the `outer` tensors are not copied."""
+    """Return a function copying the nodes of a part, except inputs and `outer` tensors."""
     index = graph.index
     inputs = {split(tensor)[0] for tensor in part.inputs.values()}
     ends = [split(tensor)[0] for tensor in part.outputs.values()]
@@ -217,7 +230,7 @@ def _make_call(graph: Graph, part: Signature, outer: Sequence[str], *, name: str
 def place_search(
     decoder: Decoder, step: Mapping[str, tf.TensorSpec], traced: inlining.Body, outer: Sequence[str] = ()
 ) -> list[NodeDef]:
-    """The nodes of a traced search, with its inputs and outputs under the names of its signature."""
+    """Return the nodes of a traced search, with inputs and outputs named by the signature."""
     taken, specs = decoder.signature.inputs, search_specs(decoder, step)
     nodes = [
         node_defs.placeholder(split(taken[key])[0], spec.dtype, spec.shape) for key, spec in specs.items()
@@ -231,7 +244,10 @@ def place_search(
 
 
 def _find_held(graph: Graph, needed: set[str]) -> list[str]:
-    """The tensors of a step that stay outside of the loop: values and handles of variables, constants."""
+    """List the tensors of a step to keep outside of the loop.
+
+    They are values and handles of variables, and large constants.
+    """
     return [f"{node.name}:0" for node in graph.node if node.name in needed and _is_held(graph, node, needed)]
 
 

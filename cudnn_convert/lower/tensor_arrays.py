@@ -1,4 +1,4 @@
-"""Replaces TensorArrays by tensors, which TensorFlow Lite's converter takes.
+"""Replaces TensorArrays by tensors, for TensorFlow Lite's converter.
 
 A TensorArray has a handle, and a flow of which each write makes the next. A tensor takes the flow's place. An
 array that is filled from a tensor and then read is that tensor:
@@ -43,7 +43,7 @@ _FLOW: Final = {_WRITE: 3, _FILL: 3, _READ: 2, _STACK: 2, _SIZE: 1}
 
 
 def replace_arrays(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """Replace each array that is filled whole or written item by item; others stay.
+    """Replace each array filled whole or written item by item; keep the rest.
 
     `graph` has no effects. Where it has arrays, it loses what the tensors `outputs` do not need.
     """
@@ -62,7 +62,7 @@ def replace_arrays(graph: Graph, outputs: Iterable[str]) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """An array by the node that creates it, and the nodes of its flow.
+    """An array: the creating node, and the nodes of the flow.
 
     `item`: the static shape of an item; None where the array is filled from a tensor.
     """
@@ -77,13 +77,16 @@ class _Array:
 
     @property
     def grows(self) -> bool:
-        """Whether the row's length is not known before the writes."""
+        """True where the row's length is unknown before the writes."""
         is_static = self.item is not None and self.item.is_fully_defined()
         return bool(self.begin.attr["dynamic_size"].b) or not is_static
 
 
 def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
-    """The array that a node creates; None where anything else is done with it."""
+    """Return the array created by a node.
+
+    None where anything else is done with it.
+    """
     nodes = graph.index.nodes
     handled = _follow(graph.index, begin.name, 0, lambda _: 0)
     members = _follow(graph.index, begin.name, 1, lambda node: _FLOW[node.op])
@@ -109,7 +112,10 @@ def _describe(graph: Graph, begin: NodeDef) -> _Array | None:
 
 
 def _follow(index: Index, begin: str, output: int, position: Callable[[NodeDef], int]) -> set[str] | None:
-    """The nodes that a handle (output 0) or a flow (1) reaches; None if another op takes it."""
+    """Return the nodes reached by a handle (output 0) or a flow (1).
+
+    None if another op takes it.
+    """
     members: set[str] = set()
     todo: list[tuple[str, int | None]] = [(begin, output)]
     while todo:
@@ -135,7 +141,7 @@ def _follow(index: Index, begin: str, output: int, position: Callable[[NodeDef],
 
 
 def _is_range(index: Index, name: str) -> bool:
-    """Whether a tensor is 0, 1, 2 and so on."""
+    """Return True if a tensor is 0, 1, 2 and so on."""
     source = index.nodes[split(name)[0]]
     if source.op != "Range":
         return False
@@ -144,7 +150,7 @@ def _is_range(index: Index, name: str) -> bool:
 
 
 class _Rewrite:
-    """Replaces the nodes of arrays; what is read keeps its name."""
+    """A rewriter of the nodes of arrays, with unchanged names for the tensors read."""
 
     def __init__(self, graph: Graph, arrays: Sequence[_Array]) -> None:
         self._graph, self._index = graph, graph.index
@@ -161,7 +167,10 @@ class _Rewrite:
             self._arrays[array.begin.name] = array
 
     def rewrite(self) -> Graph:
-        """The graph without these arrays' ops; what creates them is left, unread."""
+        """Return the graph with all ops on the arrays replaced.
+
+        What creates the arrays is left, unread.
+        """
         for name in self._arrays:
             if self._index.nodes[name].op in ops.CARRIERS | {_WRITE, _FILL}:
                 self._rename(name)
@@ -180,7 +189,10 @@ class _Rewrite:
         return Graph(self._graph, (node_defs.redirect(new, self._moved) for new in self._nodes))
 
     def _rename(self, name: str) -> None:
-        """Name the tensors that take a flow's place: no op of the source's graph returns them."""
+        """Name the tensors in the place of a flow.
+
+        No op of the source's graph returns them.
+        """
         items = claim(f"{name}/items", self._taken)
         shape = claim(f"{name}/shape", self._taken)
         for k in range(2):
@@ -192,7 +204,10 @@ class _Rewrite:
         return split(self._moved[f"{name}:0"])[0]
 
     def _begin(self, array: _Array) -> None:
-        """Zeros where their number is known, and the shape of all; sizes that are not static are 0."""
+        """Add the first row of an array, and the shape of all items.
+
+        The row has zeros where their number is known. Sizes that are not static are 0 in the shape.
+        """
         name, size = array.begin.name, array.begin.input[0]
         assert array.item is not None
         count = self._op(f"{name}/count", "Pack", [size], T=tf.int32, N=1)
@@ -215,7 +230,7 @@ class _Rewrite:
         self._shapes[f"{name}:1"] = f"{shape}:0"
 
     def _unknown(self, begin: NodeDef, count: str) -> str:
-        """A number `[1]` of at least 0 that the converter does not know."""
+        """Return a number `[1]` of at least 0, unknown to the converter."""
         scope, around = begin.name, self._frames.get(begin.name, ())
         if around:
             return self._square(scope, around) or count
@@ -239,7 +254,7 @@ class _Rewrite:
         return self._op(f"{scope}/numbers", "ExpandDims", [number, axis], T=tf.int32)
 
     def _square(self, scope: str, around: tuple[str, ...]) -> str | None:
-        """The square of a number that the innermost loop counts with."""
+        """Return the square of the innermost loop's counter, or None."""
         for switch in self._graph.node:
             read = [self._index.nodes[split(name)[0]].op for name in self._index.data_inputs(switch)]
             is_variable = switch.op in ops.SWITCHES and read[1] == "LoopCond"
@@ -261,7 +276,7 @@ class _Rewrite:
             self._nodes.append(shape)
 
     def _use_tensor(self, old: NodeDef, array: _Array) -> None:
-        """Replace an op on an array that is filled from a tensor."""
+        """Replace an op on an array filled from a tensor."""
         flow = old.input[_FLOW[old.op]]
         if old.op == _FILL:
             items = self._items(old.name)
@@ -275,7 +290,7 @@ class _Rewrite:
             self._nodes.append(gather(old.name, flow, old.input[1], axis, array.dtype))
 
     def _use_row(self, old: NodeDef, array: _Array, item: tf.TensorShape) -> None:
-        """Replace an op on an array that is written item by item."""
+        """Replace an op on an array written item by item."""
         name, flow = old.name, old.input[_FLOW[old.op]]
         shape = self._shapes[tensor(flow)]
         if old.op == _WRITE:
@@ -333,7 +348,7 @@ class _Rewrite:
         self._nodes.append(node(sizes, "ConcatV2", [count, item, axis], T=tf.int32, N=2))
 
     def _grow(self, old: NodeDef, wanted: str, item: str, axis: str) -> str:
-        """The row of a write with zeros up to the length `wanted`; returns its name."""
+        """Extend the row of a write with zeros to the length `wanted`; return the name."""
         name, row, kind = old.name, old.input[3], self._arrays[old.name].dtype
         wanted = self._op(f"{name}/wanted_length", "ExpandDims", [wanted, axis], T=tf.int32)
         length = self._op(f"{name}/length", "Shape", [row], T=kind)
@@ -343,19 +358,19 @@ class _Rewrite:
         return self._op(f"{name}/whole", "ConcatV2", [row, zeros, axis], T=kind, N=2)
 
     def _op(self, wanted: str, op: str, inputs: Iterable[str], **attributes: Any) -> str:
-        """Add a node; returns its name."""
+        """Add a node; return the name."""
         name = claim(wanted, self._taken)
         self._nodes.append(node(name, op, inputs, **attributes))
         return name
 
     def _constant(self, wanted: str, value: int | list[int], after: str, kind: tf.DType = tf.int32) -> str:
-        """Add a constant in the loops and branches of the op `after`; returns its name."""
+        """Add a constant in the loops and branches of the op `after`; return the name."""
         name = claim(wanted, self._taken)
         self._nodes.append(constant(name, np.array(value, kind.as_numpy_dtype), control=[f"^{after}"]))
         return name
 
     def _pick(self, wanted: str, values: str, position: int, axis: str, after: str | None = None) -> str:
-        """Add a scalar of int32 `values`; returns its name."""
+        """Add a scalar of int32 `values`; return the name."""
         index = self._constant(f"{wanted}/at", position, after or values)
         name = claim(wanted, self._taken)
         self._nodes.append(gather(name, values, index, axis))

@@ -1,4 +1,4 @@
-"""Replaces TensorLists of loops by TensorArrays, which the next step converts.
+"""Replaces TensorLists of loops by TensorArrays, for conversion in the next step.
 
 That is tf2onnx for ONNX, and `tensor_arrays` for TensorFlow Lite.
 
@@ -41,14 +41,14 @@ _RESIZES: Final = "resize_if_index_out_of_bounds"
 def inline_loops(
     graph: Graph, outputs: Iterable[str], is_replaced: Callable[[NodeDef], bool] = lambda _: False
 ) -> Graph:
-    """Lay loops and branches flat that take lists, or that hold what else is replaced."""
+    """Inline loops and branches holding lists, or nodes chosen by `is_replaced`."""
     bodies = (node for function in graph.library.function for node in function.node_def)
     around = {node.op for node in bodies if node.op.startswith("TensorList") or is_replaced(node)}
     return inlining.inline_functions(graph, outputs, around=around) if around else graph
 
 
 def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
-    """Replace each list that only loops, branches, and reads and writes of items take.
+    """Replace each list taken by loops, branches, and item reads and writes alone.
 
     `graph` has no effects. Where it has lists, it loses what the tensors `outputs` do not need.
     """
@@ -63,7 +63,10 @@ def replace_lists(graph: Graph, outputs: Iterable[str]) -> Graph:
 
 
 def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
-    """The nodes that take or return a list; None if an op takes it that TensorArrays do not have."""
+    """Return the nodes taking or returning a list.
+
+    None if an op takes it that TensorArrays do not have.
+    """
     members, todo = {begin.name}, [begin.name]
     while todo:
         name = todo.pop()
@@ -81,7 +84,7 @@ def _members(graph: Graph, begin: NodeDef) -> set[str] | None:
 
 
 class _Arrays:
-    """Replaces the nodes of lists by nodes of TensorArrays.
+    """The replacement of list nodes by nodes of TensorArrays.
 
     `begins` maps each node of a list to the node that creates it, `moved` each renamed tensor to its name.
     """
@@ -122,7 +125,10 @@ class _Arrays:
         return self._frames.get(name, ())[: len(around)] == around
 
     def _is_stacked_outside(self, begin: str, members: set[str], around: tuple[str, ...]) -> bool:
-        """Whether a list that begins empty is stacked only in the loops that it begins in."""
+        """Return True if a list is stacked in the loops around the list's start alone.
+
+        A list that begins filled may be stacked anywhere.
+        """
         stacks = [name for name in members if self._index.nodes[name].op == _STACK]
         is_filled = self._index.nodes[begin].op == _FROM_TENSOR
         return is_filled or all(self._frames.get(name, ()) == around for name in stacks)
@@ -131,7 +137,10 @@ class _Arrays:
         return claim(wanted, self._taken)
 
     def replace(self, old: NodeDef) -> Iterator[NodeDef]:
-        """The nodes that replace a node of a list; its output keeps its name, or is in `moved`."""
+        """Yield the nodes in place of a list's node.
+
+        Its output keeps its name, or is in `moved`.
+        """
         begin = self._index.nodes[self.begins[old.name]]
         kind, name = tf.as_dtype(begin.attr["element_dtype"].type), old.name
         if old.op in ops.CARRIERS:
@@ -203,7 +212,7 @@ class _Arrays:
         yield node(name, "ConcatV2", [stacked, at["zeros"], axis], T=kind, N=2)
 
     def _shape(self, stated: str, begin: str) -> tf.TensorShape:
-        """The shape of a list's items: that which a constant states, else that of the items written to it."""
+        """Return the shape of a list's items: a constant's, else the written items' shape."""
         value = constant_folding.fold_constant(self._index, tensor(stated))
         if value is not None and value.ndim:
             return tf.TensorShape([None if width < 0 else int(width) for width in value])
@@ -213,14 +222,14 @@ class _Arrays:
         return reduce(tf.TensorShape.most_specific_compatible_shape, shapes or [tf.TensorShape(None)])
 
     def _count(self, scope: str, source: str, size: str) -> Iterator[NodeDef]:
-        """The first size of a tensor, as `size`."""
+        """Add the first size of a tensor, as `size`."""
         shape = self._name(f"{scope}/shape")
         yield node(shape, "Shape", [source], T=self._graph.shapes.get_tensor_by_name(tensor(source)).dtype)
         axis = yield from self._constant(f"{scope}/axis", 0, after=shape)
         yield gather(size, shape, axis, axis)
 
     def _range(self, scope: str, size: str) -> Generator[NodeDef, None, str]:
-        """A Range of the numbers below a size; returns its name."""
+        """Add a Range of the numbers below a size; return the name."""
         start = yield from self._constant(f"{scope}/zero", 0, after=size)
         step = yield from self._constant(f"{scope}/one", 1, after=size)
         every = self._name(f"{scope}/all")
@@ -228,13 +237,13 @@ class _Arrays:
         return every
 
     def _constant(self, wanted: str, value: int | list[int], *, after: str) -> Generator[NodeDef, None, str]:
-        """An int32 constant in the same loops as the op `after`; returns its name."""
+        """Add an int32 constant in the same loops as the op `after`; return the name."""
         name = self._name(wanted)
         yield constant(name, np.array(value, np.int32), control=[f"^{after}"])
         return name
 
     def _enter(self, begin: str, around: tuple[str, ...]) -> Generator[NodeDef, None, str]:
-        """Enter nodes that take an array's handle into the loops `around`; returns the innermost handle."""
+        """Add Enter nodes for an array's handle in the loops `around`; return the innermost handle."""
         if (begin, around) not in self._handles:
             outer = yield from self._enter(begin, around[:-1])
             name = self._handles[begin, around] = self._name(f"{begin}/enter")

@@ -86,7 +86,7 @@ def lower_tflite(
 
 
 def _is_replaced(node: NodeDef) -> bool:
-    """Whether a node of a function is none that the converter may get where it stands."""
+    """Return True if a node in a function is replaced before conversion."""
     return node.op == "Transpose" or same_padding.may_leave_out(node)
 
 
@@ -99,7 +99,7 @@ def _pieces(recurrences: Sequence[Recurrence]) -> Iterator[dict[str, Any]]:
 
 
 def notes(graph: Any) -> tuple[str, ...]:
-    """Notes on the graph's float types that become float32, and on ops that are not exact."""
+    """Return notes on float types turned into float32, and on inexact ops."""
     kinds = {value.type for node in graph.node for value in node.attr.values()} & _OTHERS.keys()
     names = " and ".join(sorted(_OTHERS[kind] for kind in kinds))
     actual = f"{names} becomes float32, inputs and outputs too: TensorFlow Lite has no kernels for it"
@@ -120,7 +120,7 @@ def _lower(
 
 
 def _refuse_doubles(graph: Any) -> None:
-    """Refuse ops that take a double whatever their type is, before every float becomes float32."""
+    """Refuse ops with a fixed double argument, before every float becomes float32."""
     reasons = []
     for node in all_nodes(graph):
         definition = tf_private.find_op(node.op)
@@ -133,7 +133,7 @@ def _refuse_doubles(graph: Any) -> None:
 
 
 def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
-    """Insert an Identity between each recurrence and a Switch that feeds it.
+    """Insert an Identity between each recurrence and a Switch feeding the recurrence.
 
     Constants in the replaced node get a control edge from the op of its input, and a Switch runs on either
     branch: the converter would not know to which branch they belong.
@@ -152,7 +152,7 @@ def _behind_switches(graph: Any, recurrences: Sequence[Recurrence]) -> Any:
 
 
 def _slice_squeezed(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace each Squeeze that leaves several open sizes by a StridedSlice.
+    """Replace each Squeeze leaving several open sizes by a StridedSlice.
 
     The converter of v2.21.0 fails on such a Squeeze behind a Transpose ("failed to satisfy constraint").
     """
@@ -181,7 +181,7 @@ def _slice_squeezed(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _expand_slices(graph: Graph, _: Keep = ()) -> Graph:
-    """Insert the new axes of a StridedSlice by ExpandDims where it leaves several open sizes.
+    """Insert the new axes of a StridedSlice by ExpandDims, if several open sizes remain.
 
     The converter makes a Reshape of such a slice, which knows all sizes but one, and fails elsewhere.
     Source: tensorflow v2.21.0 compiler/mlir/lite/transforms/prepare_tf.cc ConvertTFStridedSlice.
@@ -208,7 +208,7 @@ _MASKS: Final = ("begin_mask", "end_mask", "ellipsis_mask", "shrink_axis_mask")
 
 @dataclass(frozen=True, slots=True)
 class _SliceSpec:
-    """A StridedSlice without its new axes.
+    """A StridedSlice stripped of new axes.
 
     `bounds`: begin, end and strides of what is `kept`, arrays or tensors of a Pack. `axes`: where to insert
     axes, one after the other.
@@ -223,7 +223,10 @@ class _SliceSpec:
 
     @classmethod
     def of(cls, index: Index, node: NodeDef) -> "_SliceSpec | None":
-        """None where a bound is neither constant nor a Pack."""
+        """Describe the StridedSlice `node`, or return None.
+
+        None where a bound is neither constant nor a Pack.
+        """
         given = [_read_bounds(index, name) for name in index.data_inputs(node)[1:]]
         if any(bounds is None for bounds in given):
             return None
@@ -243,7 +246,10 @@ class _SliceSpec:
         return cls(kept, bounds, masks, [*before, *reversed(after)], tf.as_dtype(node.attr["Index"].type))
 
     def nodes(self, node: NodeDef, taken: set[str]) -> Iterator[NodeDef]:
-        """What computes the slice `node` by ExpandDims; the last has its name. Adds new names to `taken`."""
+        """Yield the nodes computing the slice `node` by ExpandDims; add new names to `taken`.
+
+        The last node has the name of `node`.
+        """
         kind = tf.as_dtype(node.attr["T"].type)
         source = node_defs.identity(claim(f"{node.name}/input", taken), node.input[0], node.attr["T"].type)
         yield source
@@ -267,12 +273,15 @@ class _SliceSpec:
 
 
 def _mask(node: NodeDef, name: str) -> int:
-    """A mask of a StridedSlice; reading an attribute that is not there would add it."""
+    """Return a mask of a StridedSlice, 0 if absent.
+
+    Reading an attribute that is not there would add it.
+    """
     return node.attr[name].i if name in node.attr else 0
 
 
 def _read_bounds(index: Index, name: str) -> Any:
-    """A constant's array, or the tensors that a Pack joins; else None."""
+    """Return a constant's array, or the tensors joined by a Pack, else None."""
     maker = index.nodes[split(name)[0]]
     return index.data_inputs(maker) if maker.op == "Pack" else constant_folding.fold_constant(index, name)
 
@@ -282,7 +291,7 @@ def _select(bounds: Any, kept: Sequence[int]) -> Any:
 
 
 def _keep_switches(graph: Graph, _: Keep = ()) -> Graph:
-    """Add a Switch to each loop variable that only the loop's condition reads.
+    """Add a Switch to each loop variable read by the loop's condition alone.
 
     The converter expects one of each. Source: tensorflow v2.21.0 compiler/tf2xla/functionalize_while.cc.
     """
@@ -307,7 +316,7 @@ def _keep_switches(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _keep_ends(graph: Graph, ends: Keep) -> Graph:
-    """Insert an Identity, of the old name, behind each end of a loop or branch that is in the signature.
+    """Insert an Identity of the old name behind signature ends of loops and branches.
 
     The converter makes functions of loops and branches, whose nodes it does not find again.
     """
@@ -322,7 +331,7 @@ def _keep_ends(graph: Graph, ends: Keep) -> Graph:
 
 
 def _drop_checks(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace EnsureShape ops that the static shapes do not imply by identities, as for ONNX."""
+    """Replace EnsureShape ops beyond the static shapes by identities, as for ONNX."""
     changes = {}
     for node in graph.node:
         if node.op == "EnsureShape":
@@ -400,13 +409,13 @@ def _weights(recurrence: Recurrence) -> dict[str, Array]:
 
 
 def _of_cell(cell: Cell) -> dict[str, Array]:
-    """The arrays of one pseudo-layer by name, in order; peepholes come last."""
+    """Return the arrays of a pseudo-layer by name, in order; peepholes come last."""
     peepholes = {} if cell.peepholes is None else {"peepholes": cell.peepholes}
     return while_loop.weights(cell) | peepholes
 
 
 def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
-    """A function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)`.
+    """Return a function `(x, h0, c0, lengths or None, *weights) -> (y, h, c)`.
 
     The axes are those of the cuDNN op.
     """
@@ -426,10 +435,10 @@ def _stack(recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
 
 
 def _apart(x: Any) -> Any:
-    """`x` with its first row written into it again, to block a fusion.
+    """Write the first row of `x` into `x` again, to block a fusion.
 
-    Where its size is known, the converter would fold a sum or a factor before it into the weights, and no
-    tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
+    Where the size of `x` is known, the converter would fold a sum or a factor before it into the weights, and
+    no tensor of the file would hold those. Source: tensorflow v2.21.0 FuseBinaryOpToFollowingAffineOp in
     compiler/mlir/lite/transforms/optimize.cc.
     """
     same = _write_rows(x, x[:1], 0)
@@ -438,7 +447,7 @@ def _apart(x: Any) -> Any:
 
 
 def names_of_loops(sizes: Sizes) -> list[list[str]]:
-    """The loop name of each layer and direction, below the node's name, in stack order."""
+    """List the loop names of layers and directions below the node's name, in stack order."""
     return [
         [f"layer_{layer}_{direction}" for direction in WAYS[: sizes.directions]]
         for layer in range(sizes.layers)
@@ -483,7 +492,7 @@ def _layer(
 def _repeat(
     step: Callable[..., tuple[Any, ...]], end: Any, start: tuple[Any, ...], *, name: str | None = None
 ) -> Any:
-    """Repeat `step` while its first argument is below `end`.
+    """Repeat `step` while the first argument is below `end`.
 
     Of shapes only the last axis is invariant.
     """
@@ -492,7 +501,7 @@ def _repeat(
 
 
 def _write_rows(items: Any, rows: Any, at: Any) -> Any:
-    """`items [time, batch, width]` with `rows` written at row `at`."""
+    """Return `items [time, batch, width]` with `rows` written at row `at`."""
     return tf_private.dynamic_update_slice(items, rows, tf.stack([at, 0, 0]))
 
 
@@ -501,7 +510,7 @@ def _cell_steps(mode: Mode, x: Any, arrays: Sequence[Any], layout: layouts.Layou
 
 
 def _times(x: Any, matrix: Any, bias: Any = None) -> Any:
-    """`while_loop.times` without a RESHAPE: FULLY_CONNECTED takes an input of any rank.
+    """Compute `while_loop.times` free of RESHAPE: FULLY_CONNECTED takes an input of any rank.
 
     Behind a RESHAPE, the products of a GRU's gates and of its candidate used the input of an earlier call in
     some interpreters of TensorFlow 2.21.0 with XNNPACK, none without it
@@ -511,7 +520,7 @@ def _times(x: Any, matrix: Any, bias: Any = None) -> Any:
 
 
 def _peeping(_: Mode, x: Any, arrays: Sequence[Any], __: layouts.Layout) -> CellSteps:
-    """The steps of an LSTM with peepholes `[3, units]`; gates in the order of `layouts.LOOP`."""
+    """Return the steps of an LSTM with peepholes `[3, units]`, gates ordered as `layouts.LOOP`."""
     kernel, recurrent, bias, peepholes = arrays
 
     def step(rows: Sequence[Any], state: State) -> State:

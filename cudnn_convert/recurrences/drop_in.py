@@ -1,4 +1,4 @@
-"""Recurrences that `cudnn_convert.compat` built of CPU ops become cuDNN nodes again.
+"""Turns recurrences built of CPU ops by `cudnn_convert.compat` back into cuDNN nodes.
 
 A graph that the drop-in built on a machine without a GPU has, in a scope of its own, the ops that split a
 blob and compute the recurrence; TensorFlow 1's own layers had one node there. `restore_nodes` finds such
@@ -37,7 +37,7 @@ _DIRECTIONS: Final = ("unidirectional", "bidirectional")
 
 @dataclass(frozen=True, slots=True)
 class _RecurrenceOps:
-    """The ops of one recurrence: their scope, their inputs, and by tensor the number of each output."""
+    """The ops of a recurrence, with scope, inputs and the output number by tensor."""
 
     scope: str
     nodes: frozenset[str]
@@ -49,7 +49,10 @@ class _RecurrenceOps:
 
 
 def restore_nodes(graph: Graph, _: Keep = ()) -> Graph:
-    """Replace the ops of each recurrence of the drop-in by its cuDNN node; the graph itself without any."""
+    """Replace the ops of each recurrence of the drop-in by the cuDNN node.
+
+    Return the graph itself where it has no such recurrence.
+    """
     if not any(node.op == "SplitV" and node.name.endswith(f"/{_BLOB}") for node in graph.node):
         return graph
     regions = [region for scope in _scopes(graph.index) if (region := _read(graph, scope)) is not None]
@@ -68,7 +71,7 @@ def restore_nodes(graph: Graph, _: Keep = ()) -> Graph:
 
 
 def _scopes(index: Index) -> Iterator[str]:
-    """The scopes that have what the drop-in makes first."""
+    """Yield the scopes with the first ops made by the drop-in."""
     for node in index.nodes.values():
         scope, _, name = node.name.rpartition("/")
         if name == _BLOB and node.op == "SplitV" and scope not in index.nodes:
@@ -78,7 +81,10 @@ def _scopes(index: Index) -> Iterator[str]:
 
 
 def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
-    """The recurrence in a scope; None where something in it is not as the drop-in makes it."""
+    """Return the recurrence in a scope.
+
+    None where something in the scope is not as the drop-in makes it.
+    """
     index, prefix = graph.index, f"{scope}/"
     nodes = frozenset(name for name in index.nodes if name.startswith(prefix))
     # Loops have such an op of their own behind it.
@@ -141,7 +147,11 @@ def _read(graph: Graph, scope: str) -> _RecurrenceOps | None:
 def _find_sizes(
     pieces: Any, depth: int, width: int, input_size: int, directions: int, *, has_c: bool
 ) -> Sizes | None:
-    """The sizes whose blob has these pieces: the matrices of all gates, then the biases, then projections."""
+    """Return the sizes of the blob with the given `pieces`.
+
+    Pieces are the matrices of all gates, then the biases, then projections. None
+    where no sizes fit.
+    """
     modes = [Mode.LSTM] if has_c else [Mode.GRU, Mode.RNN_TANH]
     for mode, skip, projected in product(modes, (False, True), (False, True)):
         gates = len(mode.gates)
@@ -160,7 +170,10 @@ def _find_sizes(
 def _find_outputs(
     graph: Graph, nodes: frozenset[str], depths: Sequence[int], *, time_major: bool
 ) -> dict[str, int]:
-    """The tensors of a region that are outputs, each with its number: y, and a state for each of `depths`."""
+    """Return the number of each output tensor of a region.
+
+    The outputs are y, and a state for each of `depths`.
+    """
     index, seen = graph.index, graph.shapes
     states = [
         name
@@ -193,7 +206,7 @@ def _find_outputs(
 
 
 def _uses_relu(graph: Graph, nodes: frozenset[str]) -> bool:
-    """Whether the ops of a region, or of functions that they call, have a relu."""
+    """Return True if a region's ops, or functions called there, have a relu."""
     index = graph.index
     called = reachable_functions(
         graph.functions, [name for each in nodes for name in callees(index.nodes[each])]
@@ -203,7 +216,7 @@ def _uses_relu(graph: Graph, nodes: frozenset[str]) -> bool:
 
 
 def _make(graph: Graph, region: _RecurrenceOps) -> list[NodeDef]:
-    """The cuDNN node of a region, which is time-major, with what turns axes around it."""
+    """Return the time-major cuDNN node of a region, and the transposes around the node."""
     dtype = tf.as_dtype(graph.index.nodes[f"{region.scope}/{_X}"].attr["T"].type)
     inputs, nodes = [*map(reference, region.inputs)], list[NodeDef]()
     if region.sizes.mode is not Mode.LSTM:
@@ -232,12 +245,15 @@ def _make(graph: Graph, region: _RecurrenceOps) -> list[NodeDef]:
 
 
 def _output(region: _RecurrenceOps, k: int) -> str:
-    """The tensor, or the op of it, that takes the place of output `k` of a region."""
+    """Return the tensor in the place of output `k` of a region.
+
+    For a batch-major region, return the name of its op.
+    """
     return f"{region.scope}:{k}" if region.time_major else f"{region.scope}/batch_major_{_ENDS[k]}"
 
 
 def _full_rows(name: str, x: str, dtype: tf.DType) -> list[NodeDef]:
-    """Lengths `[batch]` that are all the steps of a time-major x."""
+    """Return lengths `[batch]` equal to the number of steps of a time-major x."""
 
     def rows(x: Any) -> Any:
         return tf.fill(tf.shape(x)[1:2], tf.shape(x)[0])

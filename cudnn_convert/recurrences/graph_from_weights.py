@@ -1,4 +1,4 @@
-"""Builds a graph for weights that have none: each recurrence between placeholders.
+"""Builds a graph for graphless weights: each recurrence between placeholders.
 
 Each recurrence is a cuDNN op, as in other sources, so later stages need no special case.
 """
@@ -21,7 +21,7 @@ _CURE: Final = "a format without a graph has no such names: --format onnx or --f
 def assemble_graph(
     model: Model, description: Described, interface: SignatureOptions, *, wanted: str | None = None
 ) -> Model:
-    """The model with a graph and a signature for each recurrence.
+    """Return the model with a graph and a signature for each recurrence.
 
     Raises as `graphless.find_blob_recurrences`, and UnsupportedModelError for names that are no op names.
     """
@@ -48,7 +48,7 @@ def assemble_graph(
 
 
 def _variable(recurrence: Alone) -> Any:
-    """A variable under the key of the blob, whether the blob exists or not."""
+    """Add a variable under the key of the blob, even for a missing blob."""
     shape = [parameter_blob.length(recurrence.sizes)]
     return tf.raw_ops.VarHandleOp(
         dtype=recurrence.dtype, shape=shape, shared_name=recurrence.variable, name=recurrence.variable
@@ -56,7 +56,7 @@ def _variable(recurrence: Alone) -> Any:
 
 
 def _signature(recurrence: Alone, interface: SignatureOptions, blob: Any) -> Signature:
-    """Add one recurrence to the current graph, in a scope named as its signature."""
+    """Add a recurrence to the current graph, in a scope named like the signature."""
     sizes, batch_major = recurrence.sizes, interface.batch_major(recurrence)
     with tf.name_scope(f"{recurrence.name}/"):
         x = tf.compat.v1.placeholder(recurrence.dtype, [None, None, sizes.input_size], "inputs")

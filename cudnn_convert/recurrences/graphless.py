@@ -1,4 +1,4 @@
-"""Recurrences of a source without a graph: from names, shapes and flags.
+"""Recurrences of a graphless source, found by names, shapes and flags.
 
 Canonical keys give the sizes of a recurrence. A parameter blob without such keys gives only its length; the
 user's flags give the sizes. `Single` is a recurrence as a signature: inputs, outputs, states.
@@ -38,7 +38,7 @@ _LISTED: Final = 12
 def find_blob_recurrences(
     model: Model, description: Described, *, wanted: str | None = None
 ) -> tuple[Alone, ...]:
-    """The named recurrences of a model without a graph, all or only the signature `wanted`.
+    """Find the named recurrences of a graphless model, all or the signature `wanted` alone.
 
     Raises UnsupportedModelError where there is none, or where a damaged file claims sizes that no file holds,
     AmbiguousSourceError where flags must decide.
@@ -65,7 +65,7 @@ def _is(key: str, wanted: str | None) -> bool:
 
 
 def _describe_blob(model: Model, key: str, described: Described) -> Alone:
-    """The recurrence of a blob, with sizes from the flags.
+    """Return the recurrence of a blob, with sizes from the flags.
 
     The scope's default name may give the mode. Raises AmbiguousSourceError where the flags are incomplete or
     do not fit its length.
@@ -99,7 +99,7 @@ def _combinations(key: str, tensor: Tensor, fitting: Sequence[Sizes]) -> Reason:
 
 
 def _of_any_name(model: Model, description: Described, wanted: str | None) -> str:
-    """The key of the only 1-D tensor whose length fits the flags.
+    """Return the key of the only 1-D tensor with a length fitting the flags.
 
     Raises UnsupportedModelError, AmbiguousSourceError.
     """
@@ -155,7 +155,10 @@ _SCOPE: Final = re.compile(r"(?:.*/)?cudnn_(lstm|gru|rnn_tanh|rnn_relu)(?:_\d+)?
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Sizes of recurrences that the user gave by flags; None where not given."""
+    """Sizes of recurrences, given by the user's flags.
+
+    None where not given.
+    """
 
     mode: Mode | None = None
     layers: int | None = None
@@ -163,14 +166,14 @@ class Described:
     directions: int | None = None
 
     def fits(self, sizes: Sizes) -> bool:
-        """Whether `sizes` agrees with all given values."""
+        """Return True if `sizes` agrees with all given values."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return all(value is None or getattr(sizes, name) == value for name, value in given.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """One recurrence without a graph.
+    """A single graphless recurrence.
 
     `variable` is the key of its blob, which need not exist if there are canonical keys. `dtype` is the type
     of the stored weights.
@@ -185,7 +188,7 @@ class Alone:
 
 
 def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
-    """The recurrences with canonical keys, each with the key of its blob.
+    """Return the recurrences with canonical keys, each with the key of the blob.
 
     Raises AmbiguousSourceError where flags must decide, UnsupportedModelError where they contradict the keys.
     """
@@ -198,7 +201,10 @@ def canonical(model: Model, description: Described) -> tuple[Alone, ...]:
 
 
 def blob_by_scope(model: Model) -> dict[str, str]:
-    """The key of the `opaque_kernel` of each canonical set, in its scope or one below."""
+    """Return the key of the `opaque_kernel` of each canonical set, by scope.
+
+    The key is in the scope of the set, or in a scope directly below.
+    """
     known = {parameters.scope for parameters in model.canonical}
     blobs: dict[str, str] = {}
     for key in blob_keys(model):
@@ -209,7 +215,7 @@ def blob_by_scope(model: Model) -> dict[str, str]:
 
 
 def blob_keys(model: Model) -> list[str]:
-    """The keys of all `opaque_kernel` blobs."""
+    """Return the keys of all `opaque_kernel` blobs."""
     return [
         key
         for key, tensor in model.variables.items()
@@ -218,10 +224,10 @@ def blob_keys(model: Model) -> list[str]:
 
 
 def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
-    """List the tensors beside recurrences and what trained them; empty where names do not tell these apart.
+    """List the tensors beside recurrences and training state.
 
-    `taken` are the names of signatures that were made of blobs under any name. Optimizer slots, averages and
-    scalars such as a step are no part of a model.
+    Empty where names do not tell these apart. `taken` are the names of signatures that were made of blobs
+    under any name. Optimizer slots, averages and scalars such as a step are no part of a model.
     """
     scopes_taken = {parameters.scope for parameters in model.canonical} | {
         *map(scope_of_blob, blob_keys(model))
@@ -240,7 +246,7 @@ def list_other_tensors(model: Model, taken: Collection[str]) -> list[str]:
 
 
 def scope_of_blob(key: str) -> str | None:
-    """What stands before `opaque_kernel` in a key, None for the key of another tensor.
+    """Return the part of a key before `opaque_kernel`, or None for another tensor.
 
     An object-based checkpoint names the layer's object there, and has a suffix behind it.
     """
@@ -249,7 +255,7 @@ def scope_of_blob(key: str) -> str | None:
 
 
 def mode_by_name(scope: str) -> Mode | None:
-    """The mode that a layer's default scope names, else None."""
+    """Return the mode named by a layer's default scope, or None."""
     match = _SCOPE.fullmatch(scope.rstrip("/"))
     return Mode(match[1]) if match else None
 
@@ -263,13 +269,13 @@ def name_signatures(alone: Sequence[Alone]) -> Iterator[Alone]:
 
 
 def name(key: str) -> str:
-    """A signature's name: the scope of a layer's blob, or the key of another tensor."""
+    """Return the name of a signature: the scope of a blob, or another tensor's key."""
     scope = scope_of_blob(key)
     return re.sub(r"\W", "_", key if scope is None else scope.strip("/")) or "rnn"
 
 
 def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> Reason:
-    """A reason that lists sizes as the flags that say them."""
+    """Return a reason listing sizes as flags."""
     remedies = [
         Remedy(
             {"mode": fit.mode.value, "layers": fit.layers, "units": fit.units, "directions": fit.directions}
@@ -282,7 +288,7 @@ def _list_sizes(lead: str, choices: Sequence[Sizes], between: str, end: str) -> 
 
 
 def _sure(model: Model, description: Described) -> list[CanonicalParameters]:
-    """The canonical sets that are certainly recurrences, or that the flags describe."""
+    """Return the canonical sets certain to be recurrences, or described by the flags."""
     is_described = description.mode is not None and description.units is not None
     return [
         parameters
@@ -298,7 +304,7 @@ def _readings(parameters: CanonicalParameters) -> list[Sizes]:
 
 
 def _canonical(model: Model, scope: str, key: str, description: Described) -> Alone | None:
-    """The recurrence of one scope's keys, None for half of a bidirectional one.
+    """Return the recurrence of a scope's keys, or None for half of a bidirectional recurrence.
 
     Raises UnsupportedModelError, AmbiguousSourceError.
     """
@@ -328,7 +334,7 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
 
 
 def _ask_directions(where: str, model: Model, description: Described) -> Reason:
-    """Return a reason that asks whether the keys are half of a bidirectional layer.
+    """Return a reason asking if the keys are half of a bidirectional layer.
 
     If they are, its blob is to be converted.
     """
@@ -364,11 +370,11 @@ class SignatureOptions:
     lengths: bool = False
 
     def batch_major(self, recurrence: Alone) -> bool:
-        """Whether `inputs` and `outputs` are `[batch, time, ...]`."""
+        """Return True if `inputs` and `outputs` are `[batch, time, ...]`."""
         return recurrence.batch_major if self.layout is None else self.layout == "batch"
 
     def notes(self, recurrence: Alone) -> Iterator[str]:
-        """The choices made for one recurrence without a flag."""
+        """Yield notes on the choices made for a recurrence where a flag is absent."""
         if recurrence.note:
             yield recurrence.note
         if self.layout is None:
@@ -378,7 +384,7 @@ class SignatureOptions:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """One recurrence as a signature without a graph.
+    """A recurrence as a graphless signature.
 
     `recurrence` is time-major; `batch_major` is the layout of the signature.
     """
@@ -408,7 +414,7 @@ class Single:
 
     @property
     def signature(self) -> Signature:
-        """The signature, with the tensor names that a graph would have."""
+        """The signature, with tensor names as in a graph."""
         named = ({key: f"{self.name}/{key}:0" for key in ends} for ends in (self.inputs, self.outputs))
         return Signature(*named)
 

@@ -36,17 +36,20 @@ _ACTIVATIONS: Final = {Mode.RNN_TANH: "tanh", Mode.RNN_RELU: "relu"}
 
 
 def name_keras_model(name: str) -> str:
-    """The name of a recurrence's model and file: its scope, in letters and digits."""
+    """Return the name of a recurrence's model and file: the scope in letters and digits."""
     return re.sub(r"\W", "_", re.sub(r"/CudnnRNN(V[23])?(_\d+)?$", "", name)).strip("_") or "rnn"
 
 
 def name_keras_layer(number: int) -> str:
-    """The name of a layer in its model."""
+    """Return the name of layer `number` in a model."""
     return f"layer_{number}"
 
 
 def explain_keras_refusal(name: str, sizes: Sizes) -> str | None:
-    """Why Keras has no layer for such a recurrence, or None."""
+    """Return the reason for refusing Keras layers, or None.
+
+    Keras has no layer for a recurrence with a projection.
+    """
     if not sizes.projection:
         return None
     return (
@@ -63,7 +66,7 @@ def build_keras_model(
     states: bool = False,
     masked: bool = False,
 ) -> Any:
-    """The functional model of a recurrence; `cells` are `[layer][direction]`.
+    """Build the functional model of a recurrence; `cells` are `[layer][direction]`.
 
     `masked`: it has an input `mask` `[batch, time]`, false past the end of each row; None where all are full.
     """
@@ -103,7 +106,7 @@ def build_keras_model(
 
 
 def _take(states: Any, row: int) -> Any:
-    """Row `row` of states `[batch, rows, units]`, by layers that every program with Keras knows."""
+    """Return row `row` of states `[batch, rows, units]`, by layers known to all Keras programs."""
     import keras
 
     depth, units, dtype = states.shape[1], states.shape[2], states.dtype
@@ -112,7 +115,7 @@ def _take(states: Any, row: int) -> Any:
 
 
 def _join(states: Sequence[Any]) -> Any:
-    """States `[batch, units]` as `[batch, rows, units]`."""
+    """Stack states `[batch, units]` as `[batch, rows, units]`."""
     import keras
 
     dtype = states[0].dtype
@@ -148,7 +151,7 @@ _FIELDS: Final = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "proje
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The decoded weights of one recurrence, and its sizes.
+    """The decoded weights and the sizes of a recurrence.
 
     `weights` has the keys `layer_<n>/<forward|backward>/<field>`, n from 0:
 
@@ -179,14 +182,14 @@ class Weights:
     weights: Mapping[str, Array]
 
     def to_keras(self, *, states: bool = False, cells: bool = False) -> Any:
-        """A functional `keras.Model` (Keras 3) of `LSTM`, `GRU` or `SimpleRNN` layers with these weights.
+        """Return a functional `keras.Model` (Keras 3) of `LSTM`, `GRU` or `SimpleRNN` layers.
 
-        `inputs` `[batch, time, input_size]` -> `outputs` `[batch, time, directions*units]`, `state_h` and an
-        LSTM's `state_c` `[batch, layers*directions, units]`; with `states` it takes `initial_h`,
-        `initial_c` and `mask` too, bool `[batch, time]`, false past the end of each row, None for full rows:
-        a `mask=` of the call reaches no layer that is called with states. With `cells` each layer is an `RNN`
-        of its cell, to call step by step. Unlike `Loaded.to_keras` it compares nothing. Raises
-        UnsupportedModelError for a projection, which Keras has no layer of.
+        The layers have these weights. `inputs` `[batch, time, input_size]` -> `outputs` `[batch, time,
+        directions*units]`, `state_h` and an LSTM's `state_c` `[batch, layers*directions, units]`; with
+        `states` it takes `initial_h`, `initial_c` and `mask` too, bool `[batch, time]`, false past the end of
+        each row, None for full rows: a `mask=` of the call reaches no layer that is called with states. With
+        `cells` each layer is an `RNN` of its cell, to call step by step. Unlike `Loaded.to_keras` it compares
+        nothing. Raises UnsupportedModelError for a projection, which Keras has no layer of.
         """
         sizes = Sizes(
             Mode(self.mode),
@@ -219,14 +222,14 @@ class Weights:
             yield layer
 
     def describe(self) -> dict[str, Any]:
-        """All fields except the arrays, for JSON."""
+        """Return all fields except the arrays, for JSON."""
         description = {name: getattr(self, name) for name in self.__slots__ if name != "weights"}
         return description | {"gates": list(self.gates)}
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The recurrences of a source; `notes` are the choices made without a flag.
+    """The recurrences of a source; `notes` are the choices made for absent flags.
 
     `prove` compares Keras models by recurrence with the float64 reference; None where nothing can.
     """
@@ -240,11 +243,12 @@ class Loaded:
     def to_keras(
         self, name: str | None = None, *, states: bool = False, cells: bool = False, verify: bool = True
     ) -> Any:
-        """The recurrence `name`, or the only one, as a functional model of Keras 3; see `Weights.to_keras`.
+        """Return the recurrence `name` as a functional model of Keras 3.
 
-        Unless `verify` is False, the model is run on random inputs and compared with the float64 reference.
-        Raises UsageError for another name, or none where there are several, UnsupportedModelError for a
-        projection, VerificationError where the numbers differ.
+        Without `name` it is the only recurrence; see `Weights.to_keras`. Unless `verify` is False, the model
+        is run on random inputs and compared with the float64 reference. Raises UsageError for another name,
+        or none where there are several, UnsupportedModelError for a projection, VerificationError where the
+        numbers differ.
         """
         named = {weights.name: weights for weights in self.recurrences}
         if name is None and len(named) == 1:
@@ -260,7 +264,7 @@ class Loaded:
 
 
 def decode(single: Single) -> Weights:
-    """The weights of a recurrence by name, as views of its cells."""
+    """Return the weights of a recurrence by name, as views of the cells."""
     recurrence = single.recurrence
     sizes, named = recurrence.sizes, dict[str, Array]()
     for number, layer in enumerate(recurrence.cells):
@@ -293,7 +297,7 @@ def _fields(cell: Cell, *, skipped: bool) -> Iterator[tuple[str, Array]]:
 
 
 def file_metadata(path: Path) -> dict[str, Any]:
-    """A file's metadata: the provenance, and under `weights` the `describe` of each recurrence.
+    """Read a file's metadata: the provenance, and the `describe` of each recurrence under `weights`.
 
     Empty for a file that another program wrote. Raises what NumPy and safetensors raise for damaged files.
     """
@@ -309,7 +313,7 @@ def file_metadata(path: Path) -> dict[str, Any]:
 
 
 def arrays(path: Path) -> dict[str, Array]:
-    """The arrays of an npz or safetensors file by name. Raises as `file_metadata`."""
+    """Read the arrays of an npz or safetensors file by name. Raises as `file_metadata`."""
     if path.suffix.lower() == ".npz":
         return {key: value for key, value in npz_archive.load(path).items() if key != KEY}
     from safetensors.numpy import load_file
@@ -319,7 +323,7 @@ def arrays(path: Path) -> dict[str, Array]:
 
 
 def to_state_dict(recurrence: Recurrence) -> dict[str, Array]:
-    """The state dict of the PyTorch module with the same weights.
+    """Return the state dict of the PyTorch module with the same weights.
 
     Shapes: `weight_ih_l<n>` `[gates*units, inputs]`, `weight_hh_l<n>` `[gates*units, width]`, `bias_ih_l<n>`
     and `bias_hh_l<n>` `[gates*units]`, with a projection `weight_hr_l<n>` `[width, units]`. Keys of the

@@ -1,4 +1,4 @@
-"""Finds where a cuDNN node's parameters come from, and computes those a graph packs.
+"""Finds the source of a cuDNN node's parameters, and computes parameters packed by a graph.
 
 Parameters are a variable, a constant, or the result of ops that pack a blob from kernels and biases. Keras'
 CuDNN layers pack with slices, reshapes and one concatenation (tensorflow v1.15.0
@@ -36,7 +36,7 @@ _COPY: Final = re.compile(r"(.+)/replica_[1-9]\d*")
 
 @dataclass(frozen=True, slots=True)
 class ParameterRoot:
-    """The root of a parameter tensor, and the Switch and Enter nodes after it.
+    """The root of a parameter tensor, and the Switch and Enter nodes after the root.
 
     `tensor` is the root, `op:k`; `passage` has those nodes, outermost first. `leaves` are the variables from
     which the root is computed, else its constants, else the root itself. `computed`: the root is neither a
@@ -54,7 +54,7 @@ class ParameterRoot:
 
 
 def find_parameters(index: Index, node: NodeDef) -> ParameterRoot:
-    """Follow the parameters of a recurrence back to the op that computes or stores them."""
+    """Follow the parameters of a recurrence back to the computing or storing op."""
     tensor, passage = index.data_inputs(node)[_CPU_KERNELS.get(node.op, PARAMS)], []
     while (source := index.nodes[split(tensor)[0]]).op in _CARRIERS | ops.PASSAGES:
         if source.op in ops.PASSAGES:
@@ -68,7 +68,7 @@ def find_parameters(index: Index, node: NodeDef) -> ParameterRoot:
 
 
 def computation(index: Index, op: str) -> dict[str, Any]:
-    """The nodes from whose values `op` is computed, and `op`, by name."""
+    """Return `op` and the nodes used to compute `op`, by name."""
 
     def above(name: str) -> list[str]:
         inputs = index.data_inputs(index.nodes[name])
@@ -85,28 +85,31 @@ def _leaves(index: Index, op: str) -> tuple[str, ...]:
 
 
 def _is_weight(node: NodeDef) -> bool:
-    """Whether a node is a floating-point constant, rather than an index or an axis."""
+    """Return True if a node is a floating-point constant, unlike an index or axis."""
     return node.op == "Const" and bool(tf.as_dtype(node.attr["dtype"].type).is_floating)
 
 
 def is_copy(index: Index, variable: str) -> bool:
-    """Whether a variable is another device's replica: only the first one counts."""
+    """Return True if a variable is another device's replica.
+
+    Only the first one counts.
+    """
     named = _COPY.fullmatch(variable)
     return named is not None and named[1] in index.nodes
 
 
 def recurrences(index: Index) -> list[Any]:
-    """The forward cuDNN nodes of a graph, in graph order."""
+    """Return the forward cuDNN nodes of a graph, in graph order."""
     return [node for node in index.nodes.values() if node.op in ops.CUDNN]
 
 
 def cpu_recurrences(index: Index) -> list[Any]:
-    """The fused recurrences of a graph that have CPU kernels, in graph order."""
+    """Return a graph's fused recurrences with CPU kernels, in graph order."""
     return [node for node in index.nodes.values() if node.op in _CPU_KERNELS]
 
 
 def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
-    """The nodes that only feed parameters, and can go once those are decoded.
+    """Return the names of nodes used for parameters alone, removable after decoding.
 
     The ops `outputs` are never among them.
     """
@@ -123,7 +126,10 @@ def parameters_only(index: Index, outputs: Collection[str]) -> set[str]:
 
 
 def _reads_parameters(reader: Any, name: str, names: set[str]) -> bool:
-    """Whether a reader is in `names`, or a cuDNN node with `name` as parameters only."""
+    """Return True if a reader uses `name` for parameters alone.
+
+    Such a reader is in `names`, or a cuDNN node with `name` as parameters only.
+    """
     positions = [position for position, source in enumerate(reader.input) if split(source)[0] == name]
     return reader.name in names or (reader.op in ops.CUDNN and positions == [PARAMS])
 
@@ -135,7 +141,7 @@ _CURE: Final = "freeze the graph where it was trained, and convert that"
 
 
 def value(model: Model, index: Index, origin: ParameterRoot) -> Array:
-    """The 1-D value of computed parameters.
+    """Return the 1-D value of computed parameters.
 
     Raises UnsupportedModelError where they need more than arithmetic on variables and constants, or where a
     variable has no value.
@@ -165,7 +171,7 @@ def _obstacles(below: dict[str, Any]) -> Iterator[str]:
 
 
 def _plain(below: dict[str, Any]) -> Iterator[Any]:
-    """Copy the nodes without Switch and Enter, and with CPU ops for CudnnRNNCanonicalToParams."""
+    """Copy the nodes except Switch and Enter, with CPU ops for CudnnRNNCanonicalToParams."""
 
     def direct(name: str) -> str:
         while below[split(name)[0]].op in ops.PASSAGES:
@@ -182,7 +188,7 @@ def _plain(below: dict[str, Any]) -> Iterator[Any]:
 
 
 def _pack_nodes(node: NodeDef, tensors: list[str], taken: Collection[str]) -> Iterator[Any]:
-    """Nodes that flatten `tensors` row by row and concatenate them under the node's name."""
+    """Flatten `tensors` row by row, and concatenate the rows under the node's name."""
     dtype = tf.as_dtype(node.attr["T"].type)
     shape, axis = (unique(f"{node.name}/{part}", taken) for part in ("flat", "axis"))
     yield node_defs.constant(shape, np.array([-1], np.int32))
@@ -197,7 +203,7 @@ def _pack_nodes(node: NodeDef, tensors: list[str], taken: Collection[str]) -> It
 
 
 def scope(leaves: Sequence[str]) -> str:
-    """The innermost common scope of `leaves`, `""` for the root."""
+    """Return the innermost common scope of `leaves`, `""` for the root."""
     common: list[str] = []
     for parts in zip(*(name.split("/")[:-1] for name in leaves), strict=False):
         if len(set(parts)) > 1:
@@ -207,7 +213,7 @@ def scope(leaves: Sequence[str]) -> str:
 
 
 def parameter_name(names: Names, origin: ParameterRoot, evidence: BlobEvidence | CanonicalEvidence) -> str:
-    """The name of parameters: of their variable, or one for equal computed values.
+    """Return the name of parameters: the variable's, or a shared name for equal computed values.
 
     `names` has the names of computed parameters so far, and is added to.
     """

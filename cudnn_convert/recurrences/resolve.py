@@ -31,7 +31,7 @@ _SAME_STEPS: Final = ops.COPIES | {"Cast", "ReverseV2", "ReverseSequence"}
 
 
 def lengths_are_trivial(index: Index, node: Any) -> bool:
-    """Whether the lengths of a CudnnRNNV3 are `Fill(..., Shape(input)[time])`."""
+    """Return True if the lengths of a CudnnRNNV3 are `Fill(..., Shape(input)[time])`."""
     inputs = index.data_inputs(node)
     filled = _node(index, inputs[LENGTHS])
     if filled.op != "Fill":
@@ -48,12 +48,12 @@ def lengths_are_trivial(index: Index, node: Any) -> bool:
 
 
 def _node(index: Index, name: str) -> Any:
-    """The node that computes a tensor, looking through Identity."""
+    """Return the node of a tensor, looking through Identity."""
     return index.maker(name, ["Identity"])
 
 
 def _root(index: Index, name: str) -> str:
-    """The tensor upstream of `name` with the same number of steps."""
+    """Return the tensor upstream of `name` with the same number of steps."""
     return index.origin(name, _SAME_STEPS)
 
 
@@ -91,7 +91,7 @@ def recurrences(
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The surroundings of a node; `names` are those of computed parameters so far."""
+    """The surroundings of a node, with the `names` of computed parameters so far."""
 
     model: Model
     graph: Graph
@@ -136,7 +136,10 @@ def _weights(
     copy: str,
     convention: Convention,
 ) -> weight_copies.DecodedWeights:
-    """The weights from `origin`; parameters that the graph computes exist in one copy."""
+    """Return the weights from `origin`.
+
+    Parameters that the graph computes exist in one copy.
+    """
     if origin.computed:
         blob = parameter_source.value(model, index, origin)
         return weight_copies.of_blob(model, facts, origin.op, blob, convention=convention)
@@ -151,7 +154,7 @@ def _weights(
 
 
 def dropout(node: Any) -> float:
-    """The dropout rate between layers, 0 outside training mode.
+    """Return the dropout rate between layers, 0 outside training mode.
 
     Training mode is the op's default.
     """
@@ -160,17 +163,20 @@ def dropout(node: Any) -> float:
 
 
 def _text(node: Any, name: str, default: str) -> str:
-    """A string attribute or its default, which SavedModels strip."""
+    """Return a string attribute, or the default, stripped by SavedModels."""
     return str(node.attr[name].s.decode()) if name in node.attr and node.attr[name].s else default
 
 
 def is_time_major(node: Any) -> bool:
-    """Whether a cuDNN node's axes are `[time, batch, ...]`, the op's default."""
+    """Return True if a cuDNN node's axes are `[time, batch, ...]`, the op's default."""
     return "time_major" not in node.attr or bool(node.attr["time_major"].b)
 
 
 def read_inputs(graph: Graph, node: Any) -> list[tf.Tensor]:
-    """The imported inputs of a node, with shapes of a loop's first iteration if the rank is unknown."""
+    """Return the imported inputs of a node.
+
+    A tensor of unknown rank gets the shape of the loop's first iteration.
+    """
     tensors = list(graph.shapes.get_operation_by_name(node.name).inputs)
     if all(tensors[position].shape.rank is not None for position in (INPUT, INPUT_H, INPUT_C)):
         return tensors
@@ -180,7 +186,7 @@ def read_inputs(graph: Graph, node: Any) -> list[tf.Tensor]:
 
 
 def describe_node(node: Any, tensors: Any) -> Facts:
-    """Facts from a cuDNN node's attributes and its input `tensors`' static shapes."""
+    """Return facts from a cuDNN node's attributes and the static shapes of input `tensors`."""
     # Defaults: tensorflow v2.21.0 core/ops/cudnn_rnn_ops.cc; which shape gives which number: tensorflow
     # v1.15.0 core/kernels/cudnn_rnn_ops.cc ExtractForwardInput.
     directions = 2 if _text(node, "direction", "unidirectional") == "bidirectional" else 1
@@ -203,12 +209,12 @@ def describe_node(node: Any, tensors: Any) -> Facts:
 
 
 def _dimensions(shape: tf.TensorShape) -> list[int | None]:
-    """The three sizes of an input or a state; all None for another rank."""
+    """Return the three sizes of an input or a state; all None for another rank."""
     return list(shape.as_list()) if shape.rank == 3 else [None, None, None]
 
 
 def _options(facts: Facts) -> Iterator[str]:
-    """Options of a node that cuDNN does not support."""
+    """Yield a reason for each node option unsupported by cuDNN."""
     if facts.projection and facts.mode is not Mode.LSTM:
         actual = f"{facts.projection} in a {facts.mode.value}; choose --outputs without it"
         yield f"num_proj: expected 0, for only an LSTM has a projection, found {actual}"
@@ -218,7 +224,7 @@ def _options(facts: Facts) -> Iterator[str]:
 
 
 def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> Iterator[str]:
-    """Contradictions between the graph's static shapes and the sizes of the weights."""
+    """Yield contradictions between the graph's static shapes and the sizes of the weights."""
     hidden, cell = sizes.states(time_major=time_major)
     wanted = {INPUT: [None, None, sizes.input_size], INPUT_H: hidden, PARAMS: [parameter_blob.length(sizes)]}
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
@@ -243,7 +249,7 @@ _CARRIERS: Final = ops.COPIES | {"Enter"}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A BlockLSTM node with its weights and the outputs that are used.
+    """A BlockLSTM node with the weights and the used outputs.
 
     `clip` is 0 where it is off; `read` are the outputs with readers. `cell` is None where the weights are no
     constants. `last_only`: only the last step of the cell states is read. `full`: the node is known to
@@ -264,7 +270,7 @@ class Block:
 
 
 def blocks(graph: Graph, outputs: Iterable[str]) -> list[Block]:
-    """The BlockLSTM nodes of a graph with the given outputs, in graph order."""
+    """Return the BlockLSTM nodes of a graph with the given `outputs`, in graph order."""
     nodes, ends = (
         [node for node in graph.node if node.op in ops.BLOCK_LSTMS],
         [split(name) for name in outputs],
@@ -273,7 +279,7 @@ def blocks(graph: Graph, outputs: Iterable[str]) -> list[Block]:
 
 
 def dtypes(graph: AnyGraph) -> set[tf.DType]:
-    """The dtypes of the graph's block LSTMs and block cells."""
+    """Return the dtypes of the graph's block LSTMs and block cells."""
     fused = ops.BLOCK_LSTMS | ops.BLOCK_CELLS
     return {tf.as_dtype(node.attr["T"].type) for node in graph.node if node.op in fused}
 
@@ -306,7 +312,7 @@ def _outputs(reader: Any, op: str) -> set[int]:
 
 
 def _attribute(node: Any, name: str) -> Any:
-    """An attribute or its default, which SavedModels strip."""
+    """Return an attribute, or the default, stripped by SavedModels."""
     if name in node.attr:
         return node.attr[name]
     definition = tf_private.find_op(node.op)
@@ -329,12 +335,12 @@ def _cell(
 
 
 def _origin(index: Index, name: str) -> str:
-    """The tensor before the Enter nodes that carry it into loops."""
+    """Return the tensor before the Enter nodes leading into loops."""
     return index.origin(name, _CARRIERS)
 
 
 def _takes_last(index: Index, reader: Any) -> bool:
-    """Whether a node is `states[-1]` or `states[-1:]` on the first axis."""
+    """Return True if a node is `states[-1]` or `states[-1:]` on the first axis."""
     if reader.op != "StridedSlice":
         return False
     begin, _, stride = (
@@ -347,7 +353,10 @@ def _takes_last(index: Index, reader: Any) -> bool:
 
 
 def _is_full(index: Index, steps: str, x: str) -> bool:
-    """Whether `steps` is `cast(shape(x)[0])`, as TensorFlow 1's fused cell writes it without lengths."""
+    """Return True if `steps` is `cast(shape(x)[0])`.
+
+    TensorFlow 1's fused cell writes it so without lengths.
+    """
     node = index.maker(_origin(index, steps), ["Cast"])
     if node.op != "StridedSlice" or not node.attr["shrink_axis_mask"].i & 1:
         return False

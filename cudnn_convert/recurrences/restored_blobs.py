@@ -1,4 +1,4 @@
-"""Computes blobs that a checkpoint stores in another form, by its saver's restore ops.
+"""Computes blobs stored in another form in a checkpoint, by the saver's restore ops.
 
 A project's saveable may store a recurrence under keys and in shapes of its own: transposed, without the
 forget bias that its cell adds, each bias once. What its restore ops make of the entries is the blob:
@@ -33,7 +33,10 @@ _MATRICES: Final = {"lstm": 8, "gru": 6}
 
 
 def with_restored_blobs(model: Model) -> Model:
-    """Add the blobs that restore ops compute from entries whose keys no dialect knows, and a note."""
+    """Add the blobs computed by restore ops, and a note on each blob.
+
+    The restore ops read entries whose keys no dialect knows.
+    """
     graph = Graph.of(model.graph)
     if not any(node.op in ops.CUDNN_PACKING for node in graph.node):
         return model
@@ -59,7 +62,10 @@ def with_restored_blobs(model: Model) -> Model:
 
 
 def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
-    """Variables without a value of their own that are assigned packed parameters, and the op that packs."""
+    """Yield variables assigned packed parameters, each with the packing op.
+
+    The variables have no value of their own.
+    """
     for node in index.nodes.values():
         if node.op in ops.OVERWRITES:
             packing, variable = index.maker(node.input[1], _FORMS), root(index, node.name)
@@ -70,7 +76,10 @@ def _list_restored(index: Index, model: Model) -> Iterator[tuple[str, NodeDef]]:
 
 
 def _is_whole(index: Index, packing: NodeDef) -> bool:
-    """Whether an op packs the matrices of all layers and directions: TensorFlow before 1.4 saved half."""
+    """Return True if an op packs the matrices of all layers and directions.
+
+    TensorFlow before 1.4 saved half.
+    """
     layers = constant_folding.fold_constant(index, index.data_inputs(packing)[0])
     mode, direction = packing.attr["rnn_mode"].s.decode(), packing.attr["direction"].s.decode()
     directions = 2 if direction == "bidirectional" else 1
@@ -79,7 +88,10 @@ def _is_whole(index: Index, packing: NodeDef) -> bool:
 
 
 def _list_entries(index: Index, packing: NodeDef) -> dict[str, str]:
-    """The key of each restored tensor `op:k` that an op needs; empty for other sources, and for slices."""
+    """Return the key of each restored tensor `op:k` needed by an op.
+
+    Empty for other sources, and for slices.
+    """
     entries: dict[str, str] = {}
     restores = _list_restores(index)
     needed = index.ancestors([packing.name], control=False, stop=restores)
@@ -102,7 +114,10 @@ def _list_restores(index: Index) -> set[str]:
 
 
 def _compute(graph: Graph, packing: NodeDef, entries: Mapping[str, Array]) -> Array | None:
-    """The blob: the op's weights, then its biases, each flattened; None where TensorFlow refuses."""
+    """Compute the blob: the op's weights, then the biases, each flattened.
+
+    None where TensorFlow refuses.
+    """
     index = graph.index
     inputs = index.data_inputs(packing)[_FIRST:]
     constants = {name: node_defs.constant(name.replace(":", "/"), value) for name, value in entries.items()}

@@ -1,4 +1,4 @@
-"""Nodes for a GPU in functions of a TensorFlow 2 SavedModel, and where the weights of cuDNN's are.
+"""GPU nodes in functions of a TensorFlow 2 SavedModel, and the location of cuDNN weights.
 
 `call_functions` makes a graph that calls every function that needs a GPU once. The objects that a function
 captures become variables without values, of the shapes in the file: enough for the shapes of its cuDNN nodes
@@ -48,18 +48,18 @@ def _is_gradient(node: Any) -> bool:
 
 
 def _find_steps(functions: Mapping[str, Any]) -> set[str]:
-    """The functions that reach a gradient that only a GPU computes: steps of training."""
+    """Find the training steps: functions reaching a gradient computed by GPUs alone."""
     with_one = {name for name, function in functions.items() if any(map(_is_gradient, function.node_def))}
     return {name for name in functions if with_one and with_one & reachable_functions(functions, [name])}
 
 
 def needs_gpu(function: Any) -> bool:
-    """Whether a function has a node for which not every CPU has a kernel."""
+    """Return True if a function has a node lacking a kernel on some CPUs."""
     return any(node.op in ops.CUDNN or channels_last.lacks_kernel(node) for node in function.node_def)
 
 
 def needing_gpu(meta: Any) -> list[str]:
-    """The concrete functions of a MetaGraph that need a GPU, without training steps."""
+    """List a MetaGraph's concrete functions in need of a GPU, except training steps."""
     functions = library(meta.graph_def)
     trained = _find_steps(functions)
     needing = {name for name, function in functions.items() if needs_gpu(function)}
@@ -68,7 +68,7 @@ def needing_gpu(meta: Any) -> list[str]:
 
 
 def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The signatures that reach a gradient that has no CPU form."""
+    """List the signatures reaching a gradient computed by GPUs alone."""
     steps, index = _find_steps(library(graph)), Index(graph)
     keys = []
     for key, signature in signatures.items():
@@ -79,7 +79,10 @@ def training(graph: Any, signatures: Mapping[str, Signature]) -> list[str]:
 
 
 def call_functions(meta: Any) -> Any:
-    """A GraphDef that calls each concrete function of a MetaGraph that needs a GPU."""
+    """Return a GraphDef with calls of a MetaGraph's concrete functions in need of a GPU.
+
+    Each function is called once.
+    """
     functions = library(meta.graph_def)
     graph = graph_pb2.GraphDef(versions=meta.graph_def.versions, library=meta.graph_def.library)
     objects: dict[int, Any] = {}
@@ -104,7 +107,7 @@ def call_functions(meta: Any) -> Any:
 def call(
     name: str, function: Any, captured: Sequence[str | None], shapes: Sequence[tf.TensorShape] = ()
 ) -> Iterator[Any]:
-    """The nodes that call a library function: placeholders, then the call named `name`.
+    """Yield the nodes of a library function's call: placeholders, then the call `name`.
 
     `captured` are the tensors for its last arguments. Other arguments, and those that are None, become
     placeholders `<name>/<argument>`; `shapes` are those of all arguments that are not captured, if known.
@@ -126,12 +129,12 @@ def call(
 
 
 def _argument_shapes(concrete: Any) -> list[tf.TensorShape]:
-    """The shapes of a SavedConcreteFunction's arguments without those that it captures."""
+    """Return the shapes of a SavedConcreteFunction's arguments, captured arguments excepted."""
     return [*_shapes(concrete.canonicalized_input_signature)]
 
 
 def _shapes(value: Any) -> Iterator[tf.TensorShape]:
-    """The shapes of the tensors in a StructuredValue, in the order of a function's arguments.
+    """Yield the shapes of tensors in a StructuredValue, in the order of a function's arguments.
 
     Source: tensorflow v2.21.0 core/protobuf/struct.proto; python/util/nest.py sorts the keys of a dict.
     """
@@ -150,7 +153,7 @@ _SCOPE: Final = "functions"
 
 
 def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> list[str]:
-    """The functions with a node for a GPU that none of the `signatures` reaches."""
+    """Find the functions with a GPU node out of reach of all `signatures`."""
     functions = library(meta.graph_def)
     index = Index(meta.graph_def)
     ends = [split(name)[0] for signature in signatures.values() for name in signature.outputs.values()]
@@ -164,7 +167,7 @@ def find_uncalled_functions(meta: Any, signatures: Mapping[str, Signature]) -> l
 
 
 def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[str, Signature]]:
-    """Add a call of each function to `graph`, and give the signature of each call.
+    """Add a call of each function to `graph`, and return the signature of each call.
 
     `graph` stands beside the functions. Functions that capture more than variables and constants, write
     variables or draw random numbers, as a layer does in training, are left out: their calls do not compare.
@@ -192,7 +195,7 @@ def add_calls(meta: Any, graph: Any, names: Iterable[str]) -> tuple[Any, dict[st
 
 
 def _ops_by_id(meta: Any) -> dict[int, str]:
-    """The ops of the variables and constants that functions capture, by object id."""
+    """Return the ops of variables and constants captured by functions, by object id."""
     index, concrete = Index(meta.graph_def), meta.object_graph_def.concrete_functions
     objects = enumerate(meta.object_graph_def.nodes)
     constants = ((number, node.constant.operation) for number, node in objects)
@@ -213,7 +216,7 @@ _SOURCES: Final = MappingProxyType({"ReadVariableOp": "value", "Cast": "y"})
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecurrence:
-    """A cuDNN node of a function, and where its weights are.
+    """A cuDNN node of a function, and the place of the weights.
 
     `matrices` has the names, in the function, of the tensors of Keras' kernel `[inputs, gates*units]`,
     recurrent kernel `[units, gates*units]` and bias (`layouts.pack_keras`), or is None where there is only
@@ -230,7 +233,7 @@ class FunctionRecurrence:
 
 
 def locate_packed_weights(path: Path, graph: Any, convention: Convention) -> tuple[FunctionRecurrence, ...]:
-    """The cuDNN nodes of all functions inlined in a flat graph, without duplicates.
+    """Return each cuDNN node of the functions inlined in a flat graph once.
 
     Raises UnsupportedModelError where a node's sizes are unknown, or differ between calls.
     """
@@ -315,13 +318,13 @@ def _matrices(
 
 
 def _beside(source: Any, node: Any) -> tuple[str, str] | None:
-    """The origin of `source` if it comes from the same function as `node`, else None."""
+    """Return the origin of `source` if in the same function as `node`, else None."""
     source_origin, node_origin = inlining.origin(source), inlining.origin(node)
     return source_origin if source_origin and node_origin and source_origin[0] == node_origin[0] else None
 
 
 def _sources(index: Index, op: str) -> list[str]:
-    """The variable reads that a tensor is packed from, after their Cast if any."""
+    """List the variable reads packed into a tensor, after a Cast if any."""
 
     def is_read(name: str) -> bool:
         node = index.nodes[name]
@@ -336,7 +339,7 @@ def _sources(index: Index, op: str) -> list[str]:
 
 
 def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
-    """Arrays of the given shapes with consecutive numbers from 1, all distinct."""
+    """Return arrays of the given shapes with consecutive numbers from 1, all distinct."""
     numbers, first = {}, 1
     for name, shape in shapes.items():
         size = int(np.prod(shape))
@@ -346,7 +349,10 @@ def _number_elements(shapes: Mapping[str, Sequence[int]]) -> dict[str, Array]:
 
 
 def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | None:
-    """Run the packing on `numbers`; None where an op does more than move elements."""
+    """Run the packing on `numbers`.
+
+    None where an op does more than move elements.
+    """
     needed = index.ancestors([split(tensor)[0]], control=False, stop=numbers)
     if any(index.nodes[op].op not in ops.MOVES for op in needed - numbers.keys()):
         return None
@@ -362,7 +368,7 @@ def _pack(index: Index, tensor: str, numbers: Mapping[str, Array]) -> Array | No
 
 
 def _to_float64(nodes: Iterator[Any]) -> Iterator[Any]:
-    """Copy the nodes with float64 for every float type, which is exact for element numbers."""
+    """Copy the nodes with float64 for every float type, exact for element numbers."""
     for node in nodes:
         changed = node_defs.copy_node(node)
         floats_as(changed.attr.values(), tf.float64)

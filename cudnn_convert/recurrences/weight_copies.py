@@ -1,4 +1,4 @@
-"""Chooses a copy of a recurrence's weights, and checks that all copies agree.
+"""Chooses a copy of a recurrence's weights, and checks the agreement of all copies.
 
 A checkpoint may have the raw blob and canonical keys of one recurrence. A canonical set is matched to a blob
 by scope, else by being the only one that fits its sizes; both copies must have the same weights. A set in the
@@ -50,16 +50,17 @@ class Facts:
 
 
 def skips(input_mode: str, sizes: Sizes) -> bool:
-    """Whether a node with the attribute `input_mode` has no input matrices in layer 0."""
+    """Return True if layer 0 lacks input matrices by the attribute `input_mode`."""
     if input_mode == "auto_select":
         return sizes.input_size == sizes.units
     return input_mode == "skip_input"
 
 
 def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
-    """The sizes for a blob of `elements` values, or None where none fit.
+    """Return the sizes for a blob of `elements` values.
 
-    `sizes.input_size` is 0 where the graph does not state it; `sizes.skip_input` is ignored.
+    None where none fit. `sizes.input_size` is 0 where the graph does not state it; `sizes.skip_input` is
+    ignored.
     """
     for skip in (False, True):
         inputs = parameter_blob.solve_input_size(elements, replace(sizes, skip_input=skip))
@@ -70,7 +71,7 @@ def solve_sizes(elements: int, sizes: Sizes, input_mode: str) -> Sizes | None:
 
 
 def describe_lengths(sizes: Sizes) -> str:
-    """The blob lengths for `sizes`, with and without input matrices in layer 0."""
+    """Describe the blob lengths for `sizes`, for linear and skipped input of layer 0."""
     without, with_one = (
         parameter_blob.length(replace(sizes, input_size=size, skip_input=False)) for size in (0, 1)
     )
@@ -85,14 +86,14 @@ BLOB: Final = "opaque_kernel"
 
 
 def scopes(variable: str) -> tuple[str, str]:
-    """The scopes of a variable's canonical keys: its own, and the enclosing one."""
+    """Return the scopes of a variable's canonical keys: the variable's, and the enclosing scope."""
     own = variable.rpartition("/")[0]
     inner, outer = (f"{scope}/" if scope else "" for scope in (own, own.rpartition("/")[0]))
     return inner, outer
 
 
 def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> CanonicalParameters | None:
-    """The canonical set in the variable's scope, else in the enclosing one, or None.
+    """Return the canonical set in the variable's scope, else in the enclosing scope, or None.
 
     The scope is that of the key from which the variable is restored.
     """
@@ -106,7 +107,7 @@ def match_by_scope(model: Model, variable: str, mode: Mode, directions: int) -> 
 def match_by_sizes(
     model: Model, facts: Facts, variable: str, *, has_blob: bool
 ) -> CanonicalParameters | None:
-    """The only canonical set with the node's sizes that may be the variable's, or None.
+    """Return the variable's only candidate among canonical sets of the node's sizes, or None.
 
     Savers of TensorFlow before 1.4 use a scope that the user chose. With `has_blob`, the error advises to use
     the blob. Raises AmbiguousSourceError where several fit.
@@ -129,7 +130,7 @@ def match_by_sizes(
 
 
 def _sets(model: Model, variable: str, mode: Mode, directions: int) -> list[CanonicalParameters]:
-    """The canonical sets of a mode and directions that may be the variable's."""
+    """Return the candidate canonical sets for a variable, by mode and directions."""
     key = model.keys.get(variable, variable)
     if key.rpartition("/")[2] != variable.rpartition("/")[2]:
         return []  # such as a moving average, which has no canonical keys
@@ -146,13 +147,16 @@ def _sets(model: Model, variable: str, mode: Mode, directions: int) -> list[Cano
 
 
 def _owners(parameters: CanonicalParameters, blobs: Sequence[str]) -> list[str]:
-    """The layers' blobs whose set this is: those of its scope, else those of a scope directly inside it."""
+    """Return the layers' blobs belonging to a canonical set.
+
+    Those are the blobs of its scope, else the blobs of a scope directly inside it.
+    """
     inside, around = ([blob for blob in blobs if scopes(blob)[k] == parameters.scope] for k in (0, 1))
     return inside or around
 
 
 def describe_missing_half(model: Model, facts: Facts) -> str:
-    """The message's ending where only half of a bidirectional layer is stored, else ""."""
+    """Return the message's ending for a half-stored bidirectional layer, else ""."""
     if facts.directions == 2 and any(parameters.may_be_half for parameters in model.canonical):
         return "; of a bidirectional layer TensorFlow before 1.4 saved half under its canonical keys"
     return ""
@@ -163,9 +167,10 @@ _AGREE: Final = 1e-6
 
 
 def compare_copies(canonical: Cells, raw: Cells, convention: Convention) -> str | None:
-    """Return where the two copies differ, or None if they agree; compares biases as sums.
+    """Describe the first difference of the two copies, or return None.
 
-    Copies of other sizes differ without an end: blob and keys need not be of one model.
+    Biases are compared as sums. Copies of other sizes differ without an end: blob and keys need not be of one
+    model.
     """
     if len(canonical) != len(raw):
         return (
@@ -194,7 +199,7 @@ def _differences(canonical: Cells, raw: Cells) -> Iterator[tuple[str, float]]:
 
 
 def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
-    """The largest difference and the largest value of `ours`, both absolute.
+    """Return the largest difference and the largest value of `ours`, both absolute.
 
     Compared gate by gate, since memory orders may differ. Arrays of other shapes are infinitely far apart.
     """
@@ -207,7 +212,7 @@ def _largest(ours: Array, theirs: Array) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class DecodedWeights:
-    """Cells `[layer][direction]`, their sizes, and the arrays they are decoded from.
+    """Cells `[layer][direction]`, with the sizes and the source arrays.
 
     Large weights are decoded on access, others at once.
     """
@@ -226,7 +231,7 @@ def take(
     copy: str,
     convention: Convention,
 ) -> DecodedWeights:
-    """The weights of the blob `variable`, from the blob or from its canonical keys.
+    """Read the weights of the blob `variable`, from the blob or from canonical keys.
 
     `read` gives the blob, or None. `copy` is `auto` (canonical where they exist, checked against the raw
     blob), `canonical` or `raw`. Raises UnsupportedModelError, AmbiguousSourceError.
@@ -259,7 +264,10 @@ def take(
 def of_blob(
     model: Model, facts: Facts, variable: str, blob: Array, *, convention: Convention
 ) -> DecodedWeights:
-    """Decode the weights of a blob, without a comparison. Raises UnsupportedModelError."""
+    """Decode the weights of a blob alone. Raises UnsupportedModelError.
+
+    No other copy is compared.
+    """
     return _conventional(_from_blob(model, facts, variable, blob), facts, convention)
 
 

@@ -1,4 +1,4 @@
-"""Checks a finished ONNX model: its ops are standard ones, and ONNX's own checker takes it."""
+"""Checks a finished ONNX model for standard ops, and by ONNX's own checker."""
 
 from typing import Any, Final
 
@@ -13,7 +13,10 @@ _ELSE: Final = "cut before it, or take --format savedmodel"
 
 
 def check(model: Any) -> None:
-    """Set the lowest IR version. Raises UnsupportedModelError for what is not standard ONNX."""
+    """Check a model, and set the lowest IR version.
+
+    Raises UnsupportedModelError for what is not standard ONNX.
+    """
     versions = {opset.domain: opset.version for opset in model.opset_import}
     reasons = [
         f"{node.name}: expected an op of ONNX, found {node.domain or 'ai.onnx'} {node.op_type}; {_ELSE}"
@@ -32,7 +35,10 @@ def check(model: Any) -> None:
 
 
 def _with_shapes(model: Any) -> Any:
-    """The model, or a copy in which each output has a shape: the checker takes none of an unknown rank."""
+    """Return the model, or a copy with a shape for each output.
+
+    The checker takes no output of an unknown rank.
+    """
     if all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
         return model
     copy = onnx.ModelProto()

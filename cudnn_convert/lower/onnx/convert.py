@@ -1,4 +1,4 @@
-"""Converts a graph with tf2onnx; a handler replaces its cuDNN nodes.
+"""Converts a graph with tf2onnx; a handler replaces cuDNN nodes.
 
 tf2onnx's own CudnnRNN handler reads the blob in a wrong order (tf2onnx v1.17.0 tf2onnx/onnx_opset/rnn.py). A
 handler passed to `process_tf_graph` takes precedence over it; one registered by tf2onnx's decorator would
@@ -62,7 +62,7 @@ _NAMED: Final = 6
 
 
 def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
-    """Why a recurrence has no ONNX form."""
+    """Yield the reasons for recurrences lacking an ONNX form."""
     for recurrence in recurrences:
         if not recurrence.sizes.projection:
             continue  # and no weights need to be looked at
@@ -74,7 +74,7 @@ def refusals(recurrences: Sequence[Recurrence]) -> Iterator[str]:
 
 
 def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
-    """Replace a cuDNN `node` of a tf2onnx `graph` by ONNX ops; `seed2` numbers its recurrence.
+    """Replace a cuDNN `node` of a tf2onnx `graph` by ONNX ops; `seed2` numbers the recurrence.
 
     The node's output tensors keep their names. What nobody reads is left to `finish` to drop.
     """
@@ -112,7 +112,10 @@ def replace(graph: Any, node: Any, recurrences: Sequence[Recurrence]) -> None:
 
 
 def _rename(graph: Any, old: str, name: str, shape: Any) -> None:
-    """Give what a node gives another name: an Identity in its place would not stay."""
+    """Rename an output of a node.
+
+    An Identity in its place would not stay.
+    """
     node = graph.get_node_by_output(old)
     outputs = [name if output == old else output for output in node.output]
     shapes = [shape if output == old else graph.get_shape(output) for output in node.output]
@@ -125,7 +128,7 @@ def _rename(graph: Any, old: str, name: str, shape: Any) -> None:
 
 
 def _are_zeros(graph: Any, name: str) -> bool:
-    """Whether a tensor is zeros of any shape: a Const, behind Identity and Expand only."""
+    """Return True if a tensor is a Const of zeros, through Identity and Expand only."""
     node = graph.get_node_by_output(name)
     while node is not None and node.type in ("Identity", "Expand"):
         node = node.inputs[0]
@@ -135,7 +138,7 @@ def _are_zeros(graph: Any, name: str) -> bool:
 
 
 def _owner(recurrences: Sequence[Recurrence], wanted: Recurrence) -> int:
-    """The number of the first recurrence with the same weights, so both read one constant."""
+    """Return the number of the first recurrence with the same weights, to share a constant."""
     return next(
         k
         for k, other in enumerate(recurrences)
@@ -188,7 +191,7 @@ def lower(
 
 
 def _inline_loops_of_unknown_rank(graph: Graph, ends: Keep) -> Graph:
-    """Lay loops flat whose lists become tensors of unknown rank, for tf2onnx needs their rank.
+    """Inline loops if a list becomes a tensor of unknown rank: tf2onnx needs the rank.
 
     Not where a loop writes one item again and again, as layers of Keras that give their last step alone: each
     item of a TensorArray is written once.
@@ -246,7 +249,7 @@ def _refuse_unsayable(graph: Any, signature: Signature, recurrences: Sequence[Re
 def _prepare(
     graph: Any, signature: Signature, recurrences: Sequence[Recurrence]
 ) -> tuple[Any, dict[str, str]]:
-    """The graph without blobs, with an Identity for each output, and the outputs' keys.
+    """Return the graph stripped of blobs, with an Identity for each output, and outputs' keys.
 
     Each cuDNN node carries the number of its recurrence in `seed2`, which survives what tf2onnx does to its
     name. The Identity lets two keys share a tensor, and an input be an output.
@@ -321,7 +324,7 @@ def run_tf2onnx(
 
 
 def _optimize(graph: Any) -> Any:
-    """Run tf2onnx's optimizers on its graph.
+    """Run tf2onnx's optimizers on `graph`.
 
     Told to survive a failure, tf2onnx copies the graph before every pass: a fifth of a conversion's time. So
     there is one copy, for the case that a pass fails.
@@ -342,7 +345,7 @@ def _optimize(graph: Any) -> Any:
 def _reasons(
     graph: Any, failures: Mapping[str, str], user: UserGraph, outputs: Mapping[str, str]
 ) -> list[Reason]:
-    """A reason for each unconverted node: op, cause, and where to cut."""
+    """Return a reason for each unconverted node: op, cause, and place of a cut."""
     index = Index(graph)
     cuts, reasons = CutFinder(index, user, outputs={key: name for name, key in outputs.items()}), []
     for name, why in sorted(failures.items()):
@@ -356,7 +359,7 @@ def _reasons(
 
 @contextmanager
 def _restore_tables() -> Iterator[None]:
-    """Restore the handler tables that tf2onnx changes."""
+    """Restore the handler tables changed by tf2onnx."""
     tables, domain = tf_op.get_opsets(), constants.TENSORFLOW_OPSET.domain
     before = [dict(handlers) for handlers in tables.get(domain, [])]
     mapping, domains = tf_op._MAPPING, tf_op._DOMAIN_MAPPING

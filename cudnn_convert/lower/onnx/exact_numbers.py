@@ -1,4 +1,4 @@
-"""ONNX forms of reductions, searches and ranges that keep every integer and every double.
+"""Exact ONNX forms of reductions, searches and ranges, for every integer and double.
 
 tf2onnx computes many of them in float32, which holds integers up to 2**24 alone. Here they are computed in
 their own type, or in a wider one. Where an axis may be empty, a mean is a sum divided by a count: NaN of
@@ -45,7 +45,7 @@ _BOUNDS_OF_INTEGERS: Final = 12
 
 
 def take_largest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """TopK of the type itself, or of an integer that holds it."""
+    """Write TopK in the input's type, or in a wider type."""
     ops = Replacement(graph, node)
     x, count = ops.widen()
     if ops.dtypes[0] == TensorProto.FLOAT16:
@@ -56,7 +56,7 @@ def take_largest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 
 def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Reduce over constant axes in a type that keeps every value; others over axes that are fed."""
+    """Reduce over constant axes, in a type holding every value; sums over fed axes too."""
     axes, kept = _constant(graph, node.input[1]), node.get_attr_value("keep_dims", 0)
     shape = graph.get_shape(node.input[0])
     op, ops = node.type, Replacement(graph, node)
@@ -91,14 +91,17 @@ def reduce(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def multiply(graph: Any, node: Any, name: str, arguments: list[str]) -> None:
-    """Reduce as `reduce`; of integers, which ONNX Runtime multiplies as doubles, sizes alone."""
+    """Multiply over axes as `reduce` does; of integers, sizes alone.
+
+    ONNX Runtime multiplies integers as doubles.
+    """
     if graph.get_dtype(node.input[0]) not in FLOATS and holds_data(node.inputs[0]):
         raise ValueError("a product of integers, which ONNX Runtime multiplies as doubles")
     reduce(graph, node, name, arguments)
 
 
 def _within(ops: Replacement, op: str, result: str) -> str:
-    """A bound of narrow integers, of no values too, inside their own type."""
+    """Clip a bound of narrow integers, even of an empty axis, to the integers' type."""
     wide = ops.graph.get_dtype(result)
     if op not in ("Max", "Min") or wide == ops.dtype:
         return result
@@ -109,7 +112,10 @@ def _within(ops: Replacement, op: str, result: str) -> str:
 
 
 def _add_up(ops: Replacement, x: str, axes: Any, kept: int) -> str:
-    """Sums; of int64 in two halves, for ONNX Runtime adds integers as doubles, which hold 53 bits."""
+    """Sum over axes, int64 in two halves.
+
+    ONNX Runtime adds integers as doubles, which hold 53 bits.
+    """
     if ops.dtypes[0] != _INT64:  # 53 bits hold the sum of a million narrower ones
         return _reduce(ops, "ReduceSum", x, axes, kept)
     half = ops.constant(2**32)
@@ -128,7 +134,7 @@ def _reduce(ops: Replacement, op: str, x: str, axes: Any, kept: int) -> str:
 
 
 def _count(ops: Replacement, x: str, axes: Any) -> str:
-    """How many values each sum is of, in the type of `x`."""
+    """Return the number of values in each sum, in the type of `x`."""
     given = axes if isinstance(axes, str) else ops.constant(axes)
     sizes = ops("Gather", [ops("Shape", [x]), given])
     count = ops("ReduceProd", [sizes], keepdims=0)
@@ -137,7 +143,7 @@ def _count(ops: Replacement, x: str, axes: Any) -> str:
 
 
 def _may_be_empty(shape: Any, axes: Any) -> bool:
-    """Whether an axis to reduce over may have no values, as far as the shape says; `axes` are constants."""
+    """Return True if a reduced axis may be empty by the shape; `axes` are constants."""
     return shape is None or any(shape[axis] in (-1, 0) for axis in axes)
 
 
@@ -147,7 +153,7 @@ def _constant(graph: Any, name: str) -> Any:
 
 
 def take_unique(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The values in the order in which they come, each one's place, and the counts."""
+    """Write unique values in order of appearance, the place of each value, and counts."""
     ops = Replacement(graph, node)
     kind = ops.dtypes[0]
     if kind not in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.STRING):
@@ -157,7 +163,7 @@ def take_unique(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
 
 
 def logarithm(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The logarithm in the type itself."""
+    """Write the logarithm in the input's type."""
     ops = Replacement(graph, node)
     half = ops.dtype == TensorProto.FLOAT16
     x = ops.cast(ops.inputs[0], TensorProto.FLOAT) if half else ops.inputs[0]
@@ -165,7 +171,7 @@ def logarithm(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def bound(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The larger or the smaller of two."""
+    """Write the larger or the smaller of two values."""
     op, ops = node.type, Replacement(graph, node)
     pair = ops.widen()
     if graph.opset >= _BOUNDS_OF_INTEGERS or ops.dtype in FLOATS:
@@ -175,17 +181,20 @@ def bound(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _larger(ops: Replacement, x: str, y: str) -> str:
-    """The larger of two integers."""
+    """Return the larger of two integers."""
     return ops("Where", [ops("Greater", [x, y]), x, y])
 
 
 def _smaller(ops: Replacement, x: str, y: str) -> str:
-    """The smaller of two integers."""
+    """Return the smaller of two integers."""
     return ops("Where", [ops("Less", [x, y]), x, y])
 
 
 def count_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """A range of integers as ONNX has it; of floats as a running sum, of as many as their own type counts."""
+    """Write a range: of integers by Range, of floats by a running sum.
+
+    The number of floats is counted in their own type.
+    """
     ops = Replacement(graph, node)
     start, limit, step = ops.inputs
     if ops.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
@@ -201,7 +210,10 @@ def count_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def shift(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """A product with a power of 2, or a quotient that is rounded down; of unsigned integers a shift."""
+    """Shift signed integers by products and floored quotients, unsigned integers by BitShift.
+
+    The product or quotient is with a power of 2.
+    """
     op, ops = node.type, Replacement(graph, node)
     dtype = helper.tensor_dtype_to_np_dtype(ops.dtype)
     x, y = ops.inputs
@@ -219,14 +231,17 @@ def shift(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _power(ops: Replacement, exponent: str) -> str:
-    """The power of 2 in 64 bits."""
+    """Return the power of 2 in 64 bits."""
     unit = ops.constant(1, np.uint64)
     power = ops("BitShift", [unit, ops("Cast", [exponent], to=_UINT64)], direction="LEFT")
     return ops("Cast", [power], to=_INT64)
 
 
 def fake_quantize(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Round to the levels between two bounds that are moved so that 0 is a level; ties are rounded up."""
+    """Round to the levels between two bounds; ties are rounded up.
+
+    The bounds are moved so that 0 is a level.
+    """
     ends = [_constant(graph, name) for name in node.input[1:]]
     if not ends:
         ends = [np.float32(node.get_attr_value(name, sign * 6.0)) for name, sign in (("min", -1), ("max", 1))]
@@ -245,7 +260,10 @@ def fake_quantize(graph: Any, node: Any, _name: str, _arguments: list[str]) -> N
 
 
 def _move_bounds(low: Any, high: Any, first: float, last: float) -> tuple[Any, Any, Any]:
-    """The bounds and the distance of levels, in float32, for levels numbered from `first` to `last`."""
+    """Return the bounds and the distance of levels, in float32.
+
+    The levels are numbered from `first` to `last`.
+    """
     start, end = np.float32(first), np.float32(last)
     scale = ((high - low) / (end - start)).astype(np.float32)
     zero = start - low / scale
@@ -254,7 +272,7 @@ def _move_bounds(low: Any, high: Any, first: float, last: float) -> tuple[Any, A
 
 
 def add_all(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Add one after the other."""
+    """Add all inputs in turn."""
     ops = Replacement(graph, node)
     total, *others = ops.inputs
     for other in others:
@@ -263,7 +281,7 @@ def add_all(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def invert_permutation(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Write each number's place at that number."""
+    """Write each number's place at the index given by the number."""
     ops = Replacement(graph, node)
     places = ops.cast(ops.inputs[0], _INT64)
     count = ops.squeeze(ops("Shape", [places]), 0)

@@ -1,4 +1,4 @@
-"""ONNX forms of ops that tf2onnx converts rightly only for the values that it expects.
+"""ONNX forms of ops converted wrongly by tf2onnx for unexpected values.
 
 They are handlers for tf2onnx, which take precedence over its own. What its own do to other values
 (tf2onnx v1.17.0 tf2onnx/onnx_opset/):
@@ -49,7 +49,7 @@ _END: Final = np.iinfo(np.int64).max
 
 
 class Replacement(Ops):
-    """Nodes in place of a node of a tf2onnx graph, which is removed; `finish` gives its output."""
+    """Nodes in place of a removed tf2onnx node; `finish` makes the output."""
 
     def __init__(self, graph: Any, node: Any) -> None:
         super().__init__(graph)
@@ -68,16 +68,16 @@ class Replacement(Ops):
         return int(self.output_dtypes[0])
 
     def cast(self, name: str, dtype: int) -> str:
-        """`name` in another type; itself where it has that type."""
+        """Cast `name` to `dtype`, or return `name` itself if already of `dtype`."""
         return name if self.graph.get_dtype(name) == dtype else self("Cast", [name], to=dtype)
 
     def widen(self) -> list[str]:
-        """The inputs in types that ONNX Runtime has all ops for."""
+        """Return the inputs in types supported by all ONNX Runtime ops."""
         pairs = zip(self.inputs, self.dtypes, strict=True)
         return [self.cast(name, WIDER.get(dtype, dtype)) for name, dtype in pairs]
 
     def value(self, value: Any, dtype: int) -> str:
-        """A constant of an ONNX type."""
+        """Return a constant of an ONNX type."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(dtype))
 
     def order(self, op: str, pair: Sequence[str]) -> str:
@@ -93,7 +93,10 @@ class Replacement(Ops):
         self.finish_all([result])
 
     def finish_all(self, results: Sequence[str]) -> None:
-        """Give each result the name, type and shape of an output; the node may have fewer outputs."""
+        """Give each result the name, type and shape of an output.
+
+        The node may have fewer outputs.
+        """
         for result, name, shape, dtype in zip(
             results, self.outputs, self.shapes, self.output_dtypes, strict=False
         ):
@@ -102,7 +105,10 @@ class Replacement(Ops):
 
 
 def select(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Write a choice between floats as ONNX' Where, as tf2onnx does where it sees an infinity beside it."""
+    """Write a choice between floats as ONNX' Where.
+
+    tf2onnx does so where it sees an infinity beside it.
+    """
     if graph.get_dtype(node.output[0]) in FLOATS:
         node.set_attr("handles_nan", 1)
     Select.version_9(graph, node)
@@ -123,7 +129,7 @@ def one_hot(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _choose(ops: Replacement, where: str, x: str, y: str) -> str:
-    """`Where` of a pair of any type."""
+    """Choose from a pair of any type by `Where`."""
     dtype = ops.graph.get_dtype(x)
     values = [ops.graph.get_node_by_output(name) for name in (x, y)]
     if dtype != TensorProto.STRING and all(node is not None and node.is_const() for node in values):
@@ -152,7 +158,10 @@ def scatter(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def floor_divide(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Divide and round down: one less than ONNX' quotient of integers where the remainders differ."""
+    """Divide and round down.
+
+    That is one less than ONNX' quotient of integers where the remainders differ.
+    """
     ops = Replacement(graph, node)
     pair = ops.widen()
     is_float = ops.dtype in FLOATS
@@ -160,7 +169,7 @@ def floor_divide(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 
 def divide_down(ops: Replacement, x: str, y: str) -> str:
-    """The quotient of integers, rounded down."""
+    """Return the quotient of integers, rounded down."""
     quotient = ops("Div", [x, y])
     rest = ops("Sub", [x, ops("Mul", [quotient, y])])
     is_even = ops("Equal", [rest, ops("Mod", [x, y])])
@@ -168,7 +177,7 @@ def divide_down(ops: Replacement, x: str, y: str) -> str:
 
 
 def floor_modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The remainder with the sign of the divisor, exact for floats too."""
+    """Write the remainder with the sign of the divisor, exact for floats too."""
     ops = Replacement(graph, node)
     if ops.dtype not in FLOATS:
         ops.finish(ops("Mod", ops.widen()))
@@ -181,13 +190,13 @@ def floor_modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 
 def modulo(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The remainder with the sign of the dividend."""
+    """Write the remainder with the sign of the dividend."""
     ops = Replacement(graph, node)
     ops.finish(ops("Mod", ops.widen(), fmod=1))
 
 
 def compare(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Compare numbers in their own type, integers in one that holds both.
+    """Compare numbers in the input's type, integers in a type holding both.
 
     In loops tf2onnx has counters of 64 bits where the graph says 32 (tf2onnx v1.17.0
     tf2onnx/onnx_opset/controlflow.py While).
@@ -200,7 +209,10 @@ def compare(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Choose between a matrix and zeros by how far right of the diagonal an item is; below 0 all are near."""
+    """Keep the band of a matrix around the diagonal, with zeros outside.
+
+    A bound below 0 keeps all items on its side.
+    """
     ops = Replacement(graph, node)
     x, *bounds = ops.inputs
     sizes, numbers = ops("Shape", [x]), []
@@ -222,7 +234,7 @@ def keep_band(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def cut(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Slice up to the end of an axis where its size is -1."""
+    """Slice, up to the end of an axis for a size of -1."""
     known = [each.get_tensor_value(as_list=False) for each in node.inputs[1:] if each.is_const()]
     ops = Replacement(graph, node)
     x, begin, size = ops.inputs
@@ -237,9 +249,9 @@ def cut(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def reduce_segments(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Reduce as tf2onnx does, with one more segment for what counts for none; then set those without rows.
+    """Reduce segments as tf2onnx does, with an extra segment for uncounted rows.
 
-    Sums and products are written into zeros and ones, in their own type.
+    Then set the segments without rows. Sums and products are written into zeros and ones, in their own type.
     """
     op, dtype, rank = node.type, graph.get_dtype(node.input[0]), graph.get_rank(node.input[0])
     if op in _ZERO_OF_NOTHING and rank is None:
@@ -278,7 +290,7 @@ def reduce_segments(graph: Any, node: Any, _name: str, _arguments: list[str]) ->
 
 
 def _write_segments(ops: Replacement, inputs: list[str], start: int, reduction: str) -> str:
-    """Sums or products of rows; `inputs` are rows, ids, and perhaps the number of segments."""
+    """Sum or multiply rows; `inputs` are rows, ids, and perhaps the number of segments."""
     data, ids, *counts = inputs
     wide = TensorProto.FLOAT if ops.dtype == TensorProto.FLOAT16 else WIDER.get(ops.dtype, ops.dtype)
     count = counts[0] if counts else ops("Add", [ops("ReduceMax", [ids], keepdims=0), ops.constant(1)])
@@ -289,7 +301,10 @@ def _write_segments(ops: Replacement, inputs: list[str], start: int, reduction: 
 
 
 def _bound_segments(ops: Replacement, inputs: list[str], op: str, rank: int) -> str:
-    """The largest or smallest rows of integers: of all rows, where others count for none."""
+    """Return the largest or smallest rows of integers in each segment.
+
+    Each is taken over all rows, where rows of other segments count for none.
+    """
     data, ids, *counts = inputs
     wide = WIDER.get(ops.dtype, ops.dtype)
     count = counts[0] if counts else ops("Add", [ops("ReduceMax", [ids], keepdims=0), ops.constant(1)])
@@ -307,7 +322,7 @@ def _bound_segments(ops: Replacement, inputs: list[str], op: str, rank: int) -> 
 
 
 def _average_segments(ops: Replacement, inputs: list[str], rank: int) -> str:
-    """Sums of integers, each divided by how many rows it has."""
+    """Return sums of integers, each divided by the number of rows."""
     total = _write_segments(ops, inputs, *_WRITTEN["SegmentSum"])
     ones = ops("Expand", [ops.value(1, ops.dtype), ops("Shape", [inputs[1]])])
     count = _write_segments(ops, [ones, inputs[1]], *_WRITTEN["SegmentSum"])
@@ -332,7 +347,7 @@ _ZERO_OF_NOTHING: Final = (
 
 
 def _zero_the_absent(ops: Replacement, result: str, ids: str, rank: int) -> str:
-    """Zeros where no id is the row's number."""
+    """Set segments to zero if absent from `ids`."""
     none = ops("Expand", [ops.constant(0, np.int32), ops.part(ops("Shape", [result]), 0, 1)])
     ones = ops("Expand", [ops.constant(1, np.int32), ops("Shape", [ids])])
     is_there = ops("Cast", [ops("ScatterElements", [none, ids, ones])], to=_BOOL)

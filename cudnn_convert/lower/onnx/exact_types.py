@@ -1,4 +1,4 @@
-"""ONNX forms of ops in types, of values or with sizes that tf2onnx' own forms do not take.
+"""ONNX forms of ops with types, values or sizes unsupported by tf2onnx' own forms.
 
 What its own do (tf2onnx v1.17.0 tf2onnx/onnx_opset/), and what ONNX Runtime 1.32.0 lacks:
 
@@ -46,9 +46,9 @@ def convert_as_theirs(graph: Any, node: Any) -> None:
 
 
 def pool(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Pool integers as doubles, which have every int32, and windows that lie apart.
+    """Pool integers, and windows lying apart, as doubles.
 
-    A kernel of floats refuses the padding of those.
+    A double has every int32. A kernel of floats refuses the padding of windows that lie apart.
     """
     if graph.get_dtype(node.input[0]) != _INT32 and not _lie_apart(node):
         convert_as_theirs(graph, node)
@@ -57,7 +57,7 @@ def pool(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _lie_apart(node: Any) -> bool:
-    """Whether a pool moves by more than its window."""
+    """Return True if a SAME pool moves by more than the window."""
     sizes, strides = (node.get_attr_value(key) for key in ("ksize", "strides"))
     if sizes is None:
         values = [other.get_tensor_value(as_list=False) for other in node.inputs[1:] if other.is_const()]
@@ -69,7 +69,10 @@ def _lie_apart(node: Any) -> bool:
 
 
 def _convert_cast(graph: Any, node: Any, given: Mapping[int, int], gives: Mapping[int, int]) -> None:
-    """Convert by tf2onnx' own handler, with inputs, by number, that are cast, and outputs of other types."""
+    """Convert by tf2onnx' own handler, with given inputs and outputs cast.
+
+    `given` and `gives` have types by the number of an input and output.
+    """
     op, attributes = node.type, dict(node.attr)
     ops = Replacement(graph, node)
     inputs = [
@@ -84,7 +87,7 @@ def _convert_cast(graph: Any, node: Any, given: Mapping[int, int], gives: Mappin
 
 
 def add_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Running sums of narrow integers in wider ones."""
+    """Write running sums of narrow integers in wider integers."""
     wide = WIDER.get(graph.get_dtype(node.input[0]))
     if wide is None:
         convert_as_theirs(graph, node)
@@ -93,7 +96,7 @@ def add_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def pick(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Rows of text by GatherND, single words as tf2onnx does."""
+    """Pick rows of text by GatherND, single words as tf2onnx does."""
     axis = node.inputs[2].get_tensor_value(as_list=False) if len(node.input) > len("xi") else np.array(0)
     rank = graph.get_rank(node.input[0])
     is_text = graph.get_dtype(node.input[0]) == TensorProto.STRING
@@ -112,7 +115,7 @@ def write_sparse(graph: Any, node: Any, _name: str, _arguments: list[str]) -> No
 
 
 def _of_doubles(body: Callable[[Replacement, str], str]) -> Handler:
-    """A handler that computes doubles by `body`, other types as tf2onnx does."""
+    """Return a handler computing doubles by `body`, the rest as tf2onnx does."""
 
     def handle(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
         if graph.get_dtype(node.input[0]) != _DOUBLE:
@@ -165,7 +168,7 @@ def _softsign(ops: Replacement, x: str) -> str:
 
 
 def rectify(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The positive part; of unsigned integers the number."""
+    """Write the positive part, of unsigned integers the number."""
     if graph.get_dtype(node.input[0]) in FLOATS:
         convert_as_theirs(graph, node)
         return
@@ -176,7 +179,7 @@ def rectify(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def split_sizes(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Split by sizes of which one may be the rest."""
+    """Split by sizes, with -1 for the rest."""
     sizes, axis = node.inputs[1:]
     if sizes.is_const() and (sizes.get_tensor_value(as_list=False) >= 0).all():
         convert_as_theirs(graph, node)
@@ -194,7 +197,10 @@ def split_sizes(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
 
 
 def multiply_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Running products over an axis that is counted from the first, of as many steps as there are."""
+    """Write running products over an axis counted from the first.
+
+    There are as many products as steps.
+    """
     rank, axis = graph.get_rank(node.input[0]), node.inputs[1]
     if rank is None or not axis.is_const():
         raise ValueError("an axis that is not known")
@@ -210,7 +216,7 @@ def multiply_up(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
 
 
 def clip(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The larger of the lower bound and what the upper one leaves."""
+    """Write the larger of the lower bound and the value cut at the upper bound."""
     if graph.opset < _BOUNDS_OF_INTEGERS and graph.get_dtype(node.input[0]) not in FLOATS:
         convert_as_theirs(graph, node)
         return
@@ -220,7 +226,7 @@ def clip(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def raise_power(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """A constant power of integers as a product, which wraps around."""
+    """Write a constant power of integers as a product; overflow wraps around."""
     if graph.get_dtype(node.input[0]) in FLOATS:
         convert_as_theirs(graph, node)
         return
@@ -237,7 +243,7 @@ def raise_power(graph: Any, node: Any, _name: str, _arguments: list[str]) -> Non
 
 
 def angle(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """The angle of sizes, in the quadrant that signs say, of zeros too."""
+    """Write the angle of the sizes, in the quadrant of the signs, for zeros too."""
     ops = Replacement(graph, node)
     y, x = (ops.cast(name, _FLOAT) for name in ops.inputs)
     zero, pi = (ops.value(value, _FLOAT) for value in (0, np.pi))
@@ -253,14 +259,14 @@ def angle(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _is_negative(ops: Replacement, x: str) -> str:
-    """Whether a number has a sign, as -0 has."""
+    """Test the sign of a number, -0 included."""
     zero = ops.value(0, _FLOAT)
     inverse = ops("Reciprocal", [x])
     return ops("Or", [ops("Less", [x, zero]), ops("Less", [inverse, zero])])
 
 
 def convolve_back(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """A ConvTranspose without padding, of which the padding is cut off, and to which zeros are added."""
+    """Write an unpadded ConvTranspose, cut off the padding, and add zeros."""
     if graph.opset < _BOUNDS_OF_INTEGERS:
         if -1 in (graph.get_shape(node.input[2]) or [-1])[1:]:
             raise ValueError("open sizes, for which opset 12 is the first")

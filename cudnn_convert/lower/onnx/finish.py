@@ -1,4 +1,4 @@
-"""Last passes of an ONNX model, and the model of one recurrence alone.
+"""Last passes of an ONNX model, and the model of a single recurrence.
 
 `trim_unread` removes unread outputs: beside a recurrence of one step each node is expensive. tf2onnx has no
 such pass, and its own passes must come first: they do not know a partial Shape (v1.17.0
@@ -61,7 +61,7 @@ def trim_unread(graph: Any, opset: int) -> None:
 
 
 def _parts(graph: Any) -> Iterator[tuple[Any, Any, tuple[int, int]]]:
-    """Each Slice of consecutive sizes of a whole Shape, with the Shape and its bounds."""
+    """Yield each Slice of consecutive sizes of a whole Shape, with the Shape and bounds."""
     shapes = {node.output[0]: node for node in graph.node if node.op_type == "Shape" and not node.attribute}
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -83,7 +83,7 @@ _UNKNOWN: Final = re.compile(r"unk__\d+")  # tf2onnx v1.17.0 tf2onnx/utils.py ma
 def canonical(
     model: Any, *, names: Mapping[str, str] = _NO_NAMES, known: Collection[str] = frozenset()
 ) -> Any:
-    """A copy of a ModelProto with deterministic bytes.
+    """Return a copy of a ModelProto with deterministic bytes.
 
     `names` renames inputs and outputs; others keep their names. `known` are tensors of the source, whose
     names stay.
@@ -105,7 +105,7 @@ def canonical(
 
 
 def _claims(graph: Any) -> dict[str, str]:
-    """For each produced tensor, the first graph output equal to it, through Identities.
+    """Map each produced tensor to the first equal graph output, through Identities.
 
     Which of two outputs of one tensor becomes the Identity of the other is random in tf2onnx.
     """
@@ -122,7 +122,7 @@ def _claims(graph: Any) -> dict[str, str]:
 
 
 class _Names:
-    """Assigns canonical names, numbered over all graphs of a model, and writes graphs with them."""
+    """A writer of graphs with canonical names, numbered over all graphs of a model."""
 
     def __init__(self, reserved: Collection[str], known: Collection[str]) -> None:
         self.known = set(known) - set(reserved)
@@ -131,7 +131,7 @@ class _Names:
         self.dimensions: dict[str, str] = {}
 
     def fresh(self, stem: str) -> str:
-        """The next `stem_<k>`."""
+        """Return the next `stem_<k>`."""
         self.counts[stem] += 1
         return walk.free(f"{stem}_{self.counts[stem] - 1}", self.taken)
 
@@ -179,7 +179,7 @@ class _Names:
         return graph
 
     def own_names(self, source: Any) -> dict[str, str]:
-        """The source's name for each tensor of the main graph that has it, or has it behind Identities."""
+        """Return the source's names for tensors of the main graph, looking behind Identities."""
         sources = {node.output[0]: node.input[0] for node in source.node if walk.is_identity(node)}
         own = {name: name for node in source.node for name in node.output if name in self.known}
         for name in sorted(own.keys() & sources.keys()):
@@ -190,7 +190,7 @@ class _Names:
         return {tensor: name for tensor, name in own.items() if tensor not in sources}
 
     def node(self, source: Any, scope: dict[str, str], wanted: Mapping[str, str]) -> Any:
-        """Copy a NodeProto; its outputs get `wanted` or new names, which are added to `scope`."""
+        """Copy a NodeProto, with `wanted` or new output names, and extend `scope`."""
         node = onnx.NodeProto(op_type=source.op_type, domain=source.domain, name=self.fresh(source.op_type))
         node.input.extend(scope[name] for name in source.input)
         for old in sorted(source.attribute, key=lambda attribute: str(attribute.name)):
@@ -224,7 +224,10 @@ class _Names:
 
 
 def name_axes(model: Any, axes: Mapping[str, Sequence[Axis]]) -> None:
-    """Name the open dimensions of a model's inputs and outputs, in place; give a rank to those without."""
+    """Name the open dimensions of a model's inputs and outputs, in place.
+
+    Inputs and outputs without a rank get one.
+    """
     for value in (*model.graph.input, *model.graph.output):
         known, info = axes.get(value.name), value.type.tensor_type
         if known is None or (info.HasField("shape") and len(info.shape.dim) != len(known)):
@@ -250,7 +253,7 @@ def require(opset: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An `onnx.ModelProto` without the values of the constants in `weights`.
+    """An `onnx.ModelProto`, with the values of some constants apart in `weights`.
 
     `pieces`: the layers that its fused nodes compute, from `fused_nodes.map_layers`.
     """
@@ -260,7 +263,7 @@ class Finished:
     pieces: tuple[dict[str, Any], ...] = ()
 
     def whole(self) -> Any:
-        """The model with all values, where it is small enough for a proto."""
+        """Return the model with all values, if small enough for a proto."""
         model = onnx.ModelProto()
         model.CopyFrom(self.model)
         for tensor in model.graph.initializer:
@@ -292,7 +295,7 @@ _MOVED: Final = 13  # from this opset on Squeeze and Unsqueeze take their axes a
 
 
 def lower(single: Single, *, opset: int = 17) -> Finished:
-    """The canonical model of one recurrence; inputs and outputs are the keys of `single`.
+    """Return the canonical model of a recurrence, with inputs and outputs keyed as in `single`.
 
     Raises UsageError for an unsupported opset.
     """
@@ -338,7 +341,7 @@ def _out_of(ops: _ProtoBuilder, name: str, key: str, dtype: np.dtype[Any], *, sw
 
 
 class _ProtoBuilder:
-    """Adds nodes to a list; see `fused_nodes.NodeBuilder`."""
+    """A `fused_nodes.NodeBuilder` with a list of nodes."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset

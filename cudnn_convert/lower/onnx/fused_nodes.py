@@ -43,19 +43,19 @@ _SHAPES: Final[tuple[Callable[[Sizes, int], tuple[int, ...]], ...]] = (
 
 
 class NodeBuilder(Protocol):
-    """Adds nodes to one graph and returns the names of their outputs."""
+    """A builder of nodes in a graph, returning the names of outputs."""
 
     def __call__(self, op: str, inputs: Sequence[str], **attributes: Any) -> str: ...
     def several(self, op: str, inputs: Sequence[str], outputs: int, **attributes: Any) -> list[str]: ...
     def constant(self, value: Any, dtype: Any = np.int64) -> str: ...
     def part(self, data: str, start: int, end: int, axis: int = 0) -> str:
-        """`data[start:end]` on `axis`."""
+        """Return `data[start:end]` on `axis`."""
         ...
 
     def squeeze(self, data: str, axis: int) -> str: ...
     def unsqueeze(self, data: str, axes: list[int]) -> str: ...
     def steps(self, x: str) -> int:
-        """The length of the first axis, -1 where it is unknown."""
+        """Return the length of the first axis, -1 if unknown."""
         ...
 
 
@@ -105,7 +105,7 @@ def stack(
 
 
 def _projections(ops: NodeBuilder, cells: Sequence[Cell]) -> tuple[list[str], list[str]]:
-    """The matrices for h0, and for a fused node's y and h, by direction.
+    """Return the matrices for h0, and for a fused node's y and h, by direction.
 
     Both lists are empty without a projection.
     """
@@ -116,7 +116,7 @@ def _projections(ops: NodeBuilder, cells: Sequence[Cell]) -> tuple[list[str], li
 
 
 def _times(ops: NodeBuilder, name: str, matrices: Sequence[str], *, axis: int) -> str:
-    """Multiply the part of each direction, one index on `axis`, by its matrix.
+    """Multiply each direction's part, a single index on `axis`, by the direction's matrix.
 
     Not one product of stacked matrices: ONNX Runtime (1.31.1) has none for 0 steps.
     """
@@ -145,7 +145,7 @@ def _attributes(recurrence: Recurrence) -> dict[str, Any]:
 
 
 def _lengths(ops: NodeBuilder, x: str, mode: Mode, lengths: str) -> tuple[str, str]:
-    """The `lengths [batch]` for the fused nodes, and a mask of rows without steps.
+    """Return the `lengths [batch]` for the fused nodes, and a mask of empty rows.
 
     Either is "" where it is not needed.
     """
@@ -174,7 +174,7 @@ def _merge_directions(ops: NodeBuilder, y: str, *, directions: int, units: int) 
 def map_layers(
     graph: Any, recurrences: Sequence[Recurrence], around: Mapping[str, Any] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """The recurrence and layer of each fused node: dicts of `piece`, `node`, `layer`.
+    """Return the recurrence and layer of each fused node: dicts of `piece`, `node`, `layer`.
 
     Must be called before `attach_weights`. `around` has the constants of enclosing graphs, by name.
     """
@@ -191,7 +191,7 @@ def map_layers(
 
 
 def _ticket(tensor: Any) -> tuple[int, int, int] | None:
-    """The owner, layer and slot of a ticket, None for another constant.
+    """Return the owner, layer and slot of a ticket, or None for another constant.
 
     Weights have rank 2 or 3, tickets rank 1.
     """
@@ -205,7 +205,7 @@ def _ticket(tensor: Any) -> tuple[int, int, int] | None:
 
 
 def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, Parts]:
-    """The weights for each ticket of a GraphProto, by name; tickets get shapes, no values.
+    """Return the weights for each ticket of a GraphProto, by name; tickets get shapes alone.
 
     Tickets in nested graphs are filled at once: a file beside the model cannot hold their weights.
     """
@@ -229,11 +229,11 @@ def attach_weights(graph: Any, recurrences: Sequence[Recurrence]) -> dict[str, P
 
 
 def fill(tensor: Any, weights: Parts) -> None:
-    """Write weights into a TensorProto of their shape."""
+    """Write weights into a TensorProto of the same shape."""
     tensor.raw_data = b"".join(part.data.cast("B") for part in weights())
 
 
 def _parts(recurrence: Recurrence, layer: int, weights: Callable[[Cell], Sequence[Array]]) -> Iterator[Array]:
-    """The bytes of a constant, part by part for each direction, copied only where necessary."""
+    """Yield a constant's bytes, part by part for each direction, copied only where necessary."""
     parts = (part for cell in recurrence.cells[layer] for part in weights(cell))
     return (np.ascontiguousarray(strip, "<f4") for part in parts for strip in buffers.row_chunks(part))

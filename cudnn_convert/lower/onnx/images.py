@@ -1,4 +1,4 @@
-"""ONNX forms of ops that change the size of images.
+"""ONNX forms of ops for resizing images.
 
 tf2onnx says by which factor an image grows, and a runtime rounds the product down: 6 rows times 5/6 may be 4.
 It knows images of float32 alone, and of a nearest pixel it leaves the rounding to the runtime (tf2onnx
@@ -27,7 +27,7 @@ _TO_FIRST, _TO_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 @dataclass(frozen=True, slots=True)
 class _Centers:
-    """Where pixels lie: corners on corners, centers on centers, or upper left corners on each other."""
+    """The alignment of pixels: by corners, by centers, or by upper left corners."""
 
     corners: bool
     halves: bool
@@ -49,7 +49,7 @@ def resize_linearly(graph: Any, node: Any, _name: str, _arguments: list[str]) ->
 
 
 def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Repeat pixels where the image grows by whole factors, else pick them by number."""
+    """Repeat pixels for growth by whole factors, else pick pixels by number."""
     centers, before = _Centers.of(node), (graph.get_shape(node.input[0]) or [-1] * 4)[1:3]
     after = node.inputs[1].get_tensor_value() if node.inputs[1].is_const() else None
     ops = Replacement(graph, node)
@@ -75,7 +75,7 @@ def resize_to_nearest(graph: Any, node: Any, _name: str, _arguments: list[str]) 
 
 
 def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
-    """The row of the old image that each row of the new one is, by TensorFlow's arithmetic in float32."""
+    """Return the old row for each new row, by TensorFlow's arithmetic in float32."""
     half = np.float32(0.5)
     scale = (
         np.float32(old - 1) / np.float32(new - 1)
@@ -91,7 +91,7 @@ def pick_nearest(old: int, new: int, *, corners: bool, halves: bool) -> Array:
 
 
 def _count_rows(ops: Replacement, image: str, size: str, axis: int, centers: _Centers) -> str:
-    """`pick_nearest` of sizes that are known when the model runs."""
+    """Compute `pick_nearest` for sizes known at run time."""
     unit = ops.constant(1)
     old, new = (
         ops.part(ops("Shape", [image]), axis, axis + 1),
@@ -118,7 +118,7 @@ def _divide(ops: Replacement, old: str, new: str) -> str:
 
 
 def _resize(ops: Replacement, image: str, size: str, **attributes: Any) -> str:
-    """An image of a size, channels last, by ONNX's Resize, which takes channels first."""
+    """Resize a channels-last image by ONNX's channels-first Resize."""
     first = ops("Transpose", [image], perm=_TO_FIRST)
     whole = ops("Concat", [ops.part(ops("Shape", [first]), 0, 2), ops.cast(size, _INT64)], axis=0)
     none = ops.constant([], np.float32)

@@ -1,4 +1,4 @@
-"""Hides large constants from tf2onnx, which copies them in many of its steps.
+"""Hides large constants from tf2onnx, to save copies in many steps.
 
 tf2onnx converts them as inputs of the graph. Afterwards they become initializers of the ONNX model.
 """
@@ -21,7 +21,7 @@ _READERS: Final = frozenset({"Gather", "GatherV2", "MatMul", "BatchMatMul", "Bat
 
 
 def set_aside(graph: Any) -> dict[str, TensorProto]:
-    """Replace each large constant of a GraphDef by a placeholder in place; return them by tensor."""
+    """Replace large constants of a GraphDef by placeholders in place; return the constants by tensor."""
     large = [node for node in graph.node if node.op == "Const" and _count_bytes(node) >= _LARGE]
     if not large:
         return {}
@@ -44,14 +44,17 @@ def set_aside(graph: Any) -> dict[str, TensorProto]:
 
 
 def _count_bytes(constant: Any) -> int:
-    """The size of a constant, by its shape: to read the content of a protocol buffer copies it."""
+    """Return the size of a constant in bytes, by the shape.
+
+    To read the content of a protocol buffer copies it.
+    """
     value = constant.attr["value"].tensor
     sizes = [int(size.size) for size in value.tensor_shape.dim]
     return math.prod(sizes) * int(tf.as_dtype(value.dtype).size)
 
 
 def _is_multiplied(index: Index, name: str) -> bool:
-    """Whether each reader of a constant takes it as a table or a matrix."""
+    """Return True if each reader takes a constant as a table or a matrix."""
     return all(
         reader.op in _READERS or (reader.op == "Identity" and _is_multiplied(index, reader.name))
         for reader in index.consumers(name, 0)
@@ -59,7 +62,7 @@ def _is_multiplied(index: Index, name: str) -> bool:
 
 
 def put_back(model: Any, constants: dict[str, TensorProto]) -> None:
-    """Turn the inputs of these names into initializers of an ONNX model in place; empties `constants`."""
+    """Turn a model's inputs named in `constants` into initializers, in place; empty `constants`."""
     inputs = [value for value in model.graph.input if value.name not in constants]
     del model.graph.input[:]
     model.graph.input.extend(inputs)

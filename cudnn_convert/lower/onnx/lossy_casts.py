@@ -1,4 +1,4 @@
-"""Casts that tf2onnx adds and that lose numbers: integers and doubles made floats.
+"""Lossy casts added by tf2onnx: integers and doubles made floats.
 
 A cast of the source stays, and so do those that our own handlers add, whose names begin with `OWN`. What only
 counts sizes, steps or rows has no large numbers: bodies of loops, whose casts are mostly of counters, are not
@@ -32,9 +32,9 @@ _SIZES: Final = frozenset({"Shape", "Size", "Const", "Constant", "NonZero"})
 
 
 def find_lossy(graph: Any, source: Mapping[str, str]) -> dict[str, str]:
-    """What each op of the source is computed through, by the op's name; `source` has all ops by their names.
+    """Describe the lossy casts of the source's ops, by the ops' names.
 
-    `graph` is tf2onnx's, before its optimizer.
+    `source` has all ops by their names. `graph` is tf2onnx's, before its optimizer.
     """
     losses = {}
     for cast in (node for node in graph.get_nodes() if node.type == "Cast"):
@@ -50,7 +50,10 @@ def find_lossy(graph: Any, source: Mapping[str, str]) -> dict[str, str]:
 
 
 def holds_data(node: Any) -> bool:
-    """Whether what a node gives is more than sizes and constants; a node that is None is an input."""
+    """Return True if a node's output holds more than sizes and constants.
+
+    A node that is None is an input.
+    """
     seen, todo = set(), [node]
     while todo:
         node = todo.pop()
@@ -65,7 +68,10 @@ def holds_data(node: Any) -> bool:
 
 
 def _reader(cast: Any, source: Collection[str]) -> str:
-    """The op of the source that a cast is added for: the first whose tensor is computed from it."""
+    """Return the op of the source needing an added cast.
+
+    It is the first whose tensor is computed from the cast.
+    """
     seen, todo = set(), [cast]
     while todo:
         node = todo.pop(0)

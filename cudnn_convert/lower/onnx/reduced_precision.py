@@ -38,7 +38,7 @@ _FEW: Final = 256
 
 
 def to_float16(finished: finish.Finished) -> finish.Finished:
-    """Store each float matrix of the main graph as float16, with a Cast after it.
+    """Store each float matrix of the main graph as float16, followed by a Cast.
 
     Raises UnsupportedModelError where a weight is too large for float16, at once or when it is read.
     """
@@ -71,7 +71,7 @@ def _is_matrix(tensor: Any) -> bool:
 
 
 def _store(tensor: Any, name: str, weights: dict[str, Parts]) -> None:
-    """Change a constant to float16 under a new name; its values may be in `weights`."""
+    """Change a constant to float16 under a new name; the values may be in `weights`."""
     parts = weights.pop(tensor.name, None)
     if parts is None:
         values = _half(numpy_helper.to_array(tensor), tensor.name)
@@ -109,7 +109,7 @@ _FEW_UNITS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A model, its number of int8 LSTMs, and of float fused nodes by op."""
+    """A model, the number of int8 LSTMs, and of float fused nodes by op."""
 
     model: finish.Finished
     nodes: int
@@ -134,7 +134,7 @@ def to_int8(finished: finish.Finished) -> Quantized:
 
 
 def notes(quantized: Quantized) -> Iterator[str]:
-    """Notes on which nodes are int8, and which are not."""
+    """Yield notes on int8 nodes, and on the remaining float nodes."""
     if quantized.nodes:
         yield f"LSTM nodes in int8, which ONNX Runtime alone can run ({DOMAIN} {OP}): {quantized.nodes}"
     if quantized.left:
@@ -184,7 +184,7 @@ class _Walk:
         node.op_type, node.domain = OP, DOMAIN
 
     def _store(self, tensor: Any, graph: Any) -> tuple[str, str, str]:
-        """Add a matrix as int8; returns the names of matrix, scales and zero points."""
+        """Add a matrix as int8; return the names of matrix, scales and zero points."""
         directions, rows, width = tensor.dims
         whole, scale, zero = (free(f"{tensor.name}_{kind}", self.taken) for kind in ("int8", "scale", "zero"))
         parts = self.weights.get(tensor.name) or partial(_alone, tensor)
@@ -206,7 +206,7 @@ def _alone(tensor: Any) -> Iterator[Array]:
 
 
 def _scales(name: str, parts: Parts, directions: int) -> Array:
-    """The scale of each row, `[directions, rows]`, or of each matrix, `[directions, 1]`.
+    """Return the scale of each row, `[directions, rows]`, or of each matrix, `[directions, 1]`.
 
     All-zero rows get 1. Raises UnsupportedModelError where a weight is not finite.
     """
@@ -225,7 +225,7 @@ def _scales(name: str, parts: Parts, directions: int) -> Array:
 
 
 def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Array]:
-    """The matrix `[directions, rows, width]` as int8, transposed, one direction at a time."""
+    """Round the matrix `[directions, rows, width]` to int8, transposed, direction by direction."""
     directions, rows, width = dims
     each = np.broadcast_to(scales, (directions, rows)).reshape(-1, 1)
     whole, first = np.empty((directions * rows, width), np.int8), 0
@@ -238,7 +238,7 @@ def _round_to_int8(parts: Parts, scales: Array, dims: list[int]) -> Iterator[Arr
 
 
 def _sweep(graph: Any, names: Collection[str], weights: dict[str, Parts]) -> None:
-    """Remove the constants `names` that are unread, in the graph and nested graphs."""
+    """Remove unread constants of `names`, in the graph and nested graphs."""
     read = {name for node in all_nodes(graph) for name in node.input}
     read |= {value.name for subgraph in graphs(graph) for value in subgraph.output}
     gone = {name for name in names if name not in read}

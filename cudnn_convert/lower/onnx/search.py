@@ -1,4 +1,4 @@
-"""A search over a model's steps: a Loop whose body is the model's own ONNX graph.
+"""A search over a model's steps: a Loop around the model's own ONNX graph.
 
 tf2onnx converts the search around a stand-in for the step. The nodes of the converted step then take its
 place, so that a search computes as the step's own file does. Weights go to the outermost graph: the body sees
@@ -32,7 +32,7 @@ _STEP: Final = "step"
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A finished part that a search calls: its inputs and outputs, which are keys, with their types."""
+    """A finished part called by a search, with types of inputs and outputs by key."""
 
     name: str
     finished: finish.Finished
@@ -41,7 +41,7 @@ class _Called:
 
     @classmethod
     def of(cls, name: str, finished: finish.Finished, ends: Sequence[str]) -> _Called:
-        """The part with the outputs `ends` alone."""
+        """Return the part with the outputs `ends` alone."""
         inputs, outputs = (
             {value.name: _spec(value) for value in values}
             for values in (finished.model.graph.input, finished.model.graph.output)
@@ -50,7 +50,7 @@ class _Called:
 
     @property
     def prefix(self) -> str:
-        """What comes before its own names."""
+        """The prefix of the part's own names."""
         return f"{self.name}/"
 
     def __call__(self, fed: Mapping[str, Any], _: Sequence[Any]) -> dict[str, Any]:
@@ -67,10 +67,10 @@ def lower_search(
     *,
     opset: int = 17,
 ) -> finish.Finished:
-    """The canonical model of a search over a finished `step`, whose inputs and outputs are keys.
+    """Return the canonical model of a search over a finished `step`.
 
-    `before` has the parts that the search runs before the first step, by name. Raises UnsupportedModelError
-    where tf2onnx cannot convert the search.
+    The inputs and outputs of `step` are keys. `before` has the parts that the search runs before the first
+    step, by name. Raises UnsupportedModelError where tf2onnx cannot convert the search.
     """
     ends = [decoder.logits, *(state.next_key for state in decoder.states)]
     called = [_Called.of(_STEP, step, ends)]
@@ -100,7 +100,7 @@ def lower_search(
 
 
 def _check(model: Any, weights: Mapping[str, Any]) -> int:
-    """Check a model whose `weights` are apart, and return its lowest IR version."""
+    """Check a model with `weights` apart, and return the lowest IR version."""
     probe = onnx.ModelProto()
     probe.CopyFrom(model)
     del probe.graph.initializer[:]
@@ -122,7 +122,7 @@ def _spec(value: Any) -> tf.TensorSpec:
 
 
 def _stand_in(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
-    """Make a stand-in of TensorFlow's one of ONNX', which tf2onnx hands on."""
+    """Turn TensorFlow's stand-in into a stand-in of ONNX, handed on by tf2onnx."""
     inputs, outputs, name = list(node.input), list(node.output), node.name
     shapes, kinds, called = node.output_shapes, node.output_dtypes, node.get_attr_str("token")
     graph.remove_node(node.name)
@@ -130,7 +130,7 @@ def _stand_in(graph: Any, node: Any, _name: str, _arguments: list[str]) -> None:
 
 
 def _insert(model: Any, part: _Called) -> dict[str, Any]:
-    """Put the nodes of a part in the place of its stand-in, in place; returns the weights by name."""
+    """Replace a stand-in by the nodes of the part, in place; return weights by name."""
     step, inputs, outputs, prefix = part.finished, [*part.inputs], [*part.outputs], part.prefix
     opsets = {opset.domain: opset.version for opset in model.opset_import} | {
         opset.domain: opset.version for opset in step.model.opset_import
@@ -160,7 +160,7 @@ def _insert(model: Any, part: _Called) -> dict[str, Any]:
 
 
 def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str], prefix: str) -> Iterator[Any]:
-    """The nodes of a part that its outputs need, with `fed` for its inputs and `wanted` for its outputs."""
+    """Yield the nodes needed by a part's outputs, with inputs `fed` and outputs `wanted`."""
     produced = {name for node in graph.node for name in node.output}
     names = {name: prefix + name for name in walk.names(graph) if name} | dict(fed)
     names |= {key: name for key, name in wanted.items() if key in produced}
@@ -175,7 +175,7 @@ def _nodes(graph: Any, fed: Mapping[str, str], wanted: Mapping[str, str], prefix
 
 
 def _rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
-    """Give a node and all tensors in it and in its nested graphs other names, in place."""
+    """Rename a node and the node's tensors, in nested graphs too, in place."""
     if node.name:  # two of one name would be refused
         node.name = prefix + node.name
     node.input[:] = [names.get(name, name) for name in node.input]

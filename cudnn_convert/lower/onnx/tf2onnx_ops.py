@@ -14,7 +14,7 @@ _AXES_AS_INPUTS: Final = 18
 
 
 class Ops:
-    """`fused_nodes.NodeBuilder` in a tf2onnx graph."""
+    """A `fused_nodes.NodeBuilder` in a tf2onnx graph."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -43,7 +43,7 @@ class Ops:
         return str(self.versioned.make_unsqueeze({"data": data, "axes": axes}))
 
     def reduce(self, op: str, data: str, axis: int) -> str:
-        """Reduce over an axis, which goes."""
+        """Reduce over an axis, and drop the axis."""
         if self.graph.opset < _AXES_AS_INPUTS:
             return self(op, [data], axes=[axis], keepdims=0)
         return self(op, [data, self.constant([axis])], keepdims=0)

@@ -1,4 +1,4 @@
-"""Private parts of tf2onnx: its log is read, its order is patched for equal bytes.
+"""Private parts of tf2onnx: the log is read, the order patched for equal bytes.
 
 tf2onnx iterates sets of names and nodes in random order, and numbers names across all calls in a process. Of
 nested loops it rewrites the outer one first, which breaks the inner one (tf2onnx v1.17.0
@@ -35,7 +35,7 @@ _RESHAPES, _CASTS = ("Reshape",), ("Cast",)
 
 
 class InsertionSet(MutableSet[Any]):
-    """A set in insertion order, with the methods that tf2onnx uses."""
+    """A set in insertion order, with the methods used by tf2onnx."""
 
     def __init__(self, elements: Iterable[Any] = ()) -> None:
         self._elements = dict.fromkeys(elements)
@@ -71,7 +71,10 @@ class InsertionSet(MutableSet[Any]):
 
 @contextmanager
 def fix_order() -> Iterator[None]:
-    """Make tf2onnx work in a fixed order within the context. The caller holds the process lock."""
+    """Make tf2onnx work in a fixed order within the context.
+
+    The caller holds the process lock.
+    """
     with ExitStack() as changes:
         for module in _modules():
             changes.enter_context(_patch(module, "set", InsertionSet))
@@ -110,9 +113,9 @@ def rewrite_from_within(graph: Any) -> Iterator[None]:
 
 @contextmanager
 def keep_biases_apart() -> Iterator[None]:
-    """Keep tf2onnx from giving a convolution two biases, or a transposed one any, within the context.
+    """Keep tf2onnx from adding a second bias to a convolution, within the context.
 
-    The caller holds the lock.
+    A transposed convolution gets none. The caller holds the lock.
     """
     rewrite = tfonnx.rewrite_biasadd_with_conv2d
 
@@ -133,7 +136,10 @@ def keep_biases_apart() -> Iterator[None]:
 
 @contextmanager
 def keep_transposes_outside() -> Iterator[None]:
-    """Keep tf2onnx from moving a Transpose into a body, within the context. The caller holds the lock."""
+    """Keep tf2onnx from moving a Transpose into a body, within the context.
+
+    The caller holds the lock.
+    """
     move = TransposeOptimizer._handle_nhwc_tranpose
 
     def move_within(optimizer: Any, transpose: Any) -> Any:
@@ -174,7 +180,7 @@ def keep_casts() -> Iterator[None]:
 
 @contextmanager
 def _merge(key: tuple[str, ...], merge: Callable[[Any, Any, Any], Any]) -> Iterator[None]:
-    """Merge ops that follow each other by another function, within the context."""
+    """Merge consecutive ops by another function, within the context."""
     before = _func_map[key]
     _func_map[key] = merge
     try:
@@ -184,7 +190,7 @@ def _merge(key: tuple[str, ...], merge: Callable[[Any, Any, Any], Any]) -> Itera
 
 
 def passes() -> Mapping[str, Any]:
-    """The passes of tf2onnx's optimizer but the one that makes pools of reductions.
+    """Return the passes of tf2onnx's optimizer, except the pass making pools of reductions.
 
     Of an axis without values a reduction is a number, and a pool of ONNX Runtime fails.
     """
@@ -193,7 +199,7 @@ def passes() -> Mapping[str, Any]:
 
 @contextmanager
 def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a module or class inside the context; then restore it.
+    """Replace an attribute of a module or class inside the context, then undo.
 
     An attribute that did not exist is deleted again.
     """
@@ -208,7 +214,7 @@ def _patch(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
-    """Add what tf2onnx expects of a loop, in place.
+    """Add the nodes expected by tf2onnx in a loop, in place.
 
     Each loop variable has a Switch, also where only the condition reads it. A condition is computed by a node
     of the loop, also where it is a loop variable itself.
@@ -233,7 +239,7 @@ def _complete(graph: Any, around: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:
-    """Whether a tf2onnx node is the LoopCond of a loop without inner loops."""
+    """Return True if a tf2onnx node is the LoopCond of an innermost loop."""
     if op.type != _LOOP:
         return False
     own = loops.get(op.name)
@@ -242,7 +248,7 @@ def _is_innermost(op: Any, loops: dict[str, tuple[str, ...]]) -> bool:
 
 
 def _from_within(graph: Any, rewrite: Callable[[Any, Any], Any]) -> Any:
-    """Rewrite innermost loops until no loop is left; the graph's nodes afterwards."""
+    """Rewrite innermost loops while the number of loops falls; return the graph's nodes."""
     nodes = graph.get_nodes()
     left = _count(nodes)
     while True:
@@ -257,13 +263,13 @@ def _count(nodes: Iterable[Any]) -> int:
 
 
 def in_one_line(error: object) -> str:
-    """What an exception says, without line breaks."""
+    """Return the text of an exception in a single line."""
     return " ".join(str(error).split())
 
 
 @contextmanager
 def listen(failures: dict[str, str]) -> Iterator[None]:
-    """Silence tf2onnx and TensorFlow; record in `failures` why each node is not converted.
+    """Silence tf2onnx and TensorFlow; record the reason for each unconverted node in `failures`.
 
     tf2onnx raises the first handler's error and nothing for an unknown op; its log has them all
     (tf2onnx v1.17.0 tf2onnx/tfonnx.py tensorflow_onnx_mapping).

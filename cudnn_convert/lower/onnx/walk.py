@@ -17,7 +17,7 @@ from cudnn_convert.graph.index import walk_behind
 
 
 def subgraphs(node: Any) -> Iterator[Any]:
-    """The GraphProtos in a node's attributes, by attribute name."""
+    """Yield the GraphProtos in a node's attributes, by attribute name."""
     for attribute in sorted(node.attribute, key=lambda item: str(item.name)):
         if attribute.HasField("g"):
             yield attribute.g
@@ -25,7 +25,7 @@ def subgraphs(node: Any) -> Iterator[Any]:
 
 
 def all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a GraphProto and of all nested graphs."""
+    """Yield the nodes of a GraphProto and of all nested graphs."""
     for node in graph.node:
         yield node
         for nested in subgraphs(node):
@@ -33,12 +33,12 @@ def all_nodes(graph: Any) -> Iterator[Any]:
 
 
 def graphs(graph: Any) -> list[Any]:
-    """A GraphProto and all nested graphs."""
+    """Return a GraphProto and all nested graphs."""
     return [graph, *(nested for node in all_nodes(graph) for nested in subgraphs(node))]
 
 
 def names(graph: Any) -> set[str]:
-    """Every name used in a graph and its nested graphs."""
+    """Return every name used in a graph and nested graphs."""
     used_names = {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
     ends = (
         end
@@ -49,19 +49,19 @@ def names(graph: Any) -> set[str]:
 
 
 def free(name: str, taken: Collection[str]) -> str:
-    """`name`, with underscores appended until it is not in `taken`."""
+    """Return `name`, with underscores appended while in `taken`."""
     while name in taken:
         name += "_"
     return name
 
 
 def is_identity(node: Any) -> bool:
-    """Whether the node only renames a tensor."""
+    """Return True if the node only renames a tensor."""
     return bool(node.op_type == "Identity" and not node.domain)
 
 
 def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
-    """The nodes that the outputs need, in topological order, each with the names it reads."""
+    """Return the nodes needed by the outputs in topological order, each with the names read."""
     nodes = [(node, _reads(node)) for node in graph.node]
     producers = {name: k for k, (node, _) in enumerate(nodes) for name in node.output if name}
     start = [producers[value.name] for value in graph.output if value.name in producers]
@@ -73,7 +73,7 @@ def topological_order(graph: Any) -> list[tuple[Any, list[str]]]:
 
 
 def _reads(node: Any) -> list[str]:
-    """The names that a node reads, also in its nested graphs from outside them."""
+    """Return the names read by a node, including nested graphs' reads from outside."""
     reads = dict.fromkeys(name for name in node.input if name)
     for nested in subgraphs(node):
         order = topological_order(nested)
@@ -85,7 +85,7 @@ def _reads(node: Any) -> list[str]:
 
 
 def sort_subgraph_outputs(graph: Any, around: Mapping[str, str], *, within: str = "") -> list[str]:
-    """Sort every If, Loop and Scan in place; returns digests of the graph's outputs.
+    """Sort every If, Loop and Scan in place; return digests of the graph's outputs.
 
     `around` has the digests of all names visible in the graph, its inputs included; `within` identifies the
     enclosing loops. Equal digests mean equal values, except for random ops.
@@ -137,7 +137,10 @@ def _settle_loop(node: Any, known: Mapping[str, str], within: str) -> list[str]:
 
 
 def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
-    """Sort a Scan. tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py)."""
+    """Sort a Scan.
+
+    tf2onnx sets no axis and no direction (v1.17.0 rewriter/custom_rnn_rewriter.py).
+    """
     (body,) = subgraphs(node)
     starts, names = [known[name] for name in node.input], [value.name for value in body.input]
     carried = len(names) - next(
@@ -165,7 +168,7 @@ def _settle_scan(node: Any, known: Mapping[str, str], within: str) -> list[str]:
 def _settle_body(
     body: Any, seen: Mapping[str, str], starts: Mapping[str, str], first: int, inside: str
 ) -> tuple[list[str], list[str]]:
-    """The digests of a loop's carried variables, and of the outputs of its body.
+    """Return the digests of a loop's carried variables, and of the body's outputs.
 
     `starts` has the digests of the variables' initial values, by name; output `first` of the body is the next
     value of the first variable. Variables with equal initial values, such as zero states, are distinguished
@@ -191,7 +194,7 @@ _SETTLED: Final[Mapping[str, Callable[[Any, Mapping[str, str], str], list[str]]]
 
 
 def _read_first(graph: Any, names: Sequence[str], keys: Sequence[str]) -> None:
-    """Redirect reads of equal values, such as two counters, to the first one."""
+    """Redirect reads of equal values, such as two counters, to the first value."""
     firsts: dict[str, str] = {}
     moved = {name: firsts.setdefault(key, name) for name, key in zip(names, keys, strict=True) if name}
     for node in all_nodes(graph):
@@ -209,7 +212,7 @@ def _of(parts: Mapping[str, Any]) -> str:
 
 
 def _of_message(message: Any) -> str:
-    """The digest of a tensor without its name, or of an attribute, without doc strings."""
+    """Return the digest of a tensor or attribute, ignoring doc strings and tensor names."""
     copy = type(message)()
     copy.CopyFrom(message)
     copy.ClearField("doc_string")

@@ -1,4 +1,4 @@
-"""Ops that tf2onnx converts, and that ONNX Runtime then computes otherwise, or not at all.
+"""Ops converted by tf2onnx, but computed differently or refused by ONNX Runtime.
 
 They are refused before anything is written, proven or not. What is wrong with them (tf2onnx v1.17.0,
 onnxruntime 1.32.0):
@@ -49,7 +49,7 @@ _STITCHES: Final = frozenset({"DynamicStitch", "ParallelDynamicStitch"})
 
 
 def find_wrong(graph: AnyGraph) -> dict[str, str]:
-    """Why each such op of a graph is refused, by its name."""
+    """Return the reason for refusing each wrong op of a graph, by the op's name."""
     return {node.name: why for node in graph.node for why in _reasons(graph, node)}
 
 
@@ -83,13 +83,13 @@ def _lie_apart(node: NodeDef) -> bool:
 
 
 def _channels(node: NodeDef) -> int:
-    """The axis of the channels of an image."""
+    """Return the axis of the channels of an image."""
     layout = node.attr["data_format"].s if "data_format" in node.attr else b"NHWC"
     return layout.index(b"C")
 
 
 def _is_plain(node: NodeDef) -> bool:
-    """Whether an AsString is of integers as they are."""
+    """Return True if an AsString takes integers, with default formatting."""
     has_format = any(key in node.attr and node.attr[key].i not in (-1, 0) for key in ("precision", "width"))
     has_format = has_format or any(
         key in node.attr and node.attr[key].b for key in ("scientific", "shortest")
@@ -103,7 +103,7 @@ def _rounds_evenly(node: NodeDef) -> bool:
 
 
 def _are_apart(index: Index, node: NodeDef) -> bool:
-    """Whether the indices of a stitch are constants without repetition, or a partition of a range."""
+    """Return True if a stitch's indices are distinct constants, or partition a range."""
     names = index.data_inputs(node)[: node.attr["N"].i]
     values = [constant_folding.fold_constant(index, name) for name in names]
     if all(value is not None for value in values):

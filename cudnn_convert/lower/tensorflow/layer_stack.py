@@ -1,4 +1,4 @@
-"""Lowers a recurrence: its layers and directions, as BlockLSTM or as loops.
+"""Lowers a recurrence's layers and directions to BlockLSTM or to loops.
 
 All ops have CPU kernels in every build of TensorFlow. The lowering `fast` uses `BlockLSTM`, one kernel call
 for all steps, for LSTMs of float and half: for any number of steps where a cache holds their matrices, else
@@ -34,7 +34,7 @@ from cudnn_convert.weights import layouts, lazy
 
 
 class Making:
-    """Makes the arrays of a recurrence's pseudo-layers on demand, one pseudo-layer at a time."""
+    """A maker of a recurrence's arrays on demand, pseudo-layer by pseudo-layer."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self._recurrence = recurrence
@@ -42,7 +42,7 @@ class Making:
         self._made: dict[str, Array] = {}
 
     def take(self, layer: int, direction: int, name: str) -> Array:
-        """One array, removed from the cache of its pseudo-layer.
+        """Take an array out of the cache of a pseudo-layer.
 
         Asking again, or for another pseudo-layer, makes the arrays anew.
         """
@@ -52,7 +52,7 @@ class Making:
         return self._made.pop(name)
 
     def tensors(self, layer: int, direction: int) -> Mapping[str, Tensor]:
-        """The deferred tensors of one pseudo-layer by name, in order."""
+        """Return the deferred tensors of a pseudo-layer by name, in order."""
         shapes = while_loop.shapes(self._recurrence.sizes, layer)
         kind = self._recurrence.dtype
         return {name: Deferred(self, (layer, direction, name), shape, kind) for name, shape in shapes.items()}
@@ -60,7 +60,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """One array of a lowering as a lazy tensor."""
+    """An array of a lowering as a lazy tensor."""
 
     making: Making
     place: tuple[int, int, str]
@@ -68,12 +68,12 @@ class Deferred:
     dtype: np.dtype[np.generic]
 
     def read(self) -> Array:
-        """Make the array from weights that are read now. Raises ReadError."""
+        """Read the weights, and make the array. Raises ReadError."""
         return self.making.take(*self.place)
 
 
 def loop(cell: Cell, arrays: Sequence[Any], *, forget_bias: float) -> tuple[Any, ...]:
-    """Convert the arrays of `layouts.pack_cell` to those of `while_loop.weights`, as tensors."""
+    """Convert arrays of `layouts.pack_cell` to arrays of `while_loop.weights`, as tensors."""
     inputs = cell.kernel.shape[-1]
     kernel, bias, *candidate = arrays
     if cell.mode is Mode.GRU:
@@ -100,7 +100,7 @@ def _gru(*arrays: Any) -> tuple[Any, ...]:
 
 
 def _in_order(pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The columns of both gates, and of the candidate, in the loop's order."""
+    """Return the columns of both gates, and of the candidate, in the loop's order."""
     order = layouts.moves(Mode.GRU, layouts.COMPATIBLE_GRU, layouts.LOOP)
     if order == sorted(order):
         return pair
@@ -123,7 +123,7 @@ BLOCK: Final = partial(tf.raw_ops.BlockLSTM, forget_bias=0.0, cell_clip=-1.0)
 
 
 def block_weights(cell: Cell) -> dict[str, Array]:
-    """The arrays that `block_layer` takes, by name, in order."""
+    """Return the arrays for `block_layer` by name, in order."""
     kernel = layouts.stack_columns(layouts.fold_projection(cell), layouts.BLOCK_LSTM_V1)
     weights = {"kernel": kernel, "bias": layouts.sum_biases(cell, layouts.BLOCK_LSTM_V1)}
     weights |= zip(["projection"], layouts.projection_columns(cell), strict=False)
@@ -133,7 +133,10 @@ def block_weights(cell: Cell) -> dict[str, Array]:
 
 
 def count(cell: Cell) -> int:
-    """The number of arrays in `block_weights`, without making them."""
+    """Return the number of arrays in `block_weights`.
+
+    No array is made.
+    """
     inverse = layouts.invert_projection(cell) is not None
     return 2 + len(layouts.projection_columns(cell)) + inverse
 
@@ -141,7 +144,7 @@ def count(cell: Cell) -> int:
 def block_layer(
     mode: Mode, x: Any, state: State, lengths: Any, arrays: Sequence[Any], *, backward: bool, op: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Compute one pseudo-layer with BlockLSTM: `y [time, batch, width]`, final states.
+    """Compute a pseudo-layer with BlockLSTM: `y [time, batch, width]`, final states.
 
     `op` is `BLOCK`, or takes the same arguments.
     """
@@ -185,7 +188,7 @@ _MANY: Final = 4
 
 
 def uses_block(recurrence: Recurrence, lowering: str) -> bool:
-    """Whether BlockLSTM computes the recurrence, for all numbers of steps or for few.
+    """Return True if BlockLSTM computes the recurrence, for all numbers of steps or for few.
 
     It supports LSTMs of float and half only. If so, the weights are `block_weights`.
     """
@@ -200,12 +203,12 @@ def uses_block(recurrence: Recurrence, lowering: str) -> bool:
 
 
 def layer_weights(cell: Cell, *, block: bool) -> dict[str, Array]:
-    """The arrays of one pseudo-layer's computation by name, in its order."""
+    """Return the arrays for the computation of a pseudo-layer by name, in order."""
     return block_weights(cell) if block else while_loop.weights(cell)
 
 
 def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) -> Stack:
-    """The function that computes a recurrence from its `layer_weights`.
+    """Return the function computing a recurrence from `layer_weights`.
 
     `forget_bias`: what a block adds to the stored forget bias.
     """
@@ -224,9 +227,10 @@ def stack(recurrence: Recurrence, lowering: str, *, forget_bias: float = 0.0) ->
 def switch_at_runtime(
     sizes: Sizes, dtype: np.dtype[Any], layout: layouts.Layout, *, time_major: bool, each: int, lowering: str
 ) -> Stack:
-    """The function of a recurrence with weights in the loop's form, `each` a pseudo-layer.
+    """Return the function of a recurrence with weights in the loop's form.
 
-    Gates are in the order of `layout`; a GRU's arrays have the columns of all gates.
+    `each` is the number of arrays of a pseudo-layer. Gates are in the order of `layout`; a GRU's arrays
+    have the columns of all gates.
     """
     fast = lowering == "fast"
     block = fast and sizes.mode is Mode.LSTM and dtype.name in _BLOCK_DTYPES
@@ -255,7 +259,7 @@ def _is_cached(sizes: Sizes, dtype: np.dtype[Any]) -> bool:
 def stack_layers(
     sizes: Sizes, layer: Layer, each: int, *, time_major: bool, between: Callable[[Any], Any] | None = None
 ) -> Stack:
-    """The function of a recurrence whose pseudo-layers `layer` computes.
+    """Return the function of a recurrence with pseudo-layers computed by `layer`.
 
     `layer` is time-major and takes `each` arrays. `between` is applied to what one layer gives to the next,
     `[time, batch, directions*width]`: the dropout of training.

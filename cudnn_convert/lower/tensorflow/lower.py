@@ -1,4 +1,4 @@
-"""Lowers every cuDNN node of a graph, or of functions that stay, to CPU ops.
+"""Lowers every cuDNN node of a graph, or of kept functions, to CPU ops.
 
 The weights of a pseudo-layer are stored as `<scope>/layer_<l>/<forward|backward>/<name>`, where `<scope>` is
 that of their blob, or of the variables from which the blob is computed; recurrences that share a blob share
@@ -54,7 +54,7 @@ from cudnn_convert.weights.lazy import LazyLayers
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A graph of CPU ops, and its variables' values by checkpoint name."""
+    """A graph of CPU ops, and variable values by checkpoint name."""
 
     graph: Graph
     variables: Mapping[str, Tensor]
@@ -62,7 +62,7 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """How weights are stored, and the function that computes on them.
+    """The storage form of weights, and the function for computing with the weights.
 
     `weights` gives the array of each variable by name, `compute` what `layer_stack.stack` gives. The source's
     own reference variables stay references.
@@ -130,14 +130,17 @@ PASSES: Final[tuple[Pass, ...]] = (prune, inference.separate_sums, plain_convolu
 
 
 def _scopes(recurrences: Iterable[Recurrence]) -> dict[str, str]:
-    """The scope for each blob's weights: the blob's, or its name where several share one."""
+    """Return the scope of each blob's weights: the blob's scope, else the blob's name.
+
+    The name is used where several blobs share a scope.
+    """
     blobs = {recurrence.shared: recurrence.shared.rpartition("/")[0] for recurrence in recurrences}
     around = [*blobs.values()]
     return {name: scope if around.count(scope) == 1 else name for name, scope in blobs.items()}
 
 
 def _weights(recurrence: Recurrence, scope: str, *, block: bool) -> dict[str, Tensor]:
-    """The weights of a recurrence: made at once, or when written where large."""
+    """Return the weights of a recurrence, made at once, or on writing if large."""
     prefix = f"{scope}/" if scope else ""
     # A blob may be read by nodes of different lowerings only if they differ in dtype; the name says so.
     kind = "" if recurrence.dtype == np.float32 else f"_{recurrence.dtype.name}"
@@ -181,7 +184,7 @@ def _carry(
 
 
 def _side(index: Index, recurrence: Recurrence, passage: str) -> int:
-    """The output of a Switch or Enter that leads to the recurrence."""
+    """Return the output of a Switch or Enter leading to the recurrence."""
     op, side = split(index.data_inputs(index.nodes[recurrence.node])[PARAMS])
     while op != passage:
         op, side = split(index.data_inputs(index.nodes[op])[0])
@@ -195,7 +198,10 @@ def _without_lengths(compute: layer_stack.Stack) -> layer_stack.Stack:
 def _inline(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
-    """Nodes that compute in place of `node`, which names the last, and their functions."""
+    """Return nodes computing in place of `node`, and the nodes' functions.
+
+    The last node has the name `node`.
+    """
     traced = inlining.trace_function(compute, *specs)
     return inlining.call(traced, node, taken), traced.library
 
@@ -203,7 +209,7 @@ def _inline(
 def _compile(
     compute: Callable[..., Any], specs: Sequence[Any], node: str, taken: Sequence[str]
 ) -> tuple[list[Any], Sequence[Any]]:
-    """As `_inline`, with one node: a call that XLA compiles."""
+    """Do as `_inline`, with a single node: a call compiled by XLA."""
     function, functions = inlining.library(compute, *specs, compiled=True)
     call = node_defs.node(node, "")
     inlining.make_call(call, function, taken)
@@ -250,7 +256,7 @@ def lower_functions(path: Path, saved: Any, convention: Convention, *, lowering:
 
 
 def _turn_images(meta: Any) -> None:
-    """Compute channels last what the functions that need a GPU compute channels first."""
+    """Turn channels-first images to channels last, in functions in need of a GPU."""
     functions = library(meta.graph_def)
     reached = reachable_functions(functions, saved_functions.needing_gpu(meta))
     turned = channels_last.compute_in_functions(functions, reached)
@@ -275,7 +281,7 @@ def _lower(path: Path, meta: Any, convention: Convention, lowering: str) -> None
 def _function(
     stored: saved_functions.FunctionRecurrence, convention: Convention, lowering: str
 ) -> tuple[Any, Sequence[Any]]:
-    """Functions `(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)`."""
+    """Return functions `(x, h, c, lengths?, weights ...) -> (y, h, c, two empty tensors)`."""
     sizes, dtype = stored.sizes, tf.as_dtype(stored.dtype)
     direct = stored.matrices is not None
     layout = layouts.KERAS if direct else layouts.LOOP
@@ -311,7 +317,7 @@ def _function_specs(stored: saved_functions.FunctionRecurrence) -> list[Any]:
 
 
 def _call(function: Any, stored: saved_functions.FunctionRecurrence, called: Any) -> None:
-    """Turn the node into a call of `called`, and its readers' inputs into the call's."""
+    """Turn the node into a call of `called`, and redirect the node's readers."""
     node = next(candidate for candidate in function.node_def if candidate.name == stored.node)
     inputs = [name for name in node.input if not name.startswith("^")]
     weights = [inputs[PARAMS]] if stored.matrices is None else [*stored.matrices]
@@ -334,7 +340,7 @@ def _off_gpu(graph: Any) -> None:
 
 
 def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]:
-    """The tensors of each pseudo-layer in the loop's form (`layer_stack.layer_weights`).
+    """Yield the tensors of each pseudo-layer in the loop's form (`layer_stack.layer_weights`).
 
     Their positions come from `cudnn_blob` and `layouts`, applied to element positions.
     """
@@ -347,7 +353,7 @@ def slice_blob(blob: Any, sizes: Sizes, convention: Convention) -> Iterator[Any]
 
 
 def count(sizes: Sizes) -> int:
-    """The number of tensors of a pseudo-layer."""
+    """Return the number of tensors of a pseudo-layer."""
     return 3 + (sizes.mode is Mode.GRU) + bool(sizes.projection)
 
 
@@ -362,13 +368,13 @@ def _cell(blob: Any, cell: Cell, *, skipped: bool) -> Iterator[Any]:
 
 
 def _matrix(blob: Any, places: Array, cell: Cell) -> Any:
-    """`[inputs, gates*units]` from the blob, which stores each gate's rows."""
+    """Return `[inputs, gates*units]` from a blob with each gate's rows."""
     parts = np.split(places, len(cell.mode.gates), axis=1)
     return tf.concat([_block(blob, part) for part in parts], 1)
 
 
 def _block(blob: Any, places: Array) -> Any:
-    """A matrix from the blob, which stores it transposed, `[columns, rows]`."""
+    """Return a matrix from the blob, stored transposed as `[columns, rows]`."""
     rows, columns = places.shape
     first = int(places[0, 0])
     return tf.transpose(tf.reshape(blob[first : first + places.size], [columns, rows]))

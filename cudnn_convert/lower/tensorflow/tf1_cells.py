@@ -54,7 +54,7 @@ class _Kind:
 
 
 def _kind(mode: Mode, cell: str) -> _Kind:
-    """The cell of a mode; for an LSTM the one that `--cell` names."""
+    """Return the cell of a mode, for an LSTM as named by `--cell`."""
     if mode is Mode.GRU:
         return _Kind("cudnn_compatible_gru_cell", layouts.CONTRIB)
     if mode is not Mode.LSTM:
@@ -76,13 +76,13 @@ class Cells:
 
     @property
     def form(self) -> lower.WeightForm:
-        """These cells as a `WeightForm` of `lower.tensorflow.lower.lower`."""
+        """The cells as a `WeightForm` of `lower.tensorflow.lower.lower`."""
         return lower.WeightForm(lambda recurrence: self.tensors(recurrence, recurrence.cells), self.compute)
 
     def tensors(
         self, recurrence: Recurrence, cells: Sequence[Sequence[Cell]], *, adjusted: bool = True
     ) -> dict[str, Array]:
-        """The variables of a recurrence by key, in the order that `compute` takes.
+        """Return the variables of a recurrence by key, in the order of `compute`.
 
         `cells` are `[layer][direction]`. `adjusted`: subtract the forget bias that the cell adds, as for
         weights but not for slots.
@@ -96,7 +96,7 @@ class Cells:
         }
 
     def stems(self, recurrence: Recurrence) -> Iterator[str]:
-        """The scope of each pseudo-layer's variables, with trailing slash, layer by layer."""
+        """Yield the scope of each pseudo-layer's variables, with trailing slash, layer by layer."""
         sizes, prefix = recurrence.sizes, self.prefixes[recurrence.shared]
         cell = _kind(sizes.mode, self.cell).scope
         for layer in range(sizes.layers):
@@ -104,7 +104,7 @@ class Cells:
                 yield f"{prefix}{stem.format(layer=layer)}{cell}/"
 
     def compute(self, recurrence: Recurrence) -> Callable[..., tuple[Any, Any, Any]]:
-        """The function of `layer_stack.stack`, for the arrays of `tensors`."""
+        """Return the function of `layer_stack.stack`, for the arrays of `tensors`."""
         kind = _kind(recurrence.sizes.mode, self.cell)
         if layer_stack.uses_block(recurrence, self.lowering):
             return layer_stack.stack(recurrence, self.lowering, forget_bias=kind.forget_bias)
@@ -124,7 +124,7 @@ class Cells:
 
 
 def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: str, lowering: str) -> Cells:
-    """The CPU cells of a plan with its `graph`; `cell` and `lowering` are flags.
+    """Return the CPU cells of a plan with a `graph`; `cell` and `lowering` are flags.
 
     Raises UnsupportedModelError where the name of a variable is taken.
     """
@@ -142,7 +142,7 @@ def cells(model: Model, graph: Any, recurrences: Sequence[Recurrence], *, cell: 
 
 
 def _prefixes(model: Model, recurrences: Sequence[Recurrence], cell: str) -> dict[str, str]:
-    """The scope for each blob: its own, or its name where keys would clash."""
+    """Return the scope for each blob: the blob's own, or the name on a clash."""
     prefixes: dict[str, tuple[str, str, int]] = {}
     for recurrence in recurrences:
         sizes, name = recurrence.sizes, recurrence.shared
@@ -178,7 +178,7 @@ class Slots:
 
 
 def find(model: Model, graph: Graph, recurrences: Sequence[Recurrence], outputs: Sequence[str]) -> Slots:
-    """The slots of the variables of `graph`, which still has its cuDNN nodes.
+    """Find the slots of the variables of `graph`, with cuDNN nodes still present.
 
     `outputs` are its output tensors.
     """
@@ -207,7 +207,7 @@ def _same_shape(model: Model, owner: str, tensor: Tensor) -> bool:
 
 
 def keep_slots(slots: Slots, recurrences: Sequence[Recurrence], cells: Cells) -> dict[str, Tensor]:
-    """The slots and scalars by key; slots of blobs are split for the cells' variables."""
+    """Return the slots and scalars by key, with blobs' slots split for cells' variables."""
     by_blob = {recurrence.shared: recurrence for recurrence in recurrences}
     slots_by_name = {**slots.plain, **slots.scalars}
     for key, tensor in slots.blobs.items():

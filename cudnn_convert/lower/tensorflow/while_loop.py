@@ -1,4 +1,4 @@
-"""Lowers one direction of a layer to a `while` loop over its steps, several an iteration.
+"""Lowers a direction of a layer to a `while` loop, with several steps an iteration.
 
 `cell_steps` has one step of each cell, and the part that is computed for all steps before the loop: the
 input's product. Sequences are `[time, batch, columns]`; rows may have lengths, and `lengths=None` means full
@@ -52,12 +52,12 @@ _SCOPE: Final = "steps"
 
 
 def unroll_traced(step: Step, rows: Sequence[Any], state: Sequence[Any]) -> Steps:
-    """The function that repeats `step`; `rows` and `state` are the TensorSpecs of what it takes."""
+    """Return a function repeating `step`, with TensorSpecs `rows` and `state` for arguments."""
     return unroll_in_python(step) if tf.executing_eagerly() else _Traced.of(step, rows, state)
 
 
 def unroll_in_python(step: Step) -> Steps:
-    """The function that calls `step` again and again."""
+    """Return a function calling `step` again and again."""
 
     def repeat(rows: Iterable[Sequence[Any]], state: State) -> list[State]:
         states = []
@@ -131,7 +131,7 @@ class _Traced:
             yield copy_node(node, name=self._rename(node.name, inputs, number), inputs=sources)
 
     def _rename(self, name: str, inputs: Mapping[str, str], number: int) -> str:
-        """What a tensor or node of the step is called in a copy."""
+        """Return the name of a step's tensor or node in a copy."""
         op, _ = split(name)
         if op in inputs:
             return inputs[op]
@@ -139,7 +139,10 @@ class _Traced:
 
 
 def _within(value: Any) -> Any:
-    """A tensor in the graph of the function that is traced; an import does not take it there."""
+    """Return a tensor in the graph of the traced function.
+
+    An import does not take it there.
+    """
     return value if value.graph is tf.compat.v1.get_default_graph() else tf.identity(value)
 
 
@@ -149,12 +152,12 @@ def backwards(x: Any, lengths: Any) -> Any:
 
 
 def alive(x: Any, lengths: Any) -> Any:
-    """`[time, batch, 1]` mask: whether a step is within its row's length."""
+    """Return the `[time, batch, 1]` mask of steps within each row's length."""
     return tf.transpose(tf.sequence_mask(lengths, tf.shape(x)[0]))[:, :, None]
 
 
 def at_end(first: Any, steps: Any, lengths: Any) -> Any:
-    """The state at each row's end: `first` for length 0, else the last valid step."""
+    """Return each row's final state: `first` for length 0, else the last valid step."""
     if lengths is None:
         return tf.concat([first[None], steps[-1:]], 0)[-1]
     rows = tf.range(tf.shape(first)[0])
@@ -162,14 +165,14 @@ def at_end(first: Any, steps: Any, lengths: Any) -> Any:
 
 
 def times(x: Any, matrix: Any, bias: Any = None) -> Any:
-    """`x [time, batch, inputs] @ matrix [inputs, outputs] + bias [outputs]`, in one product."""
+    """Compute `x [time, batch, inputs] @ matrix [inputs, outputs] + bias [outputs]`, multiplying once."""
     time, batch = tf.shape(x)[0], tf.shape(x)[1]
     rows = tf.reshape(x, tf.stack([time * batch, matrix.shape[0]]))
     return tf.reshape(affine(rows, matrix, bias), tf.stack([time, batch, matrix.shape[1]]))
 
 
 def affine(x: Any, matrix: Any, bias: Any = None, multiply: Multiply = operator.matmul) -> Any:
-    """`x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
+    """Compute `x [rows, inputs] @ matrix [inputs, outputs] + bias [outputs]`.
 
     TensorFlow fuses a product and a BiasAdd on a CPU, but not a product and another sum. A fused product of
     one row stays on its thread; a large one that is not wakes a second thread, which may take longer than a
@@ -187,11 +190,11 @@ _SPARSE_MATMUL_TYPE: Final = tf.float32
 
 
 def _multiply_unshared(h: Any, matrix: Any) -> Any:
-    """`h [rows, units] @ matrix [units, columns]`; threads do not share the product of a single row.
+    """Compute `h [rows, units] @ matrix [units, columns]`, a single row on a single thread.
 
-    MatMul shares it if it is large and no bias is fused, as in the loops of `tf.saved_model.load`, and wakes
-    a second thread at each step: u1 of `scripts/bench` took 3 times as long for a GRU with two threads.
-    SparseMatMul, whose matrices are dense by default, does not.
+    MatMul shares a single row's product among threads if it is large and no bias is fused, as in the loops of
+    `tf.saved_model.load`, and wakes a second thread at each step: u1 of `scripts/bench` took 3 times as long
+    for a GRU with two threads. SparseMatMul, whose matrices are dense by default, does not.
     Source: tensorflow v2.21.0 core/kernels/matmul_op_impl.h LaunchBatchMatMul, kMaxCostOuterParallelism;
     sparse_matmul_op.cc Compute, which leaves dense matrices to Eigen.
     """
@@ -202,10 +205,11 @@ def _multiply_unshared(h: Any, matrix: Any) -> Any:
 
 
 def _place_bias(bias: Any, *, plain: bool) -> tuple[Any, Any]:
-    """The biases of the input's product and of the state's: `bias` is one of them, the other is None.
+    """Return the bias of the input's product and of the state's product.
 
-    Added to the input's, for all steps at once, it is cheaper. A plain loop adds it to the state's, which
-    TensorFlow then fuses with it, and so do types whose products would be shared (`_multiply_unshared`).
+    One of them is `bias`, the other is None. Added to the input's, for all steps at once, it is cheaper. A
+    plain loop adds it to the state's, which TensorFlow then fuses with it, and so do types whose products
+    would be shared (`_multiply_unshared`).
     """
     return (None, bias) if plain or bias.dtype != _SPARSE_MATMUL_TYPE else (bias, None)
 
@@ -219,7 +223,7 @@ CellSteps = tuple[Sequence[Any], Step]
 
 
 def weights(cell: Cell) -> dict[str, Array]:
-    """The arrays that `cell_steps` takes, by name, in order.
+    """Return the arrays for `cell_steps` by name, in order.
 
     A GRU's candidate has separate matrices: slicing the columns of a product would copy them.
     """
@@ -243,7 +247,10 @@ def weights(cell: Cell) -> dict[str, Array]:
 
 
 def shapes(sizes: Sizes, layer: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of a layer's `weights`, without making them."""
+    """Return the shapes of a layer's `weights`.
+
+    No array is made.
+    """
     inputs, units, width = sizes.inputs(layer), sizes.units, sizes.width
     if sizes.mode is not Mode.GRU:
         columns = len(sizes.mode.gates) * units
@@ -274,7 +281,7 @@ def cell_steps(
     plain: bool = True,
     times: Callable[..., Any] = times,
 ) -> CellSteps:
-    """The steps of a pseudo-layer; gates in the order of `layout`, a GRU's candidate last.
+    """Return the steps of a pseudo-layer, gates in `layout` order, a GRU's candidate last.
 
     `plain`: for a plain loop, which differs in where biases are added (`_place_bias`). `times` computes the
     product of all inputs at once, with the arguments of the function of that name.
@@ -296,7 +303,7 @@ def _rnn(
     *rest: Any,
     multiply: Multiply = operator.matmul,
 ) -> State:
-    """One step of a plain RNN; `rest` is the rows, the state."""
+    """Compute a step of a plain RNN; `rest` is the rows, the state."""
     (part,), (h,) = rest
     return (activation(part + affine(h, recurrent, bias, multiply)),)
 
@@ -304,7 +311,7 @@ def _rnn(
 def _lstm(
     order: Sequence[Gate], recurrent: Any, bias: Any, *rest: Any, multiply: Multiply = operator.matmul
 ) -> State:
-    """One LSTM step; `rest` is an optional projection, the rows, the state."""
+    """Compute an LSTM step; `rest` is an optional projection, the rows, the state."""
     *projection, (sums,), (h, c) = rest
     gates = _activate(sums + affine(h, recurrent, bias, multiply), order)
     c = gates[Gate.FORGET] * c + gates[Gate.INPUT] * gates[Gate.CELL]
@@ -345,7 +352,7 @@ def _apply_gates(order: Sequence[Gate], gates: Any, candidate: Any, candidate_h:
 
 
 def _activate(sums: Any, order: Sequence[Gate]) -> dict[Gate, Any]:
-    """Apply an LSTM's activations; adjacent sigmoid gates share one op."""
+    """Apply an LSTM's activations; adjacent sigmoid gates share a single op."""
     units = sums.shape[1] // len(order)
     runs = [list(run) for _, run in groupby(order, key=partial(operator.is_, Gate.CELL))]
     results: dict[Gate, Any] = {}
@@ -372,7 +379,7 @@ def layer(
     many: int | None = None,
     single: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Compute one pseudo-layer: `y [time, batch, width]` and the final states.
+    """Compute a pseudo-layer: `y [time, batch, width]` and the final states.
 
     `together`: the steps an iteration of successive loops, ending in 1. `many`: the batch from which a plain
     loop is run in their place. `single`: whether there may then be one step, which is taken without a loop.
@@ -387,7 +394,7 @@ def layer(
 
 
 def _mask_rows(step: Step) -> Step:
-    """A step that takes the mask as last row: rows outside it keep their state."""
+    """Return a step with the mask as last row: rows outside keep the state."""
 
     def step_rows(rows: Sequence[Any], old: State, **named: Any) -> State:
         *rows, now = rows
@@ -454,7 +461,7 @@ def _walk(
 
 
 def _on_cpu(step: Step) -> Step:
-    """Bind a step's nodes to the CPU, so that TensorFlow fuses products and biases.
+    """Bind a step's nodes to the CPU, to let TensorFlow fuse products and biases.
 
     In the function of a branch only the nodes state their device. XLA, whose loop is plain, has no such op.
     Source: tensorflow v2.21.0 core/grappler/optimizers/remapper.cc NodeIsOnCpu.
@@ -470,7 +477,7 @@ def _on_cpu(step: Step) -> Step:
 def _loop(
     sums: Sequence[Any], steps: Steps, state: State, *, backward: bool, together: Sequence[int]
 ) -> tuple[Any, Any, Any]:
-    """Run successive loops, whose iterations take as many steps as `together` says."""
+    """Run successive loops, with the steps an iteration given by `together`."""
     time, batch, width = tf.shape(sums[0])[0], tf.shape(sums[0])[1], state[0].shape[1]
     known = [tf.TensorShape([])] * 2 + [tf.TensorShape([None, part.shape[1]]) for part in state]
 
@@ -511,7 +518,7 @@ def _order(values: Iterable[Any], backward: bool) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """A TensorList of `items`, each `count` steps, `[count, batch, width]`, or one, `[batch, width]`.
+    """A TensorList of `items`, each `[count, batch, width]`, or `[batch, width]` for a single step.
 
     `steps`: how many all items have.
 
@@ -543,7 +550,7 @@ class _List:
         return tf.raw_ops.TensorListSetItem(input_handle=handle, index=at, item=item)
 
     def join(self, handle: Any) -> Any:
-        """The list's steps as `[time, batch, width]`."""
+        """Return the list's steps as `[time, batch, width]`."""
         items = tf.raw_ops.TensorListStack(
             input_handle=handle, element_shape=self.shape, element_dtype=self.dtype
         )
