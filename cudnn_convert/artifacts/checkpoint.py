@@ -1,4 +1,4 @@
-"""Opens a checkpoint of TensorFlow 1 with its MetaGraph, as `import_meta_graph` and its saver do."""
+"""Opens a TensorFlow 1 checkpoint and MetaGraph like `import_meta_graph` and the saver."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,12 +14,12 @@ from cudnn_convert.storage import RECORD
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What the file beside it says of its origin."""
+    """Return the provenance in the file beside the checkpoint."""
     return runners.read_record(path.parent / RECORD)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises UnsupportedModelError where loading and calling `parts` runs more than arithmetic."""
+    """Raise UnsupportedModelError if loading and calling `parts` runs more than arithmetic."""
     if trust:
         return
     from cudnn_convert.artifacts import safety
@@ -29,7 +29,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Open a session for each part, run by the tensor names of its signature."""
+    """Open a session for each part, run by the tensor names of the signature."""
     return [_open(path, part) for part in parts]
 
 
@@ -49,14 +49,14 @@ def _open(path: Path, part: Part) -> runners.Runner:
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """The signature in the file beside it."""
+    """Return the signature in the file beside the checkpoint."""
     return graph_interfaces(path, load_graph(path)[0].graph_def, provenance(path))
 
 
 def graph_interfaces(
     path: Path, graph: AnyGraph, recorded: Mapping[str, Any] | None
 ) -> list[runners.Interface]:
-    """The signature that a provenance gives a graph. Raises ReadError without one."""
+    """Return a graph's signature from a provenance. Raises ReadError if missing."""
     if recorded is None:
         expected = "a graph that says what it takes and gives, as this tool writes it"
         advice = "a source runs once it is converted"
@@ -72,7 +72,7 @@ def graph_interfaces(
 
 
 def tensor_spec(dtype: int, shape: Any) -> runners.TensorSpec:
-    """The spec of a DataType and a TensorShapeProto."""
+    """Return the spec of a DataType and a TensorShapeProto."""
     import tensorflow as tf
 
     sizes = None if shape.unknown_rank else tuple(None if dim.size < 0 else dim.size for dim in shape.dim)
@@ -80,14 +80,14 @@ def tensor_spec(dtype: int, shape: Any) -> runners.TensorSpec:
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Its variables, then the constants of its graph."""
+    """Yield the checkpoint's variables, then the constants of the graph."""
     yield from variables(path)
     if Path(f"{path}.meta").is_file():
         yield from constants(load_graph(path)[0].graph_def)
 
 
 def variables(prefix: Path) -> Iterator[tuple[str, Array]]:
-    """The variables of floats by their keys."""
+    """Yield the float variables by key."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(prefix))
@@ -97,7 +97,7 @@ def variables(prefix: Path) -> Iterator[tuple[str, Array]]:
 
 
 def constants(graph: AnyGraph) -> Iterator[tuple[str, Array]]:
-    """The constants of floats in a GraphDef and in its functions."""
+    """Yield the float constants in a GraphDef and in the functions."""
     import tensorflow as tf
 
     for node in all_nodes(graph):
@@ -106,7 +106,7 @@ def constants(graph: AnyGraph) -> Iterator[tuple[str, Array]]:
 
 
 def load_graph(path: Path) -> tuple[Any, Path]:
-    """Its MetaGraphDef, and the prefix of the checkpoint that holds its variables."""
+    """Return the MetaGraphDef, and the prefix of the checkpoint with the variables."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     return meta_graph_pb2.MetaGraphDef.FromString(Path(f"{path}.meta").read_bytes()), path

@@ -10,7 +10,10 @@ from cudnn_convert.model import Array, Part
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """Read the provenance that a node of the graph carries; None if there is none."""
+    """Read the provenance carried by a node of the graph.
+
+    Returns None if there is none.
+    """
     from google.protobuf.message import DecodeError
 
     try:
@@ -22,7 +25,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises UnsupportedModelError where calling `parts` runs more than arithmetic."""
+    """Raise UnsupportedModelError if calling `parts` runs more than arithmetic."""
     if trust:
         return
     from cudnn_convert.artifacts import safety
@@ -32,7 +35,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Open a session for each part, run by the tensor names of its signature."""
+    """Open a session for each part, run by the tensor names of the signature."""
     return [_open(path, part) for part in parts]
 
 
@@ -47,17 +50,20 @@ def _open(path: Path, part: Part) -> runners.Runner:
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """The signature that its provenance gives."""
+    """Return the signature in the provenance."""
     return checkpoint.graph_interfaces(path, load_graph(path)[0].graph_def, provenance(path))
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """The constants of its graph."""
+    """Yield the constants of the graph."""
     yield from checkpoint.constants(load_graph(path)[0].graph_def)
 
 
 def load_graph(path: Path) -> tuple[Any, None]:
-    """Its graph in a MetaGraphDef, and that it has no variables."""
+    """Return the graph in a MetaGraphDef.
+
+    The None beside it says that it has no variables.
+    """
     from tensorflow.core.protobuf import meta_graph_pb2
 
     meta = meta_graph_pb2.MetaGraphDef()

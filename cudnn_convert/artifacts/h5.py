@@ -1,4 +1,4 @@
-"""Opens an HDF5 file through tf_keras, up to the first layer that is not allowed."""
+"""Opens an HDF5 file through tf_keras, up to the first refused layer."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from cudnn_convert.private import keras_private
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What an attribute says of its origin."""
+    """Return the provenance in an attribute of the file."""
     from cudnn_convert.read import hdf5
 
     with hdf5.Store(path).check().open() as file:
@@ -22,7 +22,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises ReadError where its weights are elsewhere than in it."""
+    """Raise ReadError if weights lie outside the file."""
     from cudnn_convert.read import hdf5
 
     if not trust:
@@ -35,7 +35,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runn
 
 
 def interfaces(path: Path, vouched: Vouched) -> list[runners.Interface]:
-    """The model's inputs and outputs by their names."""
+    """Return the model's inputs and outputs by name."""
     check(path, (), vouched.trust)
     model = _load(path, vouched)
     return [keras.interface(model, model.input_names)]
@@ -68,7 +68,7 @@ def _load(path: Path, vouched: Vouched) -> Any:
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Its weights by their paths."""
+    """Yield the weights by path."""
     from cudnn_convert.read import hdf5
 
     hdf5.require_whole(hdf5.Store(path))

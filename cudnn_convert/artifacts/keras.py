@@ -1,4 +1,4 @@
-"""Opens a `.keras` archive through Keras 3, up to where the source could be traced."""
+"""Opens a `.keras` archive through Keras 3, up to the source's traceable end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cudnn_convert.model import SERVING, Array, Part, Signature
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What its metadata say of its origin."""
+    """Return the provenance in the metadata."""
     from cudnn_convert.read import hdf5, keras_archive
 
     content = keras_archive.member(path, keras_archive.METADATA)
@@ -28,7 +28,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises ReadError where its weights are elsewhere than in it."""
+    """Raise ReadError if weights lie outside the archive."""
     from cudnn_convert.read import keras_archive
 
     if not trust:
@@ -45,7 +45,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: Vouched) -> list[runn
 
 
 def run_recurrence(model: Any, part: Part) -> Recurrent:
-    """The runner of a recurrence as a model of its own."""
+    """Return the runner of a recurrence as a separate model."""
     from cudnn_convert.keras import build_keras3
 
     build_keras3.require_tensorflow("Keras 3")
@@ -79,14 +79,14 @@ def _load(path: Path, vouched: Vouched) -> Any:
 
 
 def interfaces(path: Path, vouched: Vouched) -> list[runners.Interface]:
-    """The model's inputs and outputs by their names."""
+    """Return the model's inputs and outputs by name."""
     check(path, (), vouched.trust)
     model = _load(path, vouched)
     return [interface(model, [tensor.name for tensor in model.inputs])]
 
 
 def interface(model: Any, names: Sequence[str]) -> runners.Interface:
-    """The interface of a Keras model by the `names` of its inputs.
+    """Return the interface of a Keras model by the `names` of the inputs.
 
     Outputs without names, as a Sequential has them, and those of one name are `output_0`, `output_1`, ...
     """
@@ -102,7 +102,7 @@ def interface(model: Any, names: Sequence[str]) -> runners.Interface:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A Keras model called on one batch by name.
+    """A Keras model called by name on a single batch.
 
     `call` runs `model` on the inputs in the order of `keys`, the keys of feeds.
     """
@@ -116,7 +116,7 @@ class Layers:
         return self._answer(feeds, self.call)
 
     def call_eagerly(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Call every layer in Python, where the calls of layers can be watched."""
+        """Call every layer in Python, for watching the layers' calls."""
         return self._answer(feeds, lambda given: _call(self.model, given))
 
     def _answer(self, feeds: Mapping[str, Array], call: Callable[[Any], Any]) -> dict[str, Array]:
@@ -131,7 +131,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Recurrent(Layers):
-    """A recurrence as a model of its own, called with cuDNN's states `[layers*directions, batch, units]`."""
+    """A recurrence as a model, called with cuDNN's states `[layers*directions, batch, units]`."""
 
     def _answer(self, feeds: Mapping[str, Array], call: Callable[[Any], Any]) -> dict[str, Array]:
         given = {key: v.swapaxes(0, 1) if key.startswith("initial_") else v for key, v in feeds.items()}
@@ -143,9 +143,10 @@ class Recurrent(Layers):
 
 
 def _trace(model: Any) -> Any:
-    """The model as a graph, as its `predict` runs it: a loop in it is many times as fast as one of Python.
+    """Return the model as a graph, like the model's `predict`.
 
-    A Sequential that was built by its first call takes other numbers of steps than that had.
+    A loop in it is many times as fast as one of Python. A Sequential that was built by its first call takes
+    other numbers of steps than that had.
     """
     import tensorflow as tf
 
@@ -162,7 +163,7 @@ def _trace(model: Any) -> Any:
 
 
 def _call(model: Any, given: Sequence[Any]) -> Any:
-    """Call a model as a CPU runs it, on a machine with a GPU too."""
+    """Call a model as run on a CPU, on a machine with a GPU too."""
     from cudnn_convert.private import keras_private
 
     with keras_private.trace_as_on_cpu():
@@ -170,13 +171,13 @@ def _call(model: Any, given: Sequence[Any]) -> Any:
 
 
 def as_layers(path: Path, model: Any, names: Sequence[str], part: Part) -> Layers:
-    """A Keras model, by the `names` of its inputs and the order of its outputs."""
+    """Return a Keras model by the `names` of inputs and the order of outputs."""
     keys = {name: key for key, name in runners.pair_inputs(path, part.signature.inputs, names).items()}
     return Layers(model, _trace(model), [keys[name] for name in names], part)
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Its weights by their paths in `model.weights.h5`."""
+    """Yield the weights by path in `model.weights.h5`."""
     from cudnn_convert.read import keras_archive
 
     for before, file in runners.files_of(path, ".keras"):
@@ -187,7 +188,7 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
 
 
 def datasets(file: Any) -> Iterator[tuple[str, Array]]:
-    """The datasets of an HDF5 file but for those of an optimizer."""
+    """Yield the datasets of an HDF5 file, except for an optimizer's datasets."""
     import h5py
 
     listed: list[tuple[str, Array]] = []

@@ -17,7 +17,7 @@ _ADDRESS: Final = "*/_ORT_MEM_ADDR_/*"
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What its metadata say of its origin."""
+    """Return the provenance in the metadata."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -30,7 +30,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises ReadError where weights lie outside of the file's folder, or in memory.
+    """Raise ReadError if weights lie outside the file's folder, or in memory.
 
     ONNX Runtime checks all else itself, and since 1.24 the folder too; Python 3.10 has 1.23 at most.
     Source: onnxruntime pull requests 26776 and 28709; core/framework/tensorprotoutils.h
@@ -54,7 +54,7 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def _external_locations(model: Any) -> set[str]:
-    """The files beside a model in which its tensors lie, as it names them."""
+    """Return the locations of a model's external tensors, as spelled in the model."""
     from onnx import TensorProto
 
     graph = model.graph
@@ -68,7 +68,7 @@ def _external_locations(model: Any) -> set[str]:
 def _tensors(
     nodes: Iterable[Any], initializers: Iterable[Any] = (), sparse: Iterable[Any] = ()
 ) -> Iterator[Any]:
-    """All tensors of a graph or a function, of nested graphs too, the parts of sparse ones among them."""
+    """Yield all tensors of a graph or function, including nested graphs and sparse parts."""
     yield from initializers
     for stored in sparse:
         yield from (stored.values, stored.indices)
@@ -86,9 +86,10 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def open_session(model: str | bytes, *, trace: Path | None = None, optimize: bool = True) -> Any:
-    """A session of ONNX Runtime of a file, or of its bytes; a `trace` begins the name of its profile.
+    """Open an ONNX Runtime session for a file, or for a file's bytes.
 
-    Without `optimize` each node runs as it is written, in one thread.
+    A `trace` begins the name of its profile. Without `optimize` each node runs as it is written, in one
+    thread.
     """
     import onnxruntime
 
@@ -108,7 +109,7 @@ def open_session(model: str | bytes, *, trace: Path | None = None, optimize: boo
 
 
 def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
-    """A session by the keys of a part's signature."""
+    """Return a session's runner by the keys of a part's signature."""
     inputs = runners.pair_inputs(path, part.signature.inputs, [node.name for node in session.get_inputs()])
     names = [output.name for output in session.get_outputs()]
     keys = runners.pair_outputs(part.signature.outputs, names)
@@ -121,7 +122,7 @@ def as_runner(session: Any, path: Path, part: Part) -> runners.Runner:
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """One for each file, by the names of its graph's inputs and outputs."""
+    """List an interface for each file, by the graph's input and output names."""
     files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".onnx")]
     return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
 
@@ -145,7 +146,10 @@ def _spec(kind: Any) -> runners.TensorSpec:
 
 
 def as_text(value: Array) -> Array:
-    """An array whose strings are text: of bytes ONNX Runtime would take what Python prints."""
+    """Return an array with strings as text.
+
+    Of bytes ONNX Runtime would take what Python prints.
+    """
     if value.dtype.kind not in "OSU":
         return value
     texts = [
@@ -155,7 +159,7 @@ def as_text(value: Array) -> Array:
 
 
 def _bytes(value: Any) -> Array:
-    """An array whose strings are bytes, as TensorFlow has them; ONNX Runtime gives text."""
+    """Return an array with strings as bytes, like TensorFlow; ONNX Runtime gives text."""
     if not isinstance(value, np.ndarray) or value.dtype != object:
         return np.asarray(value)
     encoded = np.empty(value.shape, object)
@@ -164,7 +168,7 @@ def _bytes(value: Any) -> Array:
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """The constants of its graphs; nested graphs come after what is around them."""
+    """Yield the constants of the graphs, nested graphs after the surrounding graph."""
     import onnx
 
     for prefix, file in runners.files_of(path, ".onnx"):
@@ -186,7 +190,7 @@ def _constants(graph: Any) -> Iterator[tuple[str, Array]]:
 
 
 def subgraphs_of(node: Any) -> Iterator[Any]:
-    """The branches of a node, or its body."""
+    """Yield the branches of a node, or the body."""
     for attribute in node.attribute:
         yield from [attribute.g] if attribute.HasField("g") else []
         yield from attribute.graphs

@@ -1,4 +1,4 @@
-"""Identifies an artifact on disk, opens it in its runtime, and calls it.
+"""Identifies an artifact on disk, opens a runtime, and calls the artifact.
 
 `identify` reads the provenance that an artifact carries. `FORMATS` names the module of each format in this
 package, and `Opener` describes its functions; each is imported where it is needed. Where no provenance gives
@@ -41,11 +41,11 @@ from cudnn_convert.text import first_line
 
 
 class MissingKernelsError(ValueError):
-    """A runtime lacks kernels that a file asks for: other builds of it have them."""
+    """An error for kernels missing in a runtime, but present in some builds."""
 
 
 def identify(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
-    """`(format, the artifact's own path, provenance or None)`. Raises ReadError, AccessError."""
+    """Return `(format, the artifact's own path, provenance or None)`. Raises ReadError, AccessError."""
     with name_access(artifact):
         return _read(artifact)
 
@@ -78,7 +78,7 @@ def _by_suffix(path: Path) -> str:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file or folder says that this tool wrote it."""
+    """Return True if a file or folder has a provenance of cudnn-convert."""
     try:
         if path.is_dir():
             records = (path / RECORD, path / "assets.extra" / PROVENANCE)
@@ -90,12 +90,15 @@ def is_ours(path: Path) -> bool:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """Read the provenance from a separate file; None if it does not exist. Raises ReadError."""
+    """Read the provenance from a separate file. Raises ReadError.
+
+    Returns None if the file does not exist.
+    """
     return parse_provenance(path, path.read_bytes()) if path.is_file() else None
 
 
 def parse_provenance(path: Path, text: Any) -> dict[str, Any]:
-    """A provenance as it was written. Raises ReadError for another text, or none."""
+    """Parse a provenance. Raises ReadError for a foreign or missing text."""
     try:
         record = json.loads(text)
         named = [names[side] for names in (record, record["tensors"]) for side in ("inputs", "outputs")]
@@ -120,7 +123,10 @@ Runner = Callable[[Mapping[str, Array]], dict[str, Array]]
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """The dtype and shape of an input; None is a size that is not fixed, or no known shape."""
+    """The dtype and shape of an input.
+
+    None is a size that is not fixed, or no known shape.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...] | None
@@ -128,42 +134,48 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One way to call an artifact: a part of it, and what each of its inputs takes."""
+    """A way to call an artifact: a part, and each input's dtype and shape."""
 
     part: Part
     inputs: Mapping[str, TensorSpec]
 
 
 class Opener(Protocol):
-    """What the module of a format has."""
+    """The functions in the module of a format."""
 
     def provenance(self, path: Path, /) -> dict[str, Any] | None:
-        """What an artifact says of its origin; None where another tool made it. Raises ReadError."""
+        """Return the provenance of an artifact. Raises ReadError.
+
+        Returns None where another tool made it.
+        """
 
     def check(self, path: Path, parts: Sequence[Part], trust: bool, /) -> None:
-        """Check an artifact without a runtime.
+        """Check an artifact outside any runtime.
 
         Raises a CudnnConvertError where loading it would run code, unless `trust`, or would crash.
         """
 
     def open_parts(self, path: Path, parts: Sequence[Part], vouched: Vouched, /) -> list[Runner]:
-        """A runner for each part of it."""
+        """Return a runner for each part of the artifact."""
 
     def interfaces(self, path: Path, vouched: Vouched, /) -> list[Interface]:
-        """The ways to call it. Raises ReadError where it does not say what it takes and gives."""
+        """List the ways to call the artifact.
+
+        Raises ReadError where it does not say what it takes and gives.
+        """
 
     def arrays(self, path: Path, /) -> Iterator[tuple[str, Array]]:
-        """Its constants and variables by name."""
+        """Yield the artifact's constants and variables by name."""
 
 
 def opener(form: str) -> Opener:
-    """The module of a format."""
+    """Return the module of a format."""
     return cast(Opener, import_module(f"cudnn_convert.artifacts.{FORMATS[form].module}"))
 
 
 @dataclass(frozen=True, slots=True)
 class OpenArtifact:
-    """An artifact that answers by the keys of all its parts.
+    """An opened artifact with answers under the keys of all parts.
 
     Raises ReadError where a runtime refuses a call.
     """
@@ -186,19 +198,19 @@ class OpenArtifact:
 
 
 def load_graph(form: str, path: Path) -> tuple[Any, Path | None]:
-    """The MetaGraphDef of an artifact, and the prefix of its checkpoint, if any."""
+    """Return an artifact's MetaGraphDef, and the prefix of the checkpoint, if any."""
     loaded: tuple[Any, Path | None] = cast(Any, opener(form)).load_graph(path)
     return loaded
 
 
 def examine(form: str, path: Path, parts: Sequence[Part], *, trust: bool = False) -> None:
-    """Check an artifact without a runtime. Raises as `open_artifact`."""
+    """Check an artifact outside any runtime. Raises like `open_artifact`."""
     with _loading(form, path):
         opener(form).check(path, parts, trust)
 
 
 def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched = NOTHING) -> OpenArtifact:
-    """The runner of an artifact. Raises ReadError where it does not load.
+    """Return the runner of an artifact. Raises ReadError if loading fails.
 
     Raises UnsupportedModelError where that or calling it would run more than arithmetic, unless trusted.
     """
@@ -209,7 +221,10 @@ def open_artifact(form: str, path: Path, parts: Sequence[Part], vouched: Vouched
 
 
 def require_loadable(form: str, path: Path, parts: Sequence[Part]) -> None:
-    """Open an artifact once. Raises as `open_artifact`, but not for kernels that other builds have."""
+    """Open an artifact once. Raises like `open_artifact`, missing kernels excepted.
+
+    Other builds have those kernels.
+    """
     try:
         open_artifact(form, path, parts)
     except ReadError as error:
@@ -218,13 +233,16 @@ def require_loadable(form: str, path: Path, parts: Sequence[Part]) -> None:
 
 
 def find_interfaces(form: str, path: Path, vouched: Vouched = NOTHING) -> list[Interface]:
-    """The ways to call an artifact. Raises ReadError where it does not say them, or does not load."""
+    """List the ways to call an artifact. Raises ReadError.
+
+    It is raised where the artifact does not say them, or does not load.
+    """
     with _loading(form, path), context.on(path):
         return opener(form).interfaces(path, vouched)
 
 
 def read_arrays(form: str, artifact: Path) -> dict[str, Array]:
-    """The constants and variables of an artifact by name, floats of rank 1 and more.
+    """Return an artifact's float constants and variables of rank 1 and more by name.
 
     Reads all of them into memory. Raises ReadError.
     """
@@ -241,7 +259,7 @@ def read_arrays(form: str, artifact: Path) -> dict[str, Array]:
 
 
 def files_of(path: Path, suffix: str) -> list[tuple[str, Path]]:
-    """The files of an artifact, each with what comes before the names in it."""
+    """Return the files of an artifact, each with a prefix for names."""
     if path.is_file():
         return [("", path)]
     return [(f"{file.name}: ", file) for file in sorted(path.glob(f"*{suffix}"))]
@@ -253,7 +271,10 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def _loading(form: str, path: Path) -> Iterator[None]:
-    """In this context what a runtime raises becomes a ReadError, or WriteError for its temporary files."""
+    """Turn a runtime's exceptions into ReadError or WriteError, within the context.
+
+    WriteError is for its temporary files.
+    """
     try:
         yield
     except CudnnConvertError:  # ours, which say more
@@ -263,7 +284,10 @@ def _loading(form: str, path: Path) -> Iterator[None]:
 
 
 def _refusal(path: Path, expected: str, cause: Exception) -> CudnnConvertError:
-    """What a runtime's exception says of an artifact, or of the disk that it has its temporary files on."""
+    """Return the error for a runtime's exception.
+
+    It is about the artifact, or about the disk that the runtime has its temporary files on.
+    """
     origin: BaseException | None = cause
     while origin is not None:
         if isinstance(origin, OSError) and origin.errno in _FULL:
@@ -274,7 +298,7 @@ def _refusal(path: Path, expected: str, cause: Exception) -> CudnnConvertError:
 
 
 def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
-    """Signature key -> the artifact's input, named as the key, tensor or op.
+    """Map signature keys to the artifact's inputs, named as the key, tensor or op.
 
     `wanted` are the source's tensors by key, `there` the names of the artifact's inputs. Raises UsageError
     where a key finds none, or an input no key.
@@ -291,7 +315,7 @@ def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -
 
 
 def pair_outputs(wanted: Mapping[str, str], there: Collection[str]) -> dict[str, str]:
-    """The artifact's output -> signature key; one without a key keeps its name."""
+    """Map the artifact's outputs to signature keys; a keyless output keeps the name."""
     paired = {name: key for key, tensor in wanted.items() if (name := _name(key, tensor, there))}
     return {name: paired.get(name, name) for name in there}
 
@@ -304,7 +328,7 @@ def _name(key: str, tensor: str, there: Collection[str]) -> str | None:
 def pair_tensors(
     path: Path, wanted: Signature, ops: Collection[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Signature key -> tensor of a graph of `ops`, for inputs and for outputs.
+    """Map signature keys to tensors of a graph of `ops`, for inputs and outputs.
 
     The source's own name, which our artifacts keep, else what the key names. An output that neither names is
     left out; an input is refused with a UsageError.
@@ -327,13 +351,13 @@ def _tensor(key: str, tensor: str, ops: Collection[str]) -> str | None:
 
 
 def outputs_of_graph(path: Path, graph: Any, parts: Iterable[Part]) -> list[str]:
-    """The tensors of a GraphDef that are outputs of parts, as `pair_tensors` names them."""
+    """List the output tensors of parts in a GraphDef, named by `pair_tensors`."""
     ops = {node.name for node in graph.node}
     return [name for part in parts for name in pair_tensors(path, part.signature, ops)[1].values()]
 
 
 def choose_signature(path: Path, name: str, there: Collection[str]) -> str:
-    """The signature of a name, or the only one there. Raises UsageError."""
+    """Return the signature of a name, or the only signature. Raises UsageError."""
     if name in there:
         return name
     if len(there) == 1 and name == SERVING:
@@ -351,7 +375,7 @@ WHOLE: Final = "whole"
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What an artifact answered: for each call its inputs and outputs by key, as NumPy arrays.
+    """An artifact's answers: each call's inputs and outputs by key, as NumPy arrays.
 
     `seed` is that of random inputs, None where they were given; then `data` says what they are of. `drawn`:
     what random floats are, `NORMAL` or `WHOLE`.
@@ -367,7 +391,10 @@ class Answers:
     drawn: str | None = None
 
     def to_json(self) -> str:
-        """Dtype and shape of each array, of outputs also minimum, maximum and mean; no values."""
+        """Return dtype and shape of each array as JSON, values left out.
+
+        Of outputs also minimum, maximum and mean.
+        """
         calls = [
             {
                 "inputs": {key: _describe(value) for key, value in feed.items()},
@@ -380,7 +407,7 @@ class Answers:
         return json.dumps({**head, "calls": calls}, indent=2, allow_nan=False)
 
     def arrays(self) -> dict[str, Array]:
-        """All outputs by key, after `feed<k>/` where there were several calls."""
+        """Return all outputs by key, after `feed<k>/` in case of several calls."""
         prefixes = [f"feed{k}/" for k in range(len(self.outputs))] if len(self.outputs) > 1 else [""]
         return {
             prefix + key: value
@@ -394,7 +421,10 @@ def _describe(value: Array) -> dict[str, Any]:
 
 
 def measure(value: Array) -> dict[str, float | None]:
-    """Minimum, maximum and mean of an array's finite numbers; None where it has none."""
+    """Return minimum, maximum and mean of an array's finite numbers.
+
+    Returns None where it has none.
+    """
     numbers = value.astype(np.float64).ravel() if value.dtype.kind in "biuf" or is_float(value.dtype) else ()
     finite = [number for number in numbers if np.isfinite(number)]
     figures = map(float, (min(finite), max(finite), sum(finite) / len(finite))) if finite else (None,) * 3
@@ -410,10 +440,11 @@ def call_artifact(
     signature: str | None,
     vouched: Vouched,
 ) -> Answers:
-    """Call an artifact by one of its signatures; without `feeds` once, on random inputs of `seed`.
+    """Call an artifact by a signature, on `feeds` or once on random inputs.
 
-    Raises UsageError where the signature or an input does not fit, ReadError where it does not load or run,
-    UnsupportedModelError where that would run more than arithmetic, or no input can be drawn.
+    `seed` is that of random inputs. Raises UsageError where the signature or an input does not fit, ReadError
+    where it does not load or run, UnsupportedModelError where that would run more than arithmetic, or no
+    input can be drawn.
     """
     interfaces = {each.part.name: each for each in find_interfaces(form, path, vouched)}
     chosen = interfaces[choose_signature(path, signature or SERVING, interfaces)]
@@ -439,7 +470,7 @@ def call_artifact(
 
 
 def _fit(feed: Mapping[str, Array], chosen: Interface, path: Path) -> dict[str, Array]:
-    """The inputs of a call in the dtypes of the artifact.
+    """Return the inputs of a call in the dtypes of the artifact.
 
     Raises UsageError for other keys or shapes, and for numbers that a dtype does not have.
     """
@@ -463,7 +494,7 @@ def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
 
 
 def _require_drawable(chosen: Interface, path: Path) -> None:
-    """Raise UnsupportedModelError where an input is none of numbers of a known rank."""
+    """Raise UnsupportedModelError unless every input is of numbers and a known rank."""
     undrawn = [
         f"input {key}: expected numbers of a known rank, found {_kind(spec)}; give inputs with --data"
         for key, spec in chosen.inputs.items()
@@ -478,7 +509,10 @@ def _kind(spec: TensorSpec) -> str:
 
 
 def _values(spec: TensorSpec, rng: np.random.Generator, ids: int, *, whole: bool) -> Array:
-    """Random numbers: integers, and with `whole` floats too, are 1 to `ids`; other floats are normal."""
+    """Return random numbers: 1 to `ids` for integers and, with `whole`, for floats.
+
+    Other floats are normal.
+    """
     assert spec.shape is not None
     shape = [_SIZE if size is None else size for size in spec.shape]
     if (is_float(spec.dtype) and not whole) or spec.dtype.kind == "c":

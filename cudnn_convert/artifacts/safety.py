@@ -1,4 +1,4 @@
-"""Checks what an artifact's graph would run when it is loaded.
+"""Checks the ops run by loading an artifact's graph.
 
 `verify` takes an artifact of anybody, and TensorFlow's loaders run what its graph says: what restores its
 variables, what fills its tables, functions of its objects. Those that may touch no more than that are known.
@@ -28,7 +28,7 @@ _SIGNATURES: Final = "signature_map"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The ops by which a loader fills tables.
+    """The ops of a loader for filling tables.
 
     `files` are the tensors that serve only there as paths of assets.
     """
@@ -41,7 +41,7 @@ NONE: Final = Filling()
 
 
 def refuse_graph(path: Path, graph: AnyGraph, ends: Iterable[str]) -> None:
-    """Raises UnsupportedModelError where a graph of constants runs more than arithmetic for `ends`."""
+    """Raise UnsupportedModelError if a constant graph runs more than arithmetic for `ends`."""
     nodes = Index(graph).ancestors(split(name)[0] for name in ends)
     safe_ops.refuse(path, extract_nodes(graph, nodes), cure=_CURE)
 
@@ -49,7 +49,7 @@ def refuse_graph(path: Path, graph: AnyGraph, ends: Iterable[str]) -> None:
 def refuse(
     path: Path, meta: Any, ends: Iterable[str], tables: Filling = NONE, beside: Sequence[FunctionCall] = ()
 ) -> None:
-    """Raises UnsupportedModelError where loading a graph with variables runs more than arithmetic.
+    """Raise UnsupportedModelError if loading a graph with variables runs more than arithmetic.
 
     `ends` are the tensors and ops that run, `beside` calls of functions too.
     """
@@ -83,7 +83,7 @@ def _calling(graph: AnyGraph, calls: Iterable[FunctionCall]) -> Graph:
 
 
 def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], saver: Any) -> None:
-    """Refuse restore ops that read a checkpoint other than the one the loader names."""
+    """Refuse restore ops with a checkpoint different from the loader's."""
     prefix, restored = {tensor(saver.filename_tensor_name)}, extract_nodes(graph, restoring)
     named = control_flow.holding(restored, lambda node: prefix)
 
@@ -96,19 +96,19 @@ def _refuse_restoring(path: Path, graph: AnyGraph, restoring: Collection[str], s
 
 
 def _refuse_evaluated(path: Path, graph: AnyGraph) -> None:
-    """Refuse unsafe ops that importing a graph may run, needed by an output or not."""
+    """Refuse unsafe ops possibly run by importing a graph, even if useless for outputs."""
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         safe_ops.refuse(path, Graph(graph_pb2.GraphDef(), safe_ops.ops_run_by_import(nodes)), cure=_CURE)
 
 
 def local_initializers(meta: Any) -> Iterator[str]:
-    """What a loader gives variables their values by that no checkpoint holds."""
+    """Yield the initializers of local variables, absent from every checkpoint."""
     for packed in meta.collection_def[_LOCAL].bytes_list.value if _LOCAL in meta.collection_def else ():
         yield variable_pb2.VariableDef.FromString(packed).initializer_name
 
 
 def _calls(objects: Any) -> Iterator[FunctionCall]:
-    """The functions that the loader calls for an object by itself."""
+    """Yield the functions called for an object by the loader itself."""
     numbers = {
         number
         for node in objects.nodes
@@ -124,7 +124,7 @@ def _calls(objects: Any) -> Iterator[FunctionCall]:
 
 
 def _signatures(objects: Any) -> Iterator[FunctionCall]:
-    """Yield the functions that the loader offers as signatures."""
+    """Yield the functions offered by the loader as signatures."""
     maps = (node for node in objects.nodes if node.user_object.identifier == _SIGNATURES)
     yield from _functions(objects, {child.node_id for node in maps for child in node.children})
 
@@ -138,7 +138,10 @@ def _functions(objects: Any, numbers: Iterable[int]) -> Iterator[FunctionCall]:
 
 
 def _find_captured_assets(objects: Any, function: str) -> tuple[bool, ...]:
-    """Whether each object that a function captured, its last arguments, is an asset."""
+    """Return, for each object captured by a function, True if an asset.
+
+    Captured objects are the function's last arguments.
+    """
     if function not in objects.concrete_functions:
         return ()
     nodes, bound = objects.nodes, objects.concrete_functions[function].bound_inputs

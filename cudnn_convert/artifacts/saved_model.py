@@ -1,4 +1,4 @@
-"""Opens a SavedModel as its users do: `tf.saved_model.load`, functions beside its signatures too."""
+"""Opens a SavedModel like a user: `tf.saved_model.load`, functions beside signatures too."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,12 +21,12 @@ from cudnn_convert.recurrences import saved_functions
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What `assets.extra` says of its origin."""
+    """Return the provenance in `assets.extra`."""
     return runners.read_record(path / "assets.extra" / PROVENANCE)
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Raises UnsupportedModelError where loading and calling `parts` runs more than arithmetic."""
+    """Raise UnsupportedModelError if loading and calling `parts` runs more than arithmetic."""
     if trust:
         return
     metas = _metas(path)
@@ -43,9 +43,10 @@ def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
 
 
 def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runners.Runner]:
-    """Open it through `tf.saved_model.load`; a Session alone would hide frame errors.
+    """Open the SavedModel through `tf.saved_model.load`.
 
-    Its parts share their variables, and so the state in them. A part that is no signature is a function.
+    A Session alone would hide frame errors. Its parts share their variables, and so the state in them. A part
+    that is no signature is a function.
     """
     loaded = tf.saved_model.load(str(path))
     beside = [part.name for part in parts if part.name not in loaded.signatures]
@@ -71,7 +72,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """One for each signature, by its keys."""
+    """List an interface for each signature, by the signature's keys."""
     listed = []
     for meta in _metas(path):
         for name, signature in graph_def.signatures(meta).items():
@@ -87,7 +88,10 @@ def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
 
 
 def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
-    """A runner for each function that no signature calls."""
+    """Return a runner for each function beside the signatures.
+
+    No signature calls such a function.
+    """
     (meta,) = _metas(path)
     graph, signatures = saved_functions.add_calls(meta, meta.graph_def, names)
     running = open_session(import_graph(graph))
@@ -97,7 +101,7 @@ def _functions(path: Path, names: Sequence[str]) -> dict[str, runners.Runner]:
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Its variables, then the constants of its graphs."""
+    """Yield the variables, then the constants of the graphs."""
     prefix = path / "variables" / "variables"
     if Path(f"{prefix}.index").is_file():
         yield from checkpoint.variables(prefix)
@@ -106,12 +110,12 @@ def arrays(path: Path) -> Iterator[tuple[str, Array]]:
 
 
 def load_graph(path: Path) -> tuple[Any, Path]:
-    """Its first MetaGraphDef, and the prefix of the checkpoint that holds its variables."""
+    """Return the first MetaGraphDef, and the prefix of the checkpoint with the variables."""
     return _metas(path)[0], path / "variables" / "variables"
 
 
 def _metas(path: Path) -> Any:
-    """Its MetaGraphDefs. Raises ReadError."""
+    """Return the MetaGraphDefs. Raises ReadError."""
     file = path / "saved_model.pb"
     try:
         return saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs

@@ -1,4 +1,4 @@
-"""Opens a TensorFlow Lite file in TensorFlow's interpreter, once its bytes are checked.
+"""Opens a TensorFlow Lite file in TensorFlow's interpreter, after checking the bytes.
 
 The interpreter verifies no flatbuffer: a changed byte makes it read beside the file or crash. Here every
 offset must lead into the file, to what fits there. What a table holds is learnt from TensorFlow's own
@@ -49,17 +49,17 @@ def unpack_model(content: bytes) -> Any:
 
 
 def pack_model(model: Any) -> bytes:
-    """The bytes of a file for a ModelT."""
+    """Return the bytes of a file for a ModelT."""
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 class FlatbufferError(ValueError):
-    """Bytes that do not hold what they claim."""
+    """An error for bytes at odds with the claimed content."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How a flatbuffer field is read.
+    """The layout of a flatbuffer field for reading.
 
     It has `width` bytes, or is an offset to a `table`, a string, a union or a vector. Of a vector, `width`
     and `table` describe an element. All but plain numbers are offsets in the table itself.
@@ -73,12 +73,12 @@ class _Field:
 
     @property
     def size(self) -> int:
-        """Bytes of it in its table."""
+        """The size in bytes of the field inside the table."""
         return _OFFSET if self.is_vector else self.width
 
 
 class _StandIn:
-    """A fake table that records how a generated reader reads one field."""
+    """A fake table for recording a generated reader's access to a field."""
 
     Pos, Bytes = 0, b""
 
@@ -111,7 +111,7 @@ class _StandIn:
 
 @cache
 def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
-    """The fields of a table by their slots, with their names."""
+    """Return the fields of a table by slot, with names."""
     fields_by_slot = {}
     for name, read in vars(reader).items():
         if isinstance(read, FunctionType) and name != "Init" and not name.endswith(_OTHERS):
@@ -126,7 +126,7 @@ def _fields(reader: type) -> Mapping[int, tuple[str, _Field]]:
 
 
 def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, type]]) -> None:
-    """Raises FlatbufferError where `data` is no sound table `root`.
+    """Raise FlatbufferError unless `data` is a sound table `root`.
 
     `unions` has, by the name of a field that is a union, the tables it may be by the number of their type.
     """
@@ -135,14 +135,17 @@ def check_flatbuffer(data: bytes, root: type, unions: Mapping[str, Mapping[int, 
 
 
 class _Bytes:
-    """The file, and the tables in it that were checked already."""
+    """The file, and the tables already checked."""
 
     def __init__(self, data: bytes, unions: Mapping[str, Mapping[int, type]]) -> None:
         self._data, self._unions = data, unions
         self._seen: set[tuple[int, type]] = set()
 
     def _number(self, form: str, at: int) -> int:
-        """Read a number, which must lie inside the file and be aligned to its size."""
+        """Read a number, checked to lie inside the file and be aligned.
+
+        It must be aligned to its size.
+        """
         size = struct.calcsize(form)
         if at < 0 or at % size or at + size > len(self._data):
             raise FlatbufferError(f"a number of {size} bytes at {at} of {len(self._data)}")
@@ -150,7 +153,7 @@ class _Bytes:
         return value
 
     def offset(self, at: int) -> int:
-        """Where the offset at a place leads."""
+        """Return the target of the offset at a place."""
         length = self._number("<I", at)
         if not length:
             raise FlatbufferError(f"an offset at {at} that leads to itself")
@@ -219,7 +222,7 @@ _UNIONS: Final = {
 
 
 def check_model(path: Path) -> None:
-    """Raises ReadError where a file is no sound model."""
+    """Raise ReadError unless a file is a sound model."""
     data = path.read_bytes()
     try:
         if data[4:8] != _IDENTIFIER:
@@ -244,7 +247,7 @@ def _unions() -> Mapping[str, Mapping[int, type]]:
 
 
 def _require_numbers(model: Any, data: bytes) -> None:
-    """Check that every index of a buffer, tensor, op or subgraph is in range."""
+    """Check the range of every index of a buffer, tensor, op or subgraph."""
     buffers = [model.Buffers(k) for k in range(model.BuffersLength())]
     for buffer in buffers:
         _require_within("a buffer", buffer.Offset(), buffer.Size(), data)
@@ -285,7 +288,10 @@ def _require_numbers(model: Any, data: bytes) -> None:
 
 
 def _numbers(numbers: Any) -> list[int]:
-    """A vector of numbers; where there is none the reader gives 0."""
+    """Return a vector of numbers as a list, empty for a missing vector.
+
+    The reader gives 0 where there is none.
+    """
     return [] if isinstance(numbers, int) else [int(number) for number in numbers]
 
 
@@ -296,7 +302,7 @@ def _require_one(what: str, numbers: Iterable[int], count: int) -> None:
 
 
 def _require_within(what: str, offset: int, size: int, data: bytes) -> None:
-    """Of what stands behind the flatbuffer, in large files."""
+    """Check the bounds of data behind the flatbuffer, in large files."""
     if offset + size > len(data):
         raise FlatbufferError(f"{what} of {size} bytes at {offset} of {len(data)}")
 
@@ -332,7 +338,7 @@ def _require_texts(content: bytes) -> None:
 
 
 def _subgraphs(operator: Any) -> Iterator[int]:
-    """The subgraphs that an op names in its options."""
+    """Yield the subgraphs named in an op's options."""
     for name, number, options in (
         ("BuiltinOptions", operator.BuiltinOptionsType(), operator.BuiltinOptions()),
         ("BuiltinOptions2", operator.BuiltinOptions2Type(), operator.BuiltinOptions2()),
@@ -346,7 +352,10 @@ def _subgraphs(operator: Any) -> Iterator[int]:
 
 
 def _require_end(called: list[set[int]]) -> None:
-    """No subgraph leads back to itself: the interpreter would follow it until its stack ends."""
+    """Raise FlatbufferError for a cycle of subgraphs.
+
+    The interpreter would follow it until its stack ends.
+    """
     left = {number: set(names) for number, names in enumerate(called)}
     while ready := {number for number, names in left.items() if not names & left.keys()}:
         for number in ready:
@@ -359,16 +368,16 @@ _FLEX: Final = b"Flex"
 
 
 def flex_ops(path: Path) -> tuple[str, ...]:
-    """The ops of a file that need TensorFlow's own kernels, by TensorFlow's names."""
+    """Return the ops of a file in need of TensorFlow's own kernels, by TensorFlow's names."""
     model = schema.Model.GetRootAs(path.read_bytes(), 0)
     codes = (model.OperatorCodes(k).CustomCode() or b"" for k in range(model.OperatorCodesLength()))
     return tuple(sorted(code[len(_FLEX) :].decode() for code in codes if code.startswith(_FLEX)))
 
 
 def tflite_provenance(path: Path) -> str | None:
-    """Read the provenance that `write` stored; None in a file of another tool.
+    """Read the provenance stored by `write`.
 
-    Raises ValueError where the file is no model.
+    Returns None in a file of another tool. Raises ValueError where the file is no model.
     """
     content = path.read_bytes()
     if content[4:8] != _IDENTIFIER:
@@ -380,7 +389,7 @@ def tflite_provenance(path: Path) -> str | None:
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What its metadata say of its origin."""
+    """Return the provenance in the metadata."""
     try:
         text = tflite_provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
@@ -389,7 +398,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Check the file of each part before the interpreter maps it.
+    """Check the file of each part before mapping by the interpreter.
 
     Raises ReadError where the interpreter would follow an offset out of the file.
     """
@@ -407,7 +416,7 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def open_interpreter(**model: Any) -> Any:
-    """TensorFlow's interpreter of a file, `model_path`, or of its bytes, `model_content`."""
+    """Return TensorFlow's interpreter of a file, `model_path`, or of bytes, `model_content`."""
     import tensorflow as tf
 
     with warnings.catch_warnings():
@@ -439,7 +448,7 @@ def _open(file: Path, part: Part) -> runners.Runner:
 
 
 def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
-    """A runner of a file without signatures, by the names of its tensors."""
+    """Return a runner of a signatureless file, by tensor names."""
     takes = {detail["name"]: detail for detail in interpreter.get_input_details()}
     gives = {detail["name"]: detail for detail in interpreter.get_output_details()}
     inputs = runners.pair_inputs(path, part.signature.inputs, takes)
@@ -460,7 +469,10 @@ def _by_tensors(path: Path, interpreter: Any, part: Part) -> runners.Runner:
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """One for each file, by its signature, or by its tensors' names without one."""
+    """List an interface for each file, by signature or by tensor names.
+
+    Tensor names serve where it has no signature.
+    """
     files = [path] if path.is_file() else [file for _, file in runners.files_of(path, ".tflite")]
     return [_interface(file, file.stem if path.is_dir() else SERVING) for file in files]
 
@@ -485,7 +497,7 @@ def _interface(file: Path, name: str) -> runners.Interface:
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """The constants of float32 in its graphs."""
+    """Yield the float32 constants in the graphs."""
     for prefix, file in runners.files_of(path, ".tflite"):
         model = unpack_model(file.read_bytes())
         for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):

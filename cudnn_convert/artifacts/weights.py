@@ -1,4 +1,4 @@
-"""Opens decoded weights, and computes them in NumPy.
+"""Opens decoded weights, and computes recurrences in NumPy.
 
 As `named_weights.Weights` and docs/equations.md say, in float64, from the arrays by their names and shapes
 alone: what the file says is what is tried.
@@ -21,7 +21,7 @@ _Step = Callable[[Mapping[str, Array], Mapping[str, Array], Array, Array], tuple
 
 
 def provenance(path: Path) -> dict[str, Any] | None:
-    """What the file says of its origin."""
+    """Return the provenance in the file."""
     try:
         record = named_weights.file_metadata(path)
     except Exception as cause:  # NumPy's and safetensors' own, several of each
@@ -31,11 +31,11 @@ def provenance(path: Path) -> dict[str, Any] | None:
 
 
 def check(path: Path, parts: Sequence[Part], trust: bool) -> None:
-    """Accept every file: arrays run no code."""
+    """Accept every file, for arrays are free of code."""
 
 
 def arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Its arrays."""
+    """Yield the arrays."""
     yield from named_weights.arrays(path).items()
 
 
@@ -47,13 +47,13 @@ def open_parts(path: Path, parts: Sequence[Part], vouched: object) -> list[runne
 
 
 def interfaces(path: Path, vouched: object) -> list[runners.Interface]:
-    """Refuse: arrays are no model. Raises ReadError."""
+    """Refuse arrays as a model. Raises ReadError."""
     advice = "convert the source to another format"
     raise ReadError(path, "artifact", expected="a model that runs", found="weights alone", advice=advice)
 
 
 def run_recurrence(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> runners.Runner:
-    """Return the runner of one recurrence.
+    """Return the runner of a single recurrence.
 
     `record` describes it; `arrays` are those of all recurrences, by names that begin with theirs.
     """
@@ -80,7 +80,7 @@ def stack(
     states: tuple[Array, Array],
     lengths: Array,
 ) -> tuple[Array, Array, Array]:
-    """All layers, both ways; states `[layers*directions, batch, width]`, those of layer 0 first."""
+    """Compute all layers in both directions; states `[layers*directions, batch, width]`, layer 0 first."""
     last: list[tuple[Array, Array]] = []
     for layer in range(record["layers"]):
         outputs = []

@@ -25,7 +25,7 @@ _BLOCK_DTYPES: Final = (tf.float32, tf.float16)
 
 @contextmanager
 def build_for(device: str) -> Iterator[None]:
-    """Build recurrences for "CPU" or "GPU" within, whatever devices this machine has.
+    """Build recurrences for "CPU" or "GPU" within, whatever the machine's devices.
 
     A graph for a GPU can be built and saved anywhere; only a GPU runs it. Raises ValueError for another name.
     """
@@ -39,7 +39,7 @@ def build_for(device: str) -> Iterator[None]:
 
 
 def uses_gpu() -> bool:
-    """Whether a recurrence that is built now gets cuDNN's op."""
+    """Return True if a recurrence built now gets cuDNN's op."""
     if _CHOSEN.get():
         return _CHOSEN.get() == "GPU"
     if not tf.config.list_physical_devices("GPU"):
@@ -64,11 +64,12 @@ def recurrence(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Compute `(y, h, c)` from inputs, states and the 1-D blob, all of one float dtype.
+    """Compute `(y, h, c)` from inputs, states and the 1-D blob.
 
-    x `[time, batch, inputs]` and states `[layers*directions, batch, units]`, or all with the batch first if
-    not `time_major`; lengths int32 `[batch]`, None for full rows. `training` is a bool or a bool tensor:
-    `dropout` applies between layers while it is true. c is ignored, and given back, but in an LSTM.
+    All are of one float dtype. x `[time, batch, inputs]` and states `[layers*directions, batch, units]`, or
+    all with the batch first if not `time_major`; lengths int32 `[batch]`, None for full rows. `training` is a
+    bool or a bool tensor: `dropout` applies between layers while it is true. c is ignored, and given back,
+    but in an LSTM.
     """
     on_gpu = uses_gpu()
     compute = partial(_cudnn_op if on_gpu else _lower_to_cpu, sizes, lengths, time_major, dropout, seed, name)
@@ -93,7 +94,7 @@ def _lower_to_cpu(
     training: Any,
     *tensors: Any,
 ) -> tuple[Any, Any, Any]:
-    """CPU ops: BlockLSTM for an LSTM of float or half, else a loop over the steps."""
+    """Run CPU ops: BlockLSTM for a float or half LSTM, else a loop over steps."""
     x, h, c, blob = tensors
     block = sizes.mode is Mode.LSTM and x.dtype in _BLOCK_DTYPES and not sizes.projection
     layer = layer_stack.block_layer if block else while_loop.layer
@@ -109,7 +110,10 @@ def _lower_to_cpu(
 
 
 def _with_shapes(sizes: Sizes, x: Any, h: Any, c: Any, *, time_major: bool) -> tuple[Any, Any, Any]:
-    """The op's shapes, which the cells rely on; of a placeholder they may be unknown. Raises ValueError."""
+    """Set the op's shapes, relied on by the cells. Raises ValueError.
+
+    Shapes of a placeholder may be unknown.
+    """
     hidden, cell = sizes.states(time_major=time_major)
     x = tf.ensure_shape(x, [None, None, sizes.input_size])
     h = tf.ensure_shape(h, hidden)
@@ -133,7 +137,7 @@ def _sizes_as_numbers() -> Iterator[None]:
 
 
 def _drop(rate: float, training: Any, seed: int | None, x: Any) -> Any:
-    """cuDNN's dropout between two layers: what stays is divided by its share."""
+    """Apply cuDNN's dropout between two layers: kept values are divided by the kept share."""
     now: Any = rate if training is True else tf.where(training, rate, 0.0)
     return tf.nn.dropout(x, tf.cast(now, x.dtype), seed=seed)
 
@@ -148,9 +152,10 @@ def _cudnn_op(
     training: bool,
     *tensors: Any,
 ) -> tuple[Any, Any, Any]:
-    """CudnnRNNV3 in every case: TensorFlow with cuDNN 9 runs neither CudnnRNN nor CudnnRNNV2.
+    """Run CudnnRNNV3 in every case, as required by TensorFlow with cuDNN 9.
 
-    cuDNN 9 asks for lengths, which those two do not have: recorded in tests/data/cudnn/tensorflow.json.
+    TensorFlow with cuDNN 9 runs neither CudnnRNN nor CudnnRNNV2. cuDNN 9 asks for lengths, which those two do
+    not have: recorded in tests/data/cudnn/tensorflow.json.
     """
     *given, blob = tensors
     x, h, c = _with_shapes(sizes, *given, time_major=time_major)
@@ -197,5 +202,5 @@ def _cudnn_op(
 
 
 def _swap_batch(value: Any) -> Any:
-    """Batch-major to time-major and back, of a tensor of rank 3."""
+    """Swap batch-major and time-major in a tensor of rank 3."""
     return tf.transpose(value, [1, 0, 2])

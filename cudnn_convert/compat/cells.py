@@ -31,7 +31,7 @@ def _read_size(shape: Any, axis: int) -> int:
 
 
 class _CellWeights:
-    """The variables of both fused LSTMs, in the scope of their layer."""
+    """The variables of both fused LSTMs, in the scope of the layer."""
 
     def _make_weights(self: Any, inputs: int) -> None:
         units = self._num_units
@@ -42,7 +42,7 @@ class _CellWeights:
         self.built = True
 
     def _arguments(self: Any, dtype: Any) -> dict[str, Any]:
-        """What both ops take in the same way."""
+        """Return the arguments common to both ops."""
         peepholes = self._diagonals or [tf.zeros([self._num_units], dtype)] * 3
         return {
             "w": tf.convert_to_tensor(self._kernel),
@@ -55,7 +55,10 @@ class _CellWeights:
 
 
 class LSTMBlockCell(_CellWeights, keras_private.legacy_cells().LayerRNNCell):  # type: ignore[misc]
-    """An LSTM cell in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
+    """An LSTM cell in a single op; gates i, c, f, o.
+
+    The forget bias is 1 unless another is given.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class LSTMBlockCell(_CellWeights, keras_private.legacy_cells().LayerRNNCell):  #
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """One step: inputs `[batch, inputs]`, the state `(c, h)`, each `[batch, units]`."""
+        """Run a step: inputs `[batch, inputs]`, state `(c, h)`, each `[batch, units]`."""
         if len(state) != 2:
             raise ValueError("Expecting state to be a tuple with length 2.")
         results = tf.raw_ops.LSTMBlockCell(
@@ -95,7 +98,10 @@ class LSTMBlockCell(_CellWeights, keras_private.legacy_cells().LayerRNNCell):  #
 
 
 def _lstm_block_cell_gradient(op: Any, *gradients: Any) -> tuple[Any, ...]:
-    """The gradient of LSTMBlockCell, which left TensorFlow with contrib; its kernel has stayed."""
+    """Return the gradient of LSTMBlockCell, removed from TensorFlow with contrib.
+
+    Its kernel has stayed.
+    """
     x, cs_prev, h_prev, w, wci, wcf, wco, b = op.inputs
     names = ("i", "cs", "f", "o", "ci", "co")
     results = tf.raw_ops.LSTMBlockCellGrad(
@@ -119,14 +125,14 @@ with contextlib.suppress(KeyError):  # another library of contrib's ops has regi
 
 
 class CudnnCompatibleLSTMCell(LSTMBlockCell):
-    """One step and one direction of a CudnnLSTM on a CPU, with the variables that its Saver writes."""
+    """A single step and direction of a CudnnLSTM on CPU, with the Saver's variables."""
 
     def __init__(self, num_units: int, reuse: bool | None = None) -> None:
         super().__init__(num_units, forget_bias=0.0, reuse=reuse, name="cudnn_compatible_lstm_cell")
 
 
 class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ignore[misc]
-    """One step and one direction of a CudnnGRU on a CPU: the reset gate acts after the product."""
+    """A single step and direction of a CudnnGRU on CPU: reset gate after the product."""
 
     def __init__(self, num_units: int, reuse: bool | None = None, kernel_initializer: Any = None) -> None:
         super().__init__(num_units, reuse=reuse, kernel_initializer=kernel_initializer)
@@ -148,7 +154,7 @@ class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ign
 
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
-        """One step: inputs `[batch, inputs]`, the state `[batch, units]`."""
+        """Run a step: inputs `[batch, inputs]`, state `[batch, units]`."""
 
         def affine(x: Any, weights: tuple[Any, Any]) -> Any:
             return tf.nn.bias_add(tf.matmul(x, weights[0]), weights[1])
@@ -161,11 +167,17 @@ class CudnnCompatibleGRUCell(keras_private.legacy_cells().GRUCell):  # type: ign
 
 
 class FusedRNNCell:
-    """What computes all steps at once, called as `(inputs, initial_state, dtype, sequence_length, scope)`."""
+    """A base of cells for all steps at once.
+
+    A cell is called as `(inputs, initial_state, dtype, sequence_length, scope)`.
+    """
 
 
 class LSTMBlockFusedCell(_CellWeights, keras_private.legacy_layer(), FusedRNNCell):  # type: ignore[misc]
-    """An LSTM over all steps in one op; gates i, c, f, o, a forget bias of 1 unless another is given."""
+    """An LSTM over all steps in a single op; gates i, c, f, o.
+
+    The forget bias is 1 unless another is given.
+    """
 
     def __init__(
         self,
@@ -197,7 +209,7 @@ class LSTMBlockFusedCell(_CellWeights, keras_private.legacy_layer(), FusedRNNCel
     def call(
         self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None
     ) -> tuple[Any, Any]:
-        """Outputs `[time, batch, units]` and the final state `(c, h)`, each `[batch, units]`.
+        """Return outputs `[time, batch, units]` and final state `(c, h)`, each `[batch, units]`.
 
         inputs `[time, batch, inputs]`, or a list of steps, then outputs are a list too. Steps past a row's
         `sequence_length` `[batch]` are zero, and its final state is that of its last step. Raises ValueError
@@ -229,7 +241,7 @@ class LSTMBlockFusedCell(_CellWeights, keras_private.legacy_layer(), FusedRNNCel
 
 
 class FusedRNNCellAdaptor(FusedRNNCell):
-    """Makes a fused cell of an RNNCell, by a loop or by unrolled steps."""
+    """A fused cell made of an RNNCell, by a loop or by unrolled steps."""
 
     def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
         self._cell, self._use_dynamic_rnn = cell, use_dynamic_rnn
@@ -242,7 +254,7 @@ class FusedRNNCellAdaptor(FusedRNNCell):
         sequence_length: Any = None,
         scope: Any = None,
     ) -> tuple[Any, Any]:
-        """Outputs and final state; a list of steps gives a list."""
+        """Return outputs and final state; a list of steps gives a list."""
         listed = isinstance(inputs, list)
         named = {"sequence_length": sequence_length, "initial_state": initial_state, "dtype": dtype}
         if self._use_dynamic_rnn:
@@ -255,7 +267,7 @@ class FusedRNNCellAdaptor(FusedRNNCell):
 
 
 class TimeReversedFusedRNN(FusedRNNCell):
-    """Runs a fused cell backwards in time, within each row's length."""
+    """A fused cell run backwards in time, within each row's length."""
 
     def __init__(self, cell: Any) -> None:
         self._cell = cell
@@ -268,7 +280,7 @@ class TimeReversedFusedRNN(FusedRNNCell):
         sequence_length: Any = None,
         scope: Any = None,
     ) -> tuple[Any, Any]:
-        """Outputs in the order of the inputs, and the state after the first step."""
+        """Return outputs in the order of the inputs, and the state after the first step."""
 
         def turn(x: Any) -> Any:
             return x[::-1] if isinstance(x, list) else backwards(x, sequence_length)

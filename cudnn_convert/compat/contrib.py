@@ -1,4 +1,4 @@
-"""Puts modules at `tf.contrib`, and messages for all else that was there."""
+"""Puts modules at `tf.contrib`, and messages for all former parts."""
 
 import importlib.machinery
 import importlib.util
@@ -15,7 +15,7 @@ _NAME: Final = "tensorflow.contrib"
 
 
 class _Missing(ModuleType):
-    """A part of contrib that is not here: it can be imported, and says so when it is used."""
+    """A missing part of contrib: importable, with an error on use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -38,13 +38,13 @@ class _Missing(ModuleType):
 
 
 class _Package(_Missing):
-    """A part of contrib that import statements may look into."""
+    """A part of contrib for import statements to look into."""
 
     __path__: list[str] = []  # noqa: RUF012 - as a module has it
 
 
 class _Importer:
-    """Finds and makes what import statements ask for below `tensorflow.contrib`."""
+    """A finder and maker of modules imported below `tensorflow.contrib`."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
@@ -58,11 +58,11 @@ class _Importer:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Do nothing: the module is made already."""
+        """Leave the finished module alone."""
 
 
 def install(modules: Mapping[str, ModuleType]) -> None:
-    """Put modules below `tf.contrib`, by their names there: see `cudnn_rnn.install`."""
+    """Put modules below `tf.contrib` by name: see `cudnn_rnn.install`."""
     if _NAME in sys.modules:
         return
     for name, module in modules.items():
@@ -82,7 +82,7 @@ def install(modules: Mapping[str, ModuleType]) -> None:
 
 
 def _parents(name: str) -> Iterator[str]:
-    """The packages around a module, up to contrib itself."""
+    """Yield the packages around a module, up to contrib itself."""
     while name != _NAME:
         name = name.rpartition(".")[0]
         yield name

@@ -1,9 +1,9 @@
-"""The layers of `tf.contrib.cudnn_rnn`, and `install` for code that cannot be edited.
+"""The layers of `tf.contrib.cudnn_rnn`, and `install` for unchangeable code.
 
-    import tensorflow.compat.v1 as tf
-    from cudnn_convert.compat import cudnn_rnn
+import tensorflow.compat.v1 as tf
+from cudnn_convert.compat import cudnn_rnn
 
-    outputs, (h, c) = cudnn_rnn.CudnnLSTM(2, 128, direction="bidirectional")(inputs, training=True)
+outputs, (h, c) = cudnn_rnn.CudnnLSTM(2, 128, direction="bidirectional")(inputs, training=True)
 
 A layer has one variable, `<scope>/opaque_kernel`. A Saver without `var_list` also writes the variables of the
 CPU cells (`CudnnCompatibleLSTMCell` and others) under the scope in which the layer was built, and restores
@@ -94,7 +94,7 @@ _DTYPES: Final = (tf.float16, tf.float32, tf.float64)
 
 
 class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
-    """A stack of recurrent layers with one blob of parameters; see the subclass of each mode."""
+    """A stack of recurrent layers with a single parameter blob; a subclass per mode."""
 
     _rnn_mode: ClassVar[str]
     _saveable_cls: ClassVar[type[CudnnOpaqueParamsSaveable]]
@@ -183,7 +183,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         return self._sizes
 
     def build(self, input_shape: Any) -> None:
-        """Make the variable and its saveable, for inputs `[time, batch, inputs]`.
+        """Make the variable and the saveable, for inputs `[time, batch, inputs]`.
 
         Called before the layer itself it leaves the layer's scope out of the canonical keys. Raises
         ValueError for another rank, or where the last dimension is unknown.
@@ -236,7 +236,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
             return parameters.join(matrices, biases, sizes)
 
     def _track(self, getter: Any, *args: Any, **named: Any) -> Any:
-        """A custom getter that adds the variable to the layer's own."""
+        """Get a variable as a custom getter, and add the variable to the layer."""
         variable = getter(*args, **named)
         own = self._trainable_weights if named.get("trainable", True) else self._non_trainable_weights
         if all(variable is not other for other in own):
@@ -272,7 +272,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         time_major: bool = True,
         training: Any = True,
     ) -> tuple[Any, tuple[Any, ...]]:
-        """`(outputs, states)`: outputs `[time, batch, directions*units]`, a state `(h, c)` or `(h,)`.
+        """Return `(outputs, states)`: outputs `[time, batch, directions*units]`, a state `(h, c)` or `(h,)`.
 
         inputs `[time, batch, inputs]`; states `[layers*directions, batch, units]`, zeros if not given; all
         with the batch first if not `time_major`. `sequence_lengths` int32 `[batch]`: steps past a row's are
@@ -300,7 +300,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
         return y, (h, c)[:count]
 
     def state_shape(self, batch_size: Any) -> tuple[list[Any], ...]:
-        """The shapes of the states, time-major: two of an LSTM, else one."""
+        """Return the time-major state shapes: two for an LSTM, else a single shape."""
         shape = [self.num_layers * self.num_dirs, batch_size, self.num_units]
         return (shape, list(shape)) if self._rnn_mode == CUDNN_LSTM else (shape,)
 
@@ -311,7 +311,7 @@ class _CudnnRNN(keras_private.legacy_layer()):  # type: ignore[misc]
 
 
 def _check_lengths(lengths: Any, x: Any, *, time_major: bool) -> None:
-    """Raise ValueError where known sizes say that there is not one length a row."""
+    """Raise ValueError if known sizes contradict a single length for each row."""
     if lengths is None:
         return
     rows = x.shape.as_list()[1 if time_major else 0]
@@ -360,7 +360,7 @@ class CudnnRNNRelu(_CudnnRNN):
 
 
 def install() -> None:
-    """Put the layers at `tf.contrib` of `tensorflow` and `tensorflow.compat.v1`, for code as it is.
+    """Put the layers at `tf.contrib` of `tensorflow` and `tensorflow.compat.v1`, for unchanged code.
 
     `tf.contrib.cudnn_rnn` and `tf.contrib.rnn` are there then, also for `import tensorflow.contrib.rnn`; any
     other part raises NotImplementedError when it is used. Where TensorFlow uses Keras 3, `tf.layers` and

@@ -87,7 +87,7 @@ def sizes_of(
     direction: str,
     num_proj: int | None = None,
 ) -> Sizes:
-    """The sizes of a blob. Raises ValueError for a wrong mode, direction or input mode."""
+    """Return a blob's sizes. Raises ValueError for a wrong mode, direction or input mode."""
     if rnn_mode not in _MODES:
         raise ValueError(f"Invalid rnn_mode: {rnn_mode}, expect one of ({', '.join(_MODES)})")
     check_direction(direction)
@@ -112,7 +112,7 @@ def sizes_of(
 
 
 class CudnnParamsFormatConverter:
-    """Converts between a blob and the tensors of TensorFlow 1's CPU cells; see the subclass of each mode."""
+    """A converter between a blob and TensorFlow 1's CPU cell tensors; a subclass per mode."""
 
     _rnn_mode: ClassVar[str]
 
@@ -125,13 +125,13 @@ class CudnnParamsFormatConverter:
         input_mode: str = CUDNN_INPUT_LINEAR_MODE,
         direction: str = CUDNN_RNN_UNIDIRECTION,
     ) -> None:
-        """Take the sizes of a recurrence, as the layers do. Raises ValueError for a wrong one."""
+        """Take the sizes of a recurrence, like the layers. Raises ValueError for wrong sizes."""
         self._sizes = sizes_of(
             self._rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj
         )
 
     def opaque_to_tf_canonical(self, opaque_param: Any) -> tuple[list[Any], ...]:
-        """Weights and biases, and with a projection its matrices, from the 1-D blob."""
+        """Return weights and biases, and any projection's matrices, from the 1-D blob."""
         weights, biases, projections = parameters.to_canonical(
             *parameters.split(tf.convert_to_tensor(opaque_param), self._sizes), self._sizes
         )
@@ -140,7 +140,7 @@ class CudnnParamsFormatConverter:
     def tf_canonical_to_opaque(
         self, tf_canonicals: Sequence[Any], weights_proj: Sequence[Any] | None = None
     ) -> Any:
-        """The 1-D blob from all weights, followed by all biases."""
+        """Return the 1-D blob from all weights, followed by all biases."""
         count = len(tf_canonicals) // 2
         matrices, biases = parameters.from_canonical(
             tf_canonicals[:count], tf_canonicals[count:], weights_proj or (), self._sizes
@@ -149,31 +149,31 @@ class CudnnParamsFormatConverter:
 
 
 class CudnnParamsFormatConverterLSTM(CudnnParamsFormatConverter):
-    """For an LSTM: `kernel [inputs+units, 4*units]` and `bias [4*units]`, gates i, c, f, o."""
+    """An LSTM's converter: `kernel [inputs+units, 4*units]` and `bias [4*units]`, gates i, c, f, o."""
 
     _rnn_mode = CUDNN_LSTM
 
 
 class CudnnParamsFormatConverterGRU(CudnnParamsFormatConverter):
-    """For a GRU: the gates' kernel, and the candidate's input and hidden projection; biases alike."""
+    """A GRU's converter: the gates' kernel, and the candidate's input and hidden projection; biases alike."""
 
     _rnn_mode = CUDNN_GRU
 
 
 class CudnnParamsFormatConverterTanh(CudnnParamsFormatConverter):
-    """For a tanh RNN: `kernel [inputs+units, units]` and `bias [units]`."""
+    """A tanh RNN's converter: `kernel [inputs+units, units]` and `bias [units]`."""
 
     _rnn_mode = CUDNN_RNN_TANH
 
 
 class CudnnParamsFormatConverterRelu(CudnnParamsFormatConverter):
-    """For a relu RNN: `kernel [inputs+units, units]` and `bias [units]`."""
+    """A relu RNN's converter: `kernel [inputs+units, units]` and `bias [units]`."""
 
     _rnn_mode = CUDNN_RNN_RELU
 
 
 class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc]
-    """Saves and restores a blob as the variables of TensorFlow 1's CPU cells; see the subclass of each mode.
+    """A saveable of a blob as TensorFlow 1's CPU cell variables; a subclass per mode.
 
     A Saver without `var_list` finds it in the collection SAVEABLE_OBJECTS, where the layers put theirs.
     """
@@ -192,7 +192,10 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
         scope: Any = None,
         name: str = "cudnn_rnn_saveable",
     ) -> None:
-        """Keys begin with `scope`, a VariableScope or its name; `opaque_params` is the variable."""
+        """Take the variable `opaque_params`, and `scope`, the beginning of the keys.
+
+        `scope` is a VariableScope or its name.
+        """
         self._variables = opaque_params
         self.format_converter = self._format_converter_cls(
             num_layers, num_units, input_size, input_mode=input_mode, direction=direction
@@ -210,7 +213,7 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
         super().__init__(producer, specs, name)
 
     def _keys(self) -> Iterator[str]:
-        """The keys of all weights, then of all biases."""
+        """Yield the keys of all weights, then of all biases."""
         sizes = self.format_converter._sizes
         stems = (
             ["rnn/multi_rnn_cell/cell_{}/"]
@@ -226,7 +229,7 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
                             yield f"{stem.format(layer)}{self._rnn_cell_name}/{key}"
 
     def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
-        """Assign the blob of the canonical tensors, in the order of their keys.
+        """Assign the blob of the canonical tensors, in the order of the keys.
 
         A Saver of everything restores the variable itself too. The canonical tensors win: they come last.
         """
@@ -240,28 +243,28 @@ class CudnnOpaqueParamsSaveable(tf_private.SaveableObject):  # type: ignore[misc
 
 
 class CudnnLSTMSaveable(CudnnOpaqueParamsSaveable):
-    """Saves an LSTM for CudnnCompatibleLSTMCells."""
+    """The saveable of an LSTM for CudnnCompatibleLSTMCells."""
 
     _format_converter_cls = CudnnParamsFormatConverterLSTM
     _rnn_cell_name = "cudnn_compatible_lstm_cell"
 
 
 class CudnnGRUSaveable(CudnnOpaqueParamsSaveable):
-    """Saves a GRU for CudnnCompatibleGRUCells."""
+    """The saveable of a GRU for CudnnCompatibleGRUCells."""
 
     _format_converter_cls = CudnnParamsFormatConverterGRU
     _rnn_cell_name = "cudnn_compatible_gru_cell"
 
 
 class CudnnRNNTanhSaveable(CudnnOpaqueParamsSaveable):
-    """Saves a tanh RNN for BasicRNNCells."""
+    """The saveable of a tanh RNN for BasicRNNCells."""
 
     _format_converter_cls = CudnnParamsFormatConverterTanh
     _rnn_cell_name = "basic_rnn_cell"
 
 
 class CudnnRNNReluSaveable(CudnnOpaqueParamsSaveable):
-    """Saves a relu RNN for BasicRNNCells."""
+    """The saveable of a relu RNN for BasicRNNCells."""
 
     _format_converter_cls = CudnnParamsFormatConverterRelu
     _rnn_cell_name = "basic_rnn_cell"
@@ -274,7 +277,7 @@ def _last_size(value: Any) -> int | None:
 
 
 def _read_sizes(inputs: Any, input_h: Any, time_major: bool) -> tuple[int, int, int]:
-    """The depth and width of a state and the width of the inputs, from their static shapes."""
+    """Return a state's depth and width, and the inputs' width, from static shapes."""
     shape = tf.convert_to_tensor(input_h).shape
     known = shape.as_list() if shape.rank == 3 else [None] * 3
     depth, width = known[0 if time_major else 1], known[2]
@@ -380,9 +383,10 @@ def _run_plain(
 
 
 def cudnn_rnn_relu(inputs: Any, input_h: Any, params: Any, is_training: Any, *rest: Any, **named: Any) -> Any:
-    """Run a relu RNN on the 1-D blob `params`: `(outputs, output_h)`. Shapes and errors as `cudnn_lstm`.
+    """Run a relu RNN on the 1-D blob `params`: `(outputs, output_h)`.
 
-    More arguments, in order: input_mode, direction, dropout, seed, sequence_lengths, time_major, name.
+    Shapes and errors as `cudnn_lstm`. More arguments, in order: input_mode, direction, dropout, seed,
+    sequence_lengths, time_major, name.
     """
     return _run_plain(CUDNN_RNN_RELU, inputs, input_h, params, is_training, *rest, **named)
 
@@ -405,9 +409,10 @@ def cudnn_rnn_opaque_params_to_canonical(
     num_proj: int | None = None,
     name: str | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """cuDNN's matrices `[units, inputs]` and biases `[units]` of the 1-D blob, in its order.
+    """Return cuDNN's matrices `[units, inputs]` and biases `[units]` of the 1-D blob, in order.
 
-    `dropout` and `seed` change nothing. Raises ValueError for a wrong mode, direction or input mode.
+    The order is the blob's. `dropout` and `seed` change nothing. Raises ValueError for a wrong mode,
+    direction or input mode.
     """
     sizes = sizes_of(rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj)
     with tf.name_scope(name or "CudnnRNNParamsToCanonical"):
@@ -428,7 +433,7 @@ def cudnn_rnn_canonical_to_opaque_params(
     num_proj: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """The 1-D blob of cuDNN's matrices and biases; see `cudnn_rnn_opaque_params_to_canonical`."""
+    """Return the 1-D blob of cuDNN's matrices and biases; see `cudnn_rnn_opaque_params_to_canonical`."""
     sizes = sizes_of(rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj)
     with tf.name_scope(name or "CudnnRNNCanonicalToParams"):
         return parameters.join(weights, biases, sizes)
@@ -447,13 +452,16 @@ def cudnn_rnn_opaque_params_size(
     num_proj: int | None = None,
     name: str | None = None,
 ) -> Any:
-    """The number of values of the blob, an int32 scalar tensor; `dtype`, `dropout`, `seed` change nothing."""
+    """Return the number of values of the blob, an int32 scalar tensor.
+
+    `dtype`, `dropout`, `seed` change nothing.
+    """
     sizes = sizes_of(rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj)
     return tf.constant(parameter_blob.length(sizes), tf.int32, name=name or "CudnnRNNParamsSize")
 
 
 class _CudnnRNN:
-    """A recurrence whose blob the caller keeps in a variable; see the subclass of each mode."""
+    """A recurrence with the blob in a variable of the caller; a subclass per mode."""
 
     _rnn_mode: ClassVar[str]
 
@@ -469,7 +477,7 @@ class _CudnnRNN:
         seed: int = 0,
         num_proj: int | None = None,
     ) -> None:
-        """Take the sizes of a recurrence and its dropout. Raises ValueError for a wrong one."""
+        """Take a recurrence's sizes and dropout. Raises ValueError for wrong values."""
         self._sizes = sizes_of(
             self._rnn_mode, num_layers, num_units, input_size, input_mode, direction, num_proj
         )
@@ -479,15 +487,15 @@ class _CudnnRNN:
         self._dropout, self._seed = dropout, seed
 
     def params_size(self) -> Any:
-        """The number of values of the blob, an int32 scalar tensor."""
+        """Return the number of values of the blob, an int32 scalar tensor."""
         return tf.constant(parameter_blob.length(self._sizes), tf.int32, name="CudnnRNNParamsSize")
 
     def params_to_canonical(self, params: Any) -> tuple[list[Any], list[Any]]:
-        """cuDNN's matrices and biases of the 1-D blob, in its order."""
+        """Return cuDNN's matrices and biases of the 1-D blob, in the blob's order."""
         return parameters.split(tf.convert_to_tensor(params), self._sizes)
 
     def canonical_to_params(self, weights: Sequence[Any], biases: Sequence[Any]) -> Any:
-        """The 1-D blob of cuDNN's matrices and biases."""
+        """Return the 1-D blob of cuDNN's matrices and biases."""
         return parameters.join(weights, biases, self._sizes)
 
     def _run(self, x: Any, h: Any, c: Any, params: Any, lengths: Any, time_major: bool, training: Any) -> Any:
@@ -513,7 +521,7 @@ class CudnnLSTM(_CudnnRNN):
         time_major: bool = True,
         is_training: Any = True,
     ) -> tuple[Any, Any, Any]:
-        """`(output, output_h, output_c)`; shapes as `cudnn_lstm`."""
+        """Return `(output, output_h, output_c)`; shapes as `cudnn_lstm`."""
         y, h, c = self._run(input_data, input_h, input_c, params, sequence_lengths, time_major, is_training)
         return y, h, c
 
@@ -528,7 +536,7 @@ class _WithoutC(_CudnnRNN):
         time_major: bool = True,
         is_training: Any = True,
     ) -> tuple[Any, Any]:
-        """`(output, output_h)`; shapes as `cudnn_lstm`."""
+        """Return `(output, output_h)`; shapes as `cudnn_lstm`."""
         empty = tf.constant([], tf.convert_to_tensor(input_h).dtype)
         y, h, _ = self._run(input_data, input_h, empty, params, sequence_lengths, time_major, is_training)
         return y, h

@@ -26,7 +26,7 @@ Region = tuple[int, tuple[int, ...]]
 
 @lru_cache
 def regions(sizes: Sizes) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-    """The regions of all matrices and of all biases, each pseudo-layer after the other.
+    """Return the regions of all matrices and of all biases, in pseudo-layer order.
 
     A pseudo-layer has its input matrices, its recurrent ones and an LSTM's projection; then bW, bR.
     """
@@ -52,7 +52,7 @@ def _region(places: Any) -> Region:
 
 
 def split(blob: Any, sizes: Sizes) -> tuple[list[Any], list[Any]]:
-    """cuDNN's matrices and biases of a blob, in the order of `regions`.
+    """Return cuDNN's matrices and biases of a blob, in the order of `regions`.
 
     One op splits the blob, so that its gradient is one concatenation.
     """
@@ -67,7 +67,7 @@ def split(blob: Any, sizes: Sizes) -> tuple[list[Any], list[Any]]:
 
 
 def join(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Any:
-    """The blob of matrices and biases of any rank, in the order of `regions`.
+    """Return the blob of matrices and biases of any rank, in the order of `regions`.
 
     Raises ValueError where their number is another.
     """
@@ -83,9 +83,9 @@ def join(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Any:
 
 
 def _per_cell(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> Iterator[tuple[Any, ...]]:
-    """For each pseudo-layer W, R, bW and bR, lists in cuDNN's gate order, and a projection in a list.
+    """Yield each pseudo-layer's W, R, bW and bR, and any projection in a list.
 
-    A skipped input has no W.
+    W, R, bW and bR are lists in cuDNN's gate order. A skipped input has no W.
     """
     gates, first = len(sizes.mode.gates), 0
     for number in range(sizes.layers * sizes.directions):
@@ -100,7 +100,7 @@ def _per_cell(matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes) -> I
 def to_canonical(
     matrices: Sequence[Any], biases: Sequence[Any], sizes: Sizes
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Canonical weights, biases and projections, each pseudo-layer after the other.
+    """Return canonical weights, biases and projections, in pseudo-layer order.
 
     `kernel [inputs+width, gates*units]`, `bias [gates*units]`; a GRU has the three of `contrib_shapes` of
     each; projections are `[units, width]`.
@@ -124,7 +124,7 @@ def to_canonical(
 def from_canonical(
     weights: Sequence[Any], biases: Sequence[Any], projections: Sequence[Any], sizes: Sizes
 ) -> tuple[list[Any], list[Any]]:
-    """cuDNN's matrices and biases of canonical tensors; a summed bias becomes two halves."""
+    """Return cuDNN's matrices and biases of canonical tensors; a summed bias becomes two halves."""
     each = CANONICAL[sizes.mode]
     order = layouts.moves(sizes.mode, layouts.CONTRIB, layouts.CUDNN)
     matrices, halves = [], []
@@ -153,7 +153,7 @@ CANONICAL: Final = {Mode.LSTM: 1, Mode.GRU: 3, Mode.RNN_TANH: 1, Mode.RNN_RELU: 
 
 
 def for_lowering(blob: Any, sizes: Sizes, *, block: bool) -> list[Any]:
-    """The arrays of all pseudo-layers that `layer_stack.stack_layers` hands to a layer.
+    """Return the arrays of all pseudo-layers, as handed to a layer by `layer_stack.stack_layers`.
 
     With `block` those of `layer_stack.block_layer`, else those of `while_loop.layer`, a GRU's with the
     columns of all gates.

@@ -1,4 +1,4 @@
-"""What `tf.contrib.rnn` has: cells, fused cells, stacks of bidirectional layers.
+"""The contents of `tf.contrib.rnn`: cells, fused cells, stacks of bidirectional layers.
 
 Of the cells that contrib alone had, those of cuDNN's layers are here. The core's cells come from tf_keras,
 whatever Keras TensorFlow uses.
@@ -101,7 +101,10 @@ def stack_bidirectional_rnn(
     sequence_length: Any = None,
     scope: Any = None,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """As `stack_bidirectional_dynamic_rnn`, for a list of steps `[batch, inputs]`, unrolled."""
+    """Stack bidirectional layers over a list of steps `[batch, inputs]`, unrolled.
+
+    Otherwise as `stack_bidirectional_dynamic_rnn`.
+    """
 
     def layer(forward: Any, backward: Any, x: Any, first: Any, last: Any, at: Any) -> tuple[Any, Any, Any]:
         results: tuple[Any, Any, Any] = static_bidirectional_rnn(

@@ -44,7 +44,7 @@ from cudnn_convert.weights import layouts
 
 
 def require_tensorflow(where: object) -> None:
-    """Raise MissingDependencyError where Keras 3 runs on another backend in this process."""
+    """Raise MissingDependencyError if Keras 3 runs on another backend in the process."""
     import keras
 
     if keras.backend.backend() != "tensorflow":
@@ -54,7 +54,10 @@ def require_tensorflow(where: object) -> None:
 
 
 def first(model: Entry) -> Sequence[int | None]:
-    """The shape of a model's first input with its batch; `[None]` where unknown."""
+    """Return the shape of a model's first input, batch included.
+
+    It is `[None]` where unknown.
+    """
     for entry in layer_tree.layer_entries(model)[:1]:
         if model["class_name"] == "Sequential" and entry["class_name"] != "InputLayer":
             return values.input_of(model)[0] or [None]
@@ -64,7 +67,7 @@ def first(model: Entry) -> Sequence[int | None]:
 
 
 def candidate_shapes(weights: Sequence[tuple[str, Tensor]], batch: int | None) -> Iterator[tuple[Any, ...]]:
-    """Arguments for `build` of a layer with these weights, the likely ones first.
+    """Yield arguments for `build` of a layer with the given weights, likely arguments first.
 
     One shape for most layers, a list of two or two shapes for those of attention. The last size of a shape is
     one of the weights' own; so are the others where a layer wants to know them.
@@ -89,7 +92,7 @@ _HOLDS: Final = {"TimeDistributed": "layer", "RNN": "cell"}
 
 
 def build_unconnected(source: Path, modern: translate.Modern, brought: Mapping[str, Any]) -> Any:
-    """A `keras.Model` of a translated model's layers, of use for saving weights alone.
+    """Build a `keras.Model` of a translated model's layers, for saving weights only.
 
     `brought` are classes and functions by name. Raises UnsupportedModelError for a layer that Keras 3 cannot
     build, and where weights of several layers stand together without their layers' names.
@@ -104,7 +107,10 @@ def build_unconnected(source: Path, modern: translate.Modern, brought: Mapping[s
 
 @dataclass(frozen=True, slots=True)
 class _ModelBuilder:
-    """`given`: the shape of the model's first input; `fallback`: the format to advise."""
+    """The builder of unconnected layers with weights for a translated model.
+
+    `given`: the shape of the model's first input; `fallback`: the format to advise.
+    """
 
     source: Path
     brought: Mapping[str, Any]
@@ -125,7 +131,7 @@ class _ModelBuilder:
         return built
 
     def layer(self, entry: Entry, listed: Listed) -> Any:
-        """A layer with the listed weights, those of inner layers among them."""
+        """Build a layer with the listed weights, including the weights of inner layers."""
         kind = str(entry["class_name"])
         if classes.is_foreign(entry, self.brought, self.newer):
             return _stand_in(entry, listed)
@@ -146,7 +152,7 @@ class _ModelBuilder:
         return _stand_in(entry, (), **parts)
 
     def _own(self, entry: Entry, listed: Listed) -> Any:
-        """A layer of Keras, built for the first shape that fits the listed weights."""
+        """Build a layer of Keras for the first shape fitting the listed weights."""
         log = translate.Log(self.brought, self.newer, self.fallback)
         config = translate.translate_entry(entry, layer_tree.layer_name(entry), log)
         if layer_tree.is_model(entry):
@@ -161,9 +167,9 @@ class _ModelBuilder:
         raise self._refuse(entry, f"expected {actual}")
 
     def _build_layer(self, entry: Entry, config: Mapping[str, Any], listed: Listed) -> Any:
-        """Build a layer that holds the listed weights, or return None.
+        """Build a layer with the listed weights if a shape fits.
 
-        Without weights it may stay without a shape.
+        Returns None where no shape fits. Without weights it may stay without a shape.
         """
         unshaped = None if listed else deserialize(self.source, config, self.brought, self.fallback)
         for call in candidate_shapes(listed, self.given[0]):
@@ -178,7 +184,7 @@ class _ModelBuilder:
         return unshaped
 
     def _share(self, model: Entry, listed: Listed) -> dict[str, Listed]:
-        """The weights of an inner model by its layers, whose names are in the weights'."""
+        """Group an inner model's weights by the layer names inside the weights' names."""
         weights: dict[str, list[tuple[str, Tensor]]] = {
             layer_tree.layer_name(below): [] for below in layer_tree.layer_entries(model)
         }
@@ -190,7 +196,7 @@ class _ModelBuilder:
         return dict(weights)
 
     def _ways(self, entry: Entry, listed: Listed) -> dict[str, Any]:
-        """Both directions of a Bidirectional, whose weights say which they are of."""
+        """Build both directions of a Bidirectional; the weights' names tell the direction."""
         ways: tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]]] = ([], [])
         for name, tensor in listed:
             ways["/backward_" in f"/{name}"].append((name, tensor))
@@ -200,13 +206,19 @@ class _ModelBuilder:
         return dict(zip(("forward_layer", "backward_layer"), layers, strict=True))
 
     def _refuse(self, entry: Entry, reason: str, more: str = "") -> UnsupportedModelError:
-        """The error with a reason, and with `more` to do than to write the other format."""
+        """Return the error for a reason, with advice to write the fallback format.
+
+        `more` is further advice.
+        """
         line = f"layer {layer_tree.layer_name(entry)}: {reason}; write --format {self.fallback}{more}"
         return UnsupportedModelError(self.source, [line])
 
 
 def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
-    """A layer that stands for one of a missing class; it saves `listed` and `parts`."""
+    """Return a stand-in for a layer of a missing class.
+
+    Saving it writes `listed` and `parts`.
+    """
     import keras
 
     def save_own_variables(_: Any, store: Any) -> None:
@@ -221,7 +233,7 @@ def _stand_in(entry: Entry, listed: Listed, **parts: Any) -> Any:
 
 
 def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str, Any]) -> Any:
-    """Load the `keras.Model` of an archive up to its top-level `layers`.
+    """Load the `keras.Model` of an archive up to the top-level `layers`.
 
     Its outputs are `layer_tree.ends`. Raises ValueError where no layer comes before them, and what Keras
     raises where loading fails.
@@ -244,7 +256,7 @@ def load_until(path: Path, layers: Collection[str], custom_objects: Mapping[str,
 
 
 def _copy(weights: bytes, path: Path) -> None:
-    """Copy an archive's weights into a file of some of its layers, by name."""
+    """Copy an archive's weights by name into a file with some of the layers."""
     import h5py
 
     with h5py.File(io.BytesIO(weights)) as whole, h5py.File(path, "r+") as part:
@@ -280,20 +292,23 @@ def build_model(source: Path, modern: translate.Modern) -> Any:
 
 
 def list_trained(built: Any, model: Architecture) -> Pairs:
-    """The trained variables of `build_model`, in the source's order, with the mode of those it scaled."""
+    """Return the trained variables of `build_model` in the source's order.
+
+    With each stands the mode if `build_model` scaled it, else None.
+    """
     trained, _ = _order_variables(built, model.config)
     return trained
 
 
 def find_scaled(model: Architecture) -> tuple[str, ...]:
-    """The paths of layers whose gates get scaled weights, for the same numbers."""
+    """Return the paths of layers with gate weights scaled for the same numbers."""
     return tuple(dict.fromkeys(path for path, entry in layer_tree.below(model.config) if _scale(entry)))
 
 
 def deserialize(
     source: Path, config: Mapping[str, Any], custom_objects: Mapping[str, Any], fallback: str
 ) -> Any:
-    """Deserialize a config by Keras 3 in its safe mode. Raises UnsupportedModelError."""
+    """Deserialize a config by Keras 3 in safe mode. Raises UnsupportedModelError."""
     import keras
 
     try:
@@ -330,7 +345,7 @@ _BEGUN: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirectional", "
 
 
 def _refuse_masks(source: Path, built: Any, fallback: str) -> None:
-    """Raise UnsupportedModelError for a layer that takes masked values otherwise than that of Keras 2."""
+    """Raise UnsupportedModelError for a layer with different treatment of masked values in Keras 2."""
     import keras
 
     reasons = []
@@ -349,7 +364,10 @@ def _refuse_masks(source: Path, built: Any, fallback: str) -> None:
 
 
 def _refuse_dilations(source: Path, built: Any, fallback: str) -> None:
-    """Raise UnsupportedModelError for a transposed convolution that a CPU computes with oneDNN alone."""
+    """Raise UnsupportedModelError for a transposed convolution with dilations.
+
+    A CPU computes it with oneDNN alone.
+    """
     import keras
 
     reasons = [
@@ -363,7 +381,10 @@ def _refuse_dilations(source: Path, built: Any, fallback: str) -> None:
 
 
 def _takes_open_steps(layer: Any) -> bool:
-    """Whether the second axis of a layer's input is open; its other inputs are masks."""
+    """Return True if the second axis of a layer's first input is open.
+
+    Its other inputs are masks.
+    """
     import keras
 
     return keras.tree.flatten(layer.input)[0].shape[1] is None
@@ -384,7 +405,10 @@ def _assign(source: Path, built: Any, modern: translate.Modern) -> None:
 
 
 def fill_variables(layer: Any, entry: Entry, listed: Sequence[tuple[str, Tensor]]) -> bool:
-    """Assign the listed weights to a built layer; False, without assigning, if shapes differ."""
+    """Assign the listed weights to a built layer, and return True.
+
+    Returns False, without assigning, if shapes differ.
+    """
     pairs = _pairs(layer, entry)
     if [tuple(variable.shape) for variable, _ in pairs] != [tensor.shape for _, tensor in listed]:
         return False
@@ -400,7 +424,10 @@ def _pairs(layer: Any, entry: Entry) -> Pairs:
 
 
 def _scale(entry: Entry) -> Mode | None:
-    """The mode of a CPU layer whose gates' activation is flatter in Keras 3."""
+    """Return the mode of a CPU layer with a flatter gate activation in Keras 3.
+
+    Returns None for any other layer.
+    """
     kind = str(entry["class_name"])
     hard = layer_tree.settings(entry).get("recurrent_activation") == "hard_sigmoid"
     is_scaled = hard and kind in translate.SCALABLE and classes.is_keras_class(entry)
@@ -408,7 +435,7 @@ def _scale(entry: Entry) -> Mode | None:
 
 
 def _order_variables(layer: Any, entry: Entry) -> tuple[Pairs, Pairs]:
-    """List the trained and the other variables of a layer, in Keras 2's order.
+    """List the trained and the untrained variables of a layer, in Keras 2's order.
 
     Inside a model that is the order of the config, which Keras 3 may have changed. A frozen layer trains
     none of the layers in it, whatever their configs say.
@@ -437,7 +464,7 @@ def _parts(layer: Any, entry: Entry) -> Iterator[tuple[Any, Entry]]:
 
 
 def settle_seeds(built: Any) -> None:
-    """Replace seeds that Keras drew at random by numbers, the same every time."""
+    """Replace Keras's random seeds by numbers, the same in every run."""
     from keras.random import SeedGenerator
 
     count = 0
@@ -457,9 +484,10 @@ _CLASSES: Final = {
 
 
 def restore_optimizer(built: Any, model: Architecture) -> tuple[str, ...]:
-    """Compile the Keras 3 model built of `model` as its source was, and set its optimizer's state.
+    """Compile the Keras 3 model built of `model`, and set the optimizer's state.
 
-    Returns notes on what is left out. Without an optimizer's state nothing is done.
+    It is compiled as its source was. Returns notes on what is left out. Without an optimizer's state nothing
+    is done.
     """
     if not model.optimizer:
         return ()
@@ -480,13 +508,13 @@ def restore_optimizer(built: Any, model: Architecture) -> tuple[str, ...]:
 
 
 def describe_dropped(training: Mapping[str, Any] | None, why: str) -> str:
-    """A note that neither the training config nor the optimizer's state is kept, and why."""
+    """Return a note on the dropped training config and optimizer state, with the reason."""
     compiled = f", {values.describe_training(training)}" if training is not None else ""
     return f"training config and optimizer state dropped{compiled}: {why}"
 
 
 def _set_state(optimizer: Any, built: Any, model: Architecture) -> None:
-    """Build an optimizer for a model's variables, and set its slots and its counter. Raises ValueError."""
+    """Build an optimizer for a model's variables; set slots and counter. Raises ValueError."""
     trained, listed = list_trained(built, model), model.optimizer
     variables = [variable for variable, _ in trained]
     if any(mode is not None for _, mode in trained):
@@ -507,7 +535,7 @@ def _set_state(optimizer: Any, built: Any, model: Architecture) -> None:
 
 
 def _optimizer(training: Mapping[str, Any]) -> Any:
-    """The optimizer of a training config, of Keras 3. Raises ValueError."""
+    """Return the Keras 3 optimizer of a training config. Raises ValueError."""
     import keras
 
     entry = training["optimizer_config"]
@@ -530,7 +558,10 @@ def _optimizer(training: Mapping[str, Any]) -> Any:
 
 
 def _loss(value: Any) -> Any:
-    """A loss of Keras 3, or several in a list or dict. Raises ValueError where Keras 3 lacks it."""
+    """Return a loss of Keras 3, or several in a list or dict.
+
+    Raises ValueError where Keras 3 lacks it.
+    """
     import keras
 
     if isinstance(value, str):
@@ -548,7 +579,10 @@ def _loss(value: Any) -> Any:
 
 
 def _metrics(value: Any) -> Any:
-    """Metrics by name, alone or in a list or dict. Raises ValueError where Keras 3 lacks them."""
+    """Return metrics by name, alone or in a list or dict.
+
+    Raises ValueError where Keras 3 lacks them.
+    """
     import keras
 
     if isinstance(value, str) or (isinstance(value, Mapping) and "class_name" in value):
@@ -561,7 +595,10 @@ def _metrics(value: Any) -> Any:
 
 
 def _kinds(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
-    """An optimizer's slots by kind, in the order in which Keras 3 makes them; each for all variables."""
+    """List an optimizer's slots by kind, in the order of creation in Keras 3.
+
+    Each kind has a slot for every variable.
+    """
     slots = {slot.name: slot for slot in optimizer.variables}
     heads = [f"{variable.path}_".replace("/", "_") for variable in variables]
     ends = [name.removeprefix(heads[0]) for name in slots if name.startswith(heads[0])] if heads else []
@@ -571,10 +608,11 @@ def _kinds(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
 
 
 def _by_kind(arrays: Sequence[Tensor], shapes: Sequence[tuple[int, ...]], kinds: int) -> list[list[Tensor]]:
-    """Arrays of a file by kind, each in the order of the weights with `shapes`. Raises ValueError.
+    """Group a file's arrays by kind, in the order of the weights with `shapes`.
 
-    The first `beside` kinds stand side by side, the others one after the other; what is behind them (Adam of
-    Keras 2 keeps arrays of one zero) is left out. A layer's weights differ in rank: one order fits.
+    Raises ValueError where the arrays do not fit. The first `beside` kinds stand side by side, the others one
+    after the other; what is behind them (Adam of Keras 2 keeps arrays of one zero) is left out. A layer's
+    weights differ in rank: one order fits.
     """
     count = len(shapes)
     for beside in range(max(kinds, 1), 0, -1):

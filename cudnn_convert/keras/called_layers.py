@@ -1,4 +1,4 @@
-"""Describes the calls of layers that a graph was traced from, by the names of their tensors."""
+"""Describes the layer calls behind a traced graph, by the names of tensors."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,7 +11,7 @@ _OWN: Final = ("tf_keras.", "cudnn_convert.private.")
 
 
 def describe(calls: Sequence[NotedCall], differences: frozenset[str]) -> Iterator[LayerCall]:
-    """Yield each call of a layer of Keras' own that has no model in it.
+    """Yield each call of a layer of Keras' own, models excepted.
 
     `differences` are the names of what the file's Keras computes otherwise.
     """

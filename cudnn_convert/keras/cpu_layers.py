@@ -26,7 +26,7 @@ Listed = Sequence[tuple[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A model for a CPU; `layers` are the paths of those that were cuDNN's."""
+    """A model for a CPU; `layers` are the paths of former cuDNN layers."""
 
     architecture: Architecture
     layers: tuple[str, ...]
@@ -64,12 +64,12 @@ class CpuTensor:
 
 
 def has_cudnn(model: Architecture) -> bool:
-    """Whether a layer is cuDNN's, or has the weights of one."""
+    """Return True if a layer is cuDNN's, or has the weights of a cuDNN layer."""
     return bool(classes.cudnn_layers(model)) or any(_triples(listed) for listed in model.weights.values())
 
 
 def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewritten:
-    """Replace a model's cuDNN layers; with `slots` convert its optimizer's state too.
+    """Replace a model's cuDNN layers; with `slots` convert the optimizer's state too.
 
     Raises ReadError where weights do not fit their layers.
     """
@@ -82,13 +82,13 @@ def rewritten(path: Path, model: Architecture, *, slots: bool = False) -> Rewrit
 
 
 def convert_weights(path: Path, model: Architecture) -> dict[str, Any]:
-    """The weights of `rewritten`, by layer. Raises ReadError as it does."""
+    """Return the weights of `rewritten`, by layer. Raises ReadError likewise."""
     entries = {layer_tree.layer_name(entry): entry for entry in layer_tree.layer_entries(model.config)}
     return {name: _weights(path, name, listed, entries.get(name)) for name, listed in model.weights.items()}
 
 
 def _slots(model: Architecture) -> tuple[tuple[tuple[str, Tensor], ...], str]:
-    """Convert an optimizer's state for the CPU layers, or tell why there is none.
+    """Convert an optimizer's state for the CPU layers, or give the reason for dropping.
 
     It has a slot for each weight, either one kind after the other, or in newer optimizers (tf_keras v2.21.0
     src/optimizers/adam.py `build`) all kinds of one weight side by side. A wrong stride mixes kinds, so that
@@ -104,7 +104,7 @@ def _slots(model: Architecture) -> tuple[tuple[tuple[str, Tensor], ...], str]:
 
 
 def _with_dtype(model: Architecture, config: Any) -> Any:
-    """A config whose layers say their dtype where all weights have one other than float32.
+    """Set the layers' dtype where all weights share a dtype different from float32.
 
     keras 2.2.4 engine/base_layer.py: a layer without dtype has `floatx()` of the process that made it.
     """
@@ -137,7 +137,7 @@ def _change(entry: Entry) -> Entry:
 
 
 def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tuple[tuple[str, Tensor], ...]:
-    """A top-level layer's weights, those of its cuDNN layers converted."""
+    """Return a top-level layer's weights, with the weights of cuDNN layers converted."""
     counts = Counter((mode, recurrent.shape[0]) for _, mode, (_, recurrent, _) in _triples(listed))
     expected = Counter(_list_recurrent(entry, cudnn=True))
     # A CPU layer's config over weights that a cuDNN layer saved: Keras 2 converts such on loading too.
@@ -153,7 +153,7 @@ def _weights(path: Path, name: str, listed: Listed, entry: Entry | None) -> tupl
 
 
 def _list_recurrent(entry: Entry | None, *, cudnn: bool) -> Iterator[tuple[Mode, int]]:
-    """`(mode, units)` of an entry's cuDNN layers, or of its CPU layers of equal arithmetic."""
+    """Yield `(mode, units)` of an entry's cuDNN layers, or of CPU layers with equal arithmetic."""
     for _, below in layer_tree.walk(entry) if entry is not None else ():
         config, kind = below["config"], str(below["class_name"])
         if kind not in classes.MODES or not classes.is_keras_class(below) or not isinstance(config, dict):
@@ -179,7 +179,7 @@ def _convert(listed: Listed, stride: int = 1, *, halves: bool = False) -> tuple[
 
 
 def _triples(listed: Listed, stride: int = 1) -> list[tuple[int, Mode, tuple[Tensor, Tensor, Tensor]]]:
-    """The position, mode and weights of each cuDNN layer in a list, by their shapes.
+    """List the position, mode and weights of each cuDNN layer, found by shapes.
 
     A bias of 8 or 6 times the units has no other reading in Keras, whatever the weights are called. `stride`
     is how far the weights of one layer stand from each other.

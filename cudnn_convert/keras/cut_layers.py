@@ -1,7 +1,7 @@
-"""Cuts a Keras model at layers: their results become its outputs, and what no output needs goes.
+"""Cuts a Keras model at layers: the layers' results become the model's outputs.
 
-`LAYER` is the result of a top-level layer. `LAYER:k` is that of its k-th call where it is called several
-times, else its k-th tensor, as a layer with `return_state` has several.
+What no output needs goes. `LAYER` is the result of a top-level layer. `LAYER:k` is that of its k-th call
+where it is called several times, else its k-th tensor, as a layer with `return_state` has several.
 """
 
 import re
@@ -16,7 +16,7 @@ from cudnn_convert.model import Architecture, Model
 
 
 def names_layers(model: Model, outputs: Sequence[str]) -> bool:
-    """Whether outputs are layers of a model, not tensors of its graph."""
+    """Return True if outputs are layers of a model rather than tensors of a graph."""
     if not model.has_layers or not layer_tree.is_model(model.layers.config):
         return False
     names = layer_tree.names(model.layers.config)
@@ -24,7 +24,7 @@ def names_layers(model: Model, outputs: Sequence[str]) -> bool:
 
 
 def cut_at_layers(model: Model, outputs: Sequence[str]) -> Model:
-    """Cut a model at the layers that `names_layers` found in `outputs`.
+    """Cut a model at the layers found by `names_layers` in `outputs`.
 
     Raises UsageError for a layer that is not there.
     """
@@ -51,12 +51,15 @@ def _cut(model: Architecture, outputs: list[Reference]) -> Entry:
 
 
 def _count_alike(model: Architecture) -> Entry:
-    """A config whose outputs count the calls of inner models as arguments do."""
+    """Return a config with inner models' calls counted alike in outputs and arguments."""
     return layer_tree.count_outputs(model.config, -1) if model.is_keras3 else model.config
 
 
 def offer_cut(model: Architecture, vouched: classes.Vouched, refused: Sequence[str]) -> list[str]:
-    """The reasons to refuse layers, the first with the cut before them where other layers come first."""
+    """Return the reasons to refuse layers, the first with the cut before the layers.
+
+    It has the cut only where other layers come before them.
+    """
     ends, _ = find_ends(model, vouched)
     if not ends:
         return [*refused]
@@ -65,7 +68,7 @@ def offer_cut(model: Architecture, vouched: classes.Vouched, refused: Sequence[s
 
 
 def find_ends(model: Architecture, vouched: classes.Vouched) -> tuple[list[str], bool]:
-    """The results before the layers that may not be built, as `--outputs` takes them.
+    """Return the results before the refused layers, in the form of `--outputs`.
 
     None where only inputs come before them, or where there are no such layers. Also whether no other layers
     stand behind.
@@ -90,7 +93,7 @@ def _list_items(outputs: Sequence[str]) -> list[str]:
 
 
 def _split(item: str, names: Collection[str]) -> tuple[str, int]:
-    """The layer of an item, and its number; 0 without one."""
+    """Return the layer and the number of an item, 0 by default."""
     numbered = re.fullmatch(r"(.+):(\d+)", item)
     return (item, 0) if item in names or not numbered else (numbered[1], int(numbered[2]))
 

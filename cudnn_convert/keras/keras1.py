@@ -1,4 +1,4 @@
-"""Turns a model of Keras 1 into one of Keras 2; kernels of Theano are flipped.
+"""Turns a model of Keras 1 into Keras 2, and flips kernels of Theano.
 
 Each layer's config gets the names of Keras 2, and its weights their form: gates side by side, kernels of
 images in TensorFlow's order. `Highway` and `MaxoutDense` become small models of the layers that Keras 2 has,
@@ -79,7 +79,7 @@ _CONVOLUTIONS: Final = frozenset({"Conv1D", "Conv2D", "Conv3D", "Conv2DTranspose
 
 @dataclass(frozen=True, slots=True)
 class _Computed:
-    """A tensor that is computed from those of the file when read."""
+    """A tensor computed from tensors of the file when read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -91,7 +91,7 @@ class _Computed:
 
 
 def translate_model(model: Model) -> Model:
-    """The model in the form of Keras 2; the model itself where it has that already.
+    """Return the model in the form of Keras 2, unchanged if already so.
 
     Raises UnsupportedModelError for a layer that Keras 2 computes otherwise.
     """
@@ -121,7 +121,7 @@ def _find_backend(architecture: Architecture) -> str:
 
 
 def _flip_kernels(model: Model, architecture: Architecture) -> Model:
-    """A model of Keras 2 with the kernels of its convolutions as TensorFlow takes them."""
+    """Return a model of Keras 2 with convolution kernels in TensorFlow's form."""
     flipped, names = dict(architecture.weights), list[str]()
     for entry in layer_tree.layer_entries(architecture.config):
         name = layer_tree.layer_name(entry)
@@ -144,7 +144,7 @@ def _flip_kernels(model: Model, architecture: Architecture) -> Model:
 
 
 def _replace_deprecated(model: Model) -> Model:
-    """A model of Keras 2 without the layers of Keras 1 that keras-team kept beside its own.
+    """Replace the layers of Keras 1 kept by keras-team in a model of Keras 2.
 
     Source: keras 2.2.4 legacy/layers.py.
     """
@@ -175,7 +175,7 @@ def _replace_deprecated(model: Model) -> Model:
 
 
 def _flip(kernel: Tensor) -> Tensor:
-    """A kernel `[*size, inputs, filters]` back to front along its size."""
+    """Return a kernel `[*size, inputs, filters]` back to front along the size axes."""
     axes = tuple(range(len(kernel.shape) - 2))
     return _Computed(kernel.shape, kernel.dtype, (kernel,), lambda value: np.flip(value, axes))
 
@@ -186,7 +186,7 @@ class _Translation:
     backend: str
 
     def model(self, architecture: Architecture) -> Architecture:
-        """A whole model; each top-level layer's weights are translated with it."""
+        """Translate a whole model, with the weights of each top-level layer."""
         entry, weights = architecture.config, dict(architecture.weights)
         kept = {key: value for key, value in entry.items() if key in ("class_name", "config")}
         entries = layer_tree.layer_entries(entry)
@@ -209,7 +209,7 @@ class _Translation:
         )
 
     def layer(self, entry: Entry, listed: Listed) -> tuple[dict[str, Any], Listed]:
-        """A layer and its weights, those of layers in it among them."""
+        """Translate a layer and the weights, including weights of inner layers."""
         kind, config = str(entry["class_name"]), entry["config"]
         if layer_tree.is_model(entry):
             return self._inner_model(entry, listed)
@@ -239,7 +239,7 @@ class _Translation:
         return {**outer, "config": config}, tuple(pair for _, given in pairs for pair in given)
 
     def _settings(self, entry: Entry) -> dict[str, Any]:
-        """A layer's class and config under Keras 2's names."""
+        """Return a layer's class and config under Keras 2's names."""
         kind, config = str(entry["class_name"]), dict(entry["config"])
         if kind == "Lambda":
             config.pop("input_dtype", None)
@@ -283,7 +283,7 @@ class _Translation:
         return {**entry, "class_name": _MERGES[mode], "config": {"name": name, **axis}}
 
     def _weights(self, changed: Entry, entry: Entry, listed: Listed) -> Listed:
-        """A layer's own weights in the form of its class in Keras 2."""
+        """Return a layer's own weights in the form of the class in Keras 2."""
         kind, config = str(changed["class_name"]), changed["config"]
         tensors = [tensor for _, tensor in listed]
         first = config.get("data_format") == "channels_first"
@@ -309,7 +309,10 @@ class _Translation:
 
 
 def _gather(entry: Entry, weights: Mapping[str, Listed]) -> Listed:
-    """The weights of a top-level layer; a Sequential lists those of a Sequential in it by their layers."""
+    """Return the weights of a top-level layer.
+
+    A Sequential lists those of a Sequential in it by their layers.
+    """
     name = layer_tree.layer_name(entry)
     if name in weights or not layer_tree.is_model(entry):
         return weights.get(name, ())
@@ -317,7 +320,10 @@ def _gather(entry: Entry, weights: Mapping[str, Listed]) -> Listed:
 
 
 def _share(model: Entry, listed: Listed) -> dict[str, Listed] | None:
-    """The weights of an inner model by its layers, whose names theirs begin with; None if that fails."""
+    """Group an inner model's weights by the layer names at the start of weight names.
+
+    Returns None if that fails.
+    """
     owners = {
         f"{name}_": layer_tree.layer_name(layer)
         for layer in layer_tree.layer_entries(model)
@@ -337,7 +343,7 @@ _UNTRAINED: Final = {"BatchNormalization": 2}
 
 
 def _order_trained(pairs: Sequence[tuple[Entry, Listed]]) -> Listed:
-    """The weights of an inner model's layers: all that are trained, then the others."""
+    """Return the weights of an inner model's layers: all trained weights, then the rest."""
     trained, rest = list[tuple[str, Tensor]](), list[tuple[str, Tensor]]()
     for entry, listed in pairs:
         count = len(listed) - (_UNTRAINED.get(str(entry["class_name"]), 0) if listed else 0)
@@ -347,7 +353,10 @@ def _order_trained(pairs: Sequence[tuple[Entry, Listed]]) -> Listed:
 
 
 def _side_by_side(name: str, mode: Mode, tensors: Sequence[Tensor]) -> Listed:
-    """Three weights of the kernel, recurrent kernel and bias of each gate, which Keras 1 lists by gate."""
+    """Join each gate's weights into a kernel, a recurrent kernel and a bias.
+
+    Keras 1 lists them by gate.
+    """
     order = layouts.moves(mode, layouts.KERAS_1, layouts.KERAS)
     named = []
     for offset, weight in enumerate(("kernel", "recurrent_kernel", "bias")):
@@ -363,7 +372,7 @@ def _join(*parts: Array) -> Array:
 
 
 def _transpose(tensor: Tensor, axes: tuple[int, ...], *, drops: int | None = None) -> Tensor:
-    """A tensor with its axes in another order; the axis `drops`, of size 1, goes."""
+    """Return a tensor with reordered axes; the axis `drops`, of size 1, goes."""
     shape = tuple(tensor.shape[axis] for axis in axes)
     whole = axes if drops is None else (*axes, drops)
     return _Computed(shape, tensor.dtype, (tensor,), lambda value: value.transpose(whole).reshape(shape))
@@ -379,7 +388,7 @@ def _calls(entry: Mapping[str, Any], *layers: str) -> dict[str, Any]:
 
 
 def _inner(name: str, size: int, layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A functional model of one input, whose last layer is its output."""
+    """Return a functional model with a single input and the last layer as output."""
     shape = {"name": f"{name}_input", "batch_input_shape": [None, size], "dtype": "float32", "sparse": False}
     config = {
         "name": name,
@@ -393,7 +402,10 @@ def _inner(name: str, size: int, layers: Sequence[Mapping[str, Any]]) -> dict[st
 def _highway(
     name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]
 ) -> tuple[dict[str, Any], Listed]:
-    """t * f(x W + b) + (1 - t) * x with t = sigmoid(x V + c): 1 - t is the sigmoid of the negative."""
+    """Build a functional model for a Highway layer, and list the weights.
+
+    It computes t * f(x W + b) + (1 - t) * x with t = sigmoid(x V + c): 1 - t is the sigmoid of the negative.
+    """
     kernel, carry, *biases = tensors
     size, start = kernel.shape[0], f"{name}_input"
     activation = str(config.get("activation") or "linear")
@@ -423,7 +435,10 @@ def _negative(tensor: Tensor) -> Tensor:
 
 
 def _maxout(name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> tuple[dict[str, Any], Listed]:
-    """The largest of several linear layers: one layer of all, and a maximum over its parts."""
+    """Build a functional model for a Maxout layer, and list the weights.
+
+    It is the largest of several linear layers: one layer of all, and a maximum over its parts.
+    """
     kernel = tensors[0]
     parts, inputs, units = kernel.shape
     wide = parts * units
@@ -446,11 +461,11 @@ def _maxout(name: str, config: Mapping[str, Any], tensors: Sequence[Tensor]) -> 
 
 
 def _spread(path: Path, entry: Entry) -> dict[str, Any]:
-    """A Sequential over a Merge as a functional model of all their layers."""
+    """Turn a Sequential over a Merge into a functional model of all layers."""
     layers, inputs = list[dict[str, Any]](), list[str]()
 
     def add(sequential: Entry) -> str:
-        """Add a Sequential's layers, and return the last one's name."""
+        """Add a Sequential's layers, and return the last layer's name."""
         last = ""
         for layer in layer_tree.layer_entries(sequential):
             name = layer_tree.layer_name(layer)

@@ -1,4 +1,4 @@
-"""Restores a model of Keras 3 from its own config and weights.
+"""Restores a model of Keras 3 from the config and weights of a file.
 
 The config is vetted first, and built in safe mode. HDF5 files leave out the modules of classes, which Keras 3
 itself then fails to find for the operations of a functional model, such as the mask of an Embedding.
@@ -64,15 +64,16 @@ def _build_model(path: Path, described: Architecture, vouched: classes.Vouched) 
 
 
 def _with_module(config: dict[str, Any]) -> dict[str, Any]:
-    """A model's config with the module of its class, which Keras 3 leaves out in HDF5 files."""
+    """Add the class's module, left out by Keras 3 in HDF5 files, to a config."""
     return {"module": _MODULES.get(config["class_name"]), "registered_name": None, **config}
 
 
 def _without_new_arguments(value: dict[str, Any]) -> dict[str, Any]:
-    """Leave out an initializer's arguments that are None and unknown to the installed Keras.
+    """Drop an initializer's unset arguments unknown to the installed Keras.
 
-    Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10, refuses. What an initializer
-    draws is not kept: the weights of the file are assigned. Other objects are returned unchanged.
+    Such an argument is None. Keras 3.15 writes `input_axes`, which Keras 3.12, the last for Python 3.10,
+    refuses. What an initializer draws is not kept: the weights of the file are assigned. Other objects are
+    returned unchanged.
     Source: keras v3.15 src/initializers/random_initializers.py VarianceScaling.
     """
     import keras

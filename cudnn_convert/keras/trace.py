@@ -1,4 +1,4 @@
-"""Traces a Keras model into the graph that it computes, with cuDNN ops.
+"""Traces a Keras model into the computed graph, with cuDNN ops.
 
 tf_keras builds a Keras 2 model in a TensorFlow 1 graph, where nothing is placed or run, so that ops without a
 CPU kernel are allowed. Its layers are TensorFlow 1's, which give missing keys the defaults of that time
@@ -38,7 +38,7 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut: bool = False) -> Model:
-    """Trace a Keras model: its graph, its variables' values, and its signature.
+    """Trace a Keras model: the graph, the variables' values, and the signature.
 
     Inference: no dropout, moving averages in normalisations. States of stateful layers are variables that
     each call updates. With `cut`, the part before the first layer that may not be built will do. Raises
@@ -58,7 +58,7 @@ def trace_model(model: Model, vouched: classes.Vouched = classes.NOTHING, *, cut
 
 
 def trace_part(model: Model, vouched: classes.Vouched = classes.NOTHING, *, verify: bool = True) -> Model:
-    """Trace the part before the first layer that may not be built; notes say so.
+    """Trace the part before the first layer refused for building; notes say so.
 
     A layer that later versions of Keras compute otherwise is refused, or noted where the proof tells. Without
     such a part: traces the inputs alone, or raises UnsupportedModelError with `verify`. Raises as
@@ -100,7 +100,7 @@ def _find_writer(model: Model) -> versions.Writer:
 def _note_doubts(
     model: Model, part: Architecture, vouched: classes.Vouched, writer: versions.Writer
 ) -> Iterator[str]:
-    """Yield notes on what the file's Keras may have computed otherwise, for the file does not tell."""
+    """Yield notes on possible differences of the file's Keras, unknown from the file."""
     yield from differences.note_unsaved(writer, part.config)
     rows = [*differences.of_older_releases(writer, part.config)]
     layers = _trace(model, part, vouched, writer._replace(numbers=writer.oldest))[1] if rows else {}
@@ -113,7 +113,7 @@ def _note_doubts(
 
 
 def _inputs_alone(model: Model, described: Architecture) -> Model:
-    """The model with a graph whose outputs are its inputs."""
+    """Return the model with a graph of inputs passed through as outputs."""
     entries = layer_tree.layer_entries(described.config)
     given = [entry["config"] for entry in entries if entry["class_name"] == "InputLayer"]
     given = given or [{**entries[0]["config"], "name": f"{layer_tree.layer_name(entries[0])}_input"}]
@@ -133,7 +133,7 @@ def _inputs_alone(model: Model, described: Architecture) -> Model:
 def _trace(
     model: Model, described: Architecture, vouched: classes.Vouched, writer: versions.Writer
 ) -> tuple[Model, Mapping[str, Collection[str]]]:
-    """The model traced as its `writer` computes, and its layers that newer versions compute otherwise.
+    """Trace the model as `writer` computes, and return the layers changed in newer versions.
 
     The layers are by the difference.
     """
@@ -169,7 +169,7 @@ def _trace(
 
 
 def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -> Any:
-    """Build the tf_keras model of a vetted config. Raises UnsupportedModelError where none can be built."""
+    """Build the tf_keras model of a vetted config. Raises UnsupportedModelError on failure."""
     import tf_keras
 
     if "Lambda" not in vouched.tf_keras and (others := [*classes.other_bytecode(described.config)]):
@@ -198,7 +198,7 @@ def build_model(path: Path, described: Architecture, vouched: classes.Vouched) -
 
 @contextmanager
 def _floats(described: Architecture) -> Iterator[None]:
-    """Build layers without a dtype in that of the weights, within the context."""
+    """Set the default dtype of layers to the weights' dtype, within the context."""
     import tf_keras
 
     kinds = {value.dtype.name for listed in described.weights.values() for _, value in listed}
@@ -212,7 +212,10 @@ def _floats(described: Architecture) -> Iterator[None]:
 
 
 def _signature(path: Path, built: Any) -> Signature:
-    """Inputs and outputs by their names in Keras; outputs wait for the updates of states."""
+    """Return the inputs and outputs by name in Keras.
+
+    Outputs wait for the updates of states.
+    """
     tensors = [*built.inputs, *built.outputs]
     if not all(isinstance(tensor, tf.Tensor) for tensor in tensors):
         reason = "config: expected dense inputs and outputs, found sparse or ragged; build it with dense ones"
@@ -226,7 +229,7 @@ def _signature(path: Path, built: Any) -> Signature:
 
 
 def _weights(path: Path, described: Architecture) -> Weights:
-    """Return the weights in the form that the layers take.
+    """Return the weights in the form expected by the layers.
 
     Those of CPU layers may have been saved by cuDNN layers (keras 2.2.4 engine/saving.py
     preprocess_weights_for_loading).
@@ -241,7 +244,7 @@ def _weights(path: Path, described: Architecture) -> Weights:
 
 
 def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
-    """The file's values by the names of variables, paired by layer and order."""
+    """Return the file's values by the names of variables, paired by layer and order."""
     values_by_name: dict[str, Tensor] = {}
     reasons = []
     for layer in built.layers:
@@ -266,7 +269,7 @@ def _variables(path: Path, built: Any, weights: Weights) -> dict[str, Tensor]:
 
 
 def updates(built: Any) -> list[Any]:
-    """List the ops that update the layers' states from the model's inputs alone."""
+    """List the ops for updating the layers' states from the model's inputs alone."""
     given = {update.op for update in built.inputs}
     return [update for update in dict.fromkeys(built.state_updates) if _placeholders(update) <= given]
 
@@ -277,7 +280,7 @@ def _placeholders(op: Any) -> set[Any]:
 
 
 def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
-    """The name, shape and dtype of each state of stateful layers, by its op.
+    """Return the name, shape and dtype of each state of stateful layers, by op.
 
     Keras writes no states into its files: they begin with zeros.
     """
@@ -294,7 +297,7 @@ def state_variables(built: Any) -> dict[str, tuple[str, tuple[int, ...], Any]]:
 
 
 def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
-    """Rename the state variables of a GraphDef in place: tf_keras calls them all Variable."""
+    """Rename a GraphDef's state variables in place, all called Variable by tf_keras."""
     for node in graph.node:
         if node.name in names:
             node.name = names[node.name]
@@ -304,7 +307,7 @@ def rename_state_variables(graph: Any, names: Mapping[str, str]) -> Any:
 
 
 def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
-    """As `trace_model`, for a model of Keras 3.
+    """Trace a model of Keras 3 as `trace_model` does.
 
     Raises UnsupportedModelError where it may not or cannot be built, MissingDependencyError where Keras 3
     runs on another backend.
@@ -336,7 +339,7 @@ def _trace_keras3(model: Model, vouched: classes.Vouched) -> Model:
 
 
 def _trace_function(built: Any) -> Any:
-    """The model's call as a concrete function of its inputs, flat and in order."""
+    """Return the model's call as a concrete function of inputs, flat and in order."""
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype, f"input_{k}") for k, tensor in enumerate(built.inputs)]
 
     def call(*given: Any) -> Any:
@@ -349,7 +352,7 @@ def _trace_function(built: Any) -> Any:
 def _placeholder_of_capture(
     variable: Any, value_of_capture: Any, name: str, taken: Collection[str]
 ) -> tuple[Any, Tensor | None]:
-    """The node for a captured tensor, called `name` for a constant, and a variable's value."""
+    """Return a captured tensor's node, called `name` for a constant, and a variable's value."""
     if variable is None:
         return node_defs.constant(name, np.asarray(value_of_capture)), None
     value, name = np.asarray(variable), index.unique(variable.name.partition(":")[0], taken)

@@ -73,7 +73,7 @@ SCALABLE: Final = frozenset({"LSTM", "GRU"})
 
 @dataclass
 class Log:
-    """The log of a translation; `vouched` has the names that the user brings.
+    """The log of a translation; `vouched` has the names brought by the user.
 
     `functions` are other names that stay: functions neither Keras's nor brought. `newer` are the names
     that the writer's Keras had not yet. `fallback` is the format to advise for what Keras 3 lacks.
@@ -90,7 +90,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A layer of class `kind` at `path`; `entry` translates its inner layers."""
+    """A layer of class `kind` at `path`; `entry` translates inner layers."""
 
     kind: str
     path: str
@@ -134,7 +134,10 @@ def _value(key: str, value: Any, context: Context) -> Any:
 
 
 def _activation(key: str, value: Any, context: Context) -> Any:
-    """An activation by its name; hard_sigmoid is refused, another function in Keras 3."""
+    """Return an activation by name.
+
+    hard_sigmoid is refused, another function in Keras 3.
+    """
     path, log = context.path, context.log
     name = value.get("config", value.get("class_name")) if isinstance(value, Mapping) else value
     if name is None:
@@ -161,7 +164,7 @@ _STATEFUL_CALLS: Final = frozenset({"RNN", "SimpleRNN", "LSTM", "GRU", "Bidirect
 
 
 class CallTensors:
-    """The tensors of one functional model by layer, call and place."""
+    """The tensors of a functional model by layer, call and place."""
 
     def __init__(self, model: Entry) -> None:
         entries = {
@@ -197,7 +200,10 @@ class CallTensors:
         return {"args": [tensors], "kwargs": kwargs}
 
     def ends(self, ends: Any) -> Any:
-        """`input_layers` or `output_layers`; one tensor is no list: `predict` gives an array."""
+        """Translate `input_layers` or `output_layers` to the form of Keras 3.
+
+        One tensor is no list: `predict` gives an array.
+        """
         if isinstance(ends, Mapping):
             return {key: self.ends(value) for key, value in ends.items()}
         if _is_reference(ends, self._entries):
@@ -238,7 +244,7 @@ def _is_reference(value: Any, names: Mapping[str, Any]) -> bool:
 
 
 def _references(config: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """`(layer, call)` of every tensor that a model's config names."""
+    """Yield `(layer, call)` of every tensor named in a model's config."""
     todo: list[Any] = [config.get("input_layers"), config.get("output_layers")]
     todo += [layer.get("inbound_nodes") for layer in config.get("layers", [])]
     while todo:
@@ -263,7 +269,7 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Modern:
-    """A config for Keras 3's `deserialize_keras_object`, and notes on what it leaves out.
+    """A config for Keras 3's `deserialize_keras_object`, and notes on omissions.
 
     `functions` are the names of activations that neither Keras has nor the user brings.
     """
@@ -281,11 +287,11 @@ class Modern:
 def modern(
     path: Path, model: Architecture, *, vouched: Mapping[str, Any] = _NONE, fallback: str = "h5"
 ) -> Modern:
-    """Translate the config of a rewritten model to Keras 3; one of Keras 3 stays as it is.
+    """Translate the config of a rewritten model to Keras 3.
 
-    `vouched` are the classes that the user brings, by name. Their configs, and those of unknown classes,
-    change only in an input's shape and the form of a dtype. `fallback` is the format to advise for what
-    Keras 3 lacks. Raises UnsupportedModelError with every reason.
+    One of Keras 3 stays as it is. `vouched` are the classes that the user brings, by name. Their configs, and
+    those of unknown classes, change only in an input's shape and the form of a dtype. `fallback` is the
+    format to advise for what Keras 3 lacks. Raises UnsupportedModelError with every reason.
     """
     if model.is_keras3:
         return Modern(model.config, (), (), model, vouched, fallback)
@@ -332,10 +338,10 @@ def translate_entry(entry: Entry, path: str, log: Log) -> dict[str, Any]:
 
 
 def each_step(entry: Entry) -> Entry | None:
-    """Return a layer that needs no TimeDistributed, under the wrapper's name, or None.
+    """Return the inner layer of a needless TimeDistributed, under the wrapper's name.
 
-    keras v3.15.1 src/layers/rnn/time_distributed.py takes the batch's size for the number of steps where the
-    shape leaves the steps open.
+    Returns None where the TimeDistributed is needed. keras v3.15.1 src/layers/rnn/time_distributed.py takes
+    the batch's size for the number of steps where the shape leaves the steps open.
     """
     inner: Any = layer_tree.settings(entry).get("layer")
     if entry["class_name"] != "TimeDistributed" or not layer_tree.is_entry(inner):

@@ -1,20 +1,20 @@
-"""Readers: one file per container, each with `recognise(path)` and `read`.
+"""Readers: a file per container, each with `recognise(path)` and `read`.
 
-* checkpoint   : Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
-* graph_def    : Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
+* checkpoint   : Reads TensorFlow 1 checkpoints: the tensors of a prefix, and the MetaGraph.
+* graph_def    : Reads frozen graphs, and a MetaGraph's signatures, initializers and assets.
 * saved_model  : Reads SavedModels: `saved_model.pb` or `.pbtxt`, `variables/` and `assets/`.
-* variable_keys: Finds under which key a checkpoint keeps a variable: partitions, restore ops.
-* checks       : Checks a graph's names, functions, constants and attributes before anything follows them.
-* unknown      : Says what a file or folder is that no reader takes, by its content, and what to do.
-* paths        : Which files a given path stands for, and which links may be followed.
-* hdf5         : Reads HDF5 files with bounds: no external links, no more memory than stored.
+* variable_keys: Finds a variable's key in a checkpoint: partitions, restore ops.
+* checks       : Checks a graph's names, functions, constants and attributes before any use.
+* unknown      : Describes files and folders unknown to all readers, with advice.
+* paths        : The files behind a given path, and the links allowed.
+* hdf5         : Reads HDF5 files with bounds: internal links only, and memory limited by stored bytes.
 * keras_archive: Reads `.keras` archives and the weight groups of `.weights.h5` files.
-* yaml_config  : Parses the YAML that older Keras wrote of a model's config, to the values that its JSON has.
-* architecture_file: Reads a Keras model's config from its JSON or YAML, and pairs weights with its layers.
-* keras_checkpoint: Reads what `save_weights` of TensorFlow 2 writes by default: a model's objects.
+* yaml_config  : Parses the YAML of older Keras for a model's config to JSON values.
+* architecture_file: Reads a Keras model's config from JSON or YAML, and pairs weights with layers.
+* keras_checkpoint: Reads a model's objects, the default of TensorFlow 2's `save_weights`.
 * keras_hdf5   : Reads Keras HDF5 files: whole models, or weights alone.
-* dialects     : The dialects in which a checkpoint names weights that are no parameter blob.
-* tensorbundle : Reads TensorFlow's checkpoint files of both formats without TensorFlow.
+* dialects     : The dialects for weights in a checkpoint, parameter blobs excepted.
+* tensorbundle : Reads TensorFlow's checkpoint files of both formats, independent of TensorFlow.
 
 May import: text, errors, private, context, model, graph.index, graph.ops, keras.config, read.tensorbundle,
 read.dialects.
@@ -41,7 +41,7 @@ _BLOCK: Final = 1 << 20
 
 
 def read(path: Path, *, tag: str | None = None, trust: bool = False) -> Model:
-    """Recognise the source at `path` by its content and read it.
+    """Recognise the source at `path` by content, and read the source.
 
     `tag` chooses the MetaGraph of a SavedModel. With `trust`, links may lead out of the model's folder.
     Raises ReadError where no reader recognises the source, AmbiguousSourceError where several do, AccessError
@@ -80,9 +80,10 @@ def _missing(path: Path) -> ReadError:
 
 
 def is_model(path: Path) -> bool:
-    """Whether a reader recognises what is at `path`, or the system lets none look at it.
+    """Return True if a reader recognises the source at `path`.
 
-    True also for what several readers recognise, or a damaged folder of checkpoints: `read` says more.
+    Also where the system lets none look at it. True also for what several readers recognise, or a damaged
+    folder of checkpoints: `read` says more.
     """
     try:
         # The checkpoints' reader lists the whole folder of a file that it does not know.
@@ -92,21 +93,21 @@ def is_model(path: Path) -> bool:
 
 
 def takes_tag(path: Path) -> bool:
-    """Whether a reader that knows tags recognises what is at `path`. Raises AccessError, ReadError."""
+    """Return True if a reader of tags recognises the source. Raises AccessError, ReadError."""
     with name_access(path):
         return any(reader.TAGS and reader.recognise(path) is not None for reader in READERS)
 
 
 def files(path: Path) -> list[Path]:
-    """The paths that belong to the model at `path`, `path` first. Raises AccessError."""
+    """Return the paths of the model at `path`, `path` first. Raises AccessError."""
     with name_access(path):
         return paths.of(path)
 
 
 def digest_files(path: Path) -> dict[str, str]:
-    """The SHA-256 of each file of the model that was read at `path`, by its name in the model's folder.
+    """Return the SHA-256 of each file of the model read at `path`.
 
-    Raises AccessError.
+    Keys are names in the model's folder. Raises AccessError.
     """
     with name_access(path):
         files, root = sorted(_list_digested(path)), path if path.is_dir() else path.parent
@@ -125,7 +126,7 @@ def digest_files(path: Path) -> dict[str, str]:
 
 
 def _list_digested(path: Path) -> set[Path]:
-    """The files of a model: of a SavedModel's folder, or of a prefix."""
+    """List the files of a model: of a SavedModel's folder, or of a prefix."""
     if path.is_dir():
         named = (path / name for name in paths.MODEL_FILES)
         inner = (file for name in paths.FOLDERS for file in (path / name).rglob("*"))

@@ -1,4 +1,4 @@
-"""Reads a Keras model's config from its JSON or YAML, and pairs weights with its layers.
+"""Reads a Keras model's config from JSON or YAML, and pairs weights with layers.
 
 Source: keras 2.2.4 engine/network.py to_json, to_yaml.
 """
@@ -27,14 +27,17 @@ _BARE: Final = frozenset(
 
 
 def is_config(path: Path) -> bool:
-    """Whether a file is JSON or YAML of a model. Raises AccessError."""
+    """Return True if a file is JSON or YAML of a model. Raises AccessError."""
     with name_access(path):
         content = path.read_bytes()
     return yaml_config.is_yaml(content) or (content.lstrip()[:1] == b"{" and b'"class_name"' in content)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The config in a file. Raises ReadError, AccessError, MissingDependencyError for YAML without PyYAML."""
+    """Return the config in a file. Raises ReadError, AccessError, MissingDependencyError.
+
+    MissingDependencyError is for YAML where PyYAML is missing.
+    """
     with name_access(path):
         content = path.read_bytes()
     if yaml_config.is_yaml(content):
@@ -50,7 +53,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def describe(config: Mapping[str, Any], weights: Weights) -> Architecture:
-    """A model of a config and of weights by its layers."""
+    """Return a model of a config and of weights by layer."""
     version, backend = (str(config.get(name, "")) for name in ("keras_version", "backend"))
     if not version and "module" in config:
         version = _KERAS_3
@@ -58,10 +61,11 @@ def describe(config: Mapping[str, Any], weights: Weights) -> Architecture:
 
 
 def pair_by_order(weights: Weights, config: Mapping[str, Any]) -> tuple[Weights, tuple[str, ...]]:
-    """The weights by the names of the config's layers, with a note where their order tells these.
+    """Return the weights by the names of the config's layers.
 
-    Keras pairs layers that have weights by order, whatever they are called: counters of another process, as
-    in lstm_3, do not matter. Source: keras 2.2.4 engine/saving.py load_weights_from_hdf5_group.
+    A note comes with them where their order tells the layers. Keras pairs layers that have weights by order,
+    whatever they are called: counters of another process, as in lstm_3, do not matter. Source: keras 2.2.4
+    engine/saving.py load_weights_from_hdf5_group.
     """
     entries = layer_tree.layer_entries(config) if layer_tree.is_model(config) else []
     names = [layer_tree.layer_name(entry) for entry in entries]
@@ -76,12 +80,12 @@ def pair_by_order(weights: Weights, config: Mapping[str, Any]) -> tuple[Weights,
 
 
 def list_able(config: Mapping[str, Any]) -> list[str]:
-    """The top-level layers that may have weights, in order."""
+    """List the top-level layers able to have weights, in order."""
     entries = layer_tree.layer_entries(config) if layer_tree.is_model(config) else []
     return [layer_tree.layer_name(entry) for entry in entries if not _is_bare(entry)]
 
 
 def _is_bare(entry: Mapping[str, Any]) -> bool:
-    """Whether a layer has no weights, as a wrapper of such a layer."""
+    """Return True if a layer is weightless, or a wrapper of a weightless layer."""
     inner = layer_tree.inside(entry)
     return all(map(_is_bare, inner)) if inner else str(entry["class_name"]) in _BARE

@@ -1,4 +1,4 @@
-"""Reads TensorFlow 1 checkpoints: the tensors of a prefix and its MetaGraph.
+"""Reads TensorFlow 1 checkpoints: the tensors of a prefix, and the MetaGraph.
 
 Written by `tf.train.Saver` (V1 format, TensorFlow 0.5-1.15; V2 format, 0.12-1.15), whole or sharded. The
 MetaGraph `<prefix>.meta` is parsed as a proto and never imported or run: `import_meta_graph` fails on cuDNN
@@ -31,9 +31,9 @@ _PATH: Final = "model_checkpoint_path"
 
 
 def latest(path: Path) -> str | None:
-    """The prefix that a `checkpoint` file names, unresolved; None where it names none.
+    """Return the prefix in a `checkpoint` file, unresolved.
 
-    Also None for a file of another kind. Raises OSError.
+    Returns None where it names none. Also None for a file of another kind. Raises OSError.
     """
     # A separate pool: TensorFlow registers its own CheckpointState in the default one.
     file = descriptor_pb2.FileDescriptorProto(name="checkpoint_state.proto", package="cudnn_convert")
@@ -62,14 +62,14 @@ _STEP: Final = re.compile(r"(?P<name>.+)-(?P<step>\d{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class ChosenPrefix:
-    """A checkpoint's prefix; `note` says how it was chosen where the user named a folder."""
+    """A checkpoint's prefix; `note` explains the choice where the user named a folder."""
 
     prefix: Path
     note: str | None = None
 
 
 def recognise(path: Path) -> ChosenPrefix | None:
-    """The checkpoint that `path` names: a prefix, one of its files, or a folder.
+    """Find the checkpoint at `path`: a prefix, a file of a checkpoint, or a folder.
 
     A folder stands for its latest checkpoint. Raises AmbiguousSourceError for a folder of several without a
     `checkpoint` file.
@@ -85,7 +85,7 @@ def recognise(path: Path) -> ChosenPrefix | None:
 
 
 def _latest(folder: Path) -> ChosenPrefix | None:
-    """The latest checkpoint that a folder's `checkpoint` file names, in or below the folder.
+    """Find the latest checkpoint by a folder's `checkpoint` file, in or below the folder.
 
     Raises ReadError where it lies only elsewhere.
     """
@@ -119,7 +119,7 @@ def _exists(prefix: Path) -> bool:
 
 
 def read(chosen: ChosenPrefix) -> Model:
-    """Read a checkpoint; tensors stay in their files. Raises ReadError, AccessError."""
+    """Read a checkpoint; tensors stay in the files. Raises ReadError, AccessError."""
     prefix, notes = chosen.prefix, (chosen.note,) if chosen.note else ()
     path = Path(f"{prefix}.meta")
     meta = _meta_graph(path) if path.is_file() else None
@@ -134,11 +134,12 @@ def read(chosen: ChosenPrefix) -> Model:
 
 
 def with_graph(model: Model, path: Path) -> Model:
-    """Add the graph of a file to a checkpoint without one: a GraphDef, or the `.meta` of another checkpoint.
+    """Add the graph of a file to a graphless checkpoint.
 
-    `tf.train.write_graph` writes a GraphDef, which has the variables and names no checkpoint.
-    Source: tensorflow v1.15.0 python/tools/freeze_graph.py, --input_graph and --input_checkpoint.
-    Raises ReadError where the file is malformed, AccessError.
+    The file is a GraphDef, or the `.meta` of another checkpoint. `tf.train.write_graph` writes a GraphDef,
+    which has the variables and names no checkpoint.
+    Source: tensorflow v1.15.0 python/tools/freeze_graph.py, --input_graph and --input_checkpoint. Raises
+    ReadError where the file is malformed, AccessError.
     """
     with name_access(path):
         meta = _meta_graph(path) if path.suffix == ".meta" else graph_def.as_meta_graph(path)
@@ -168,7 +169,10 @@ def _with_meta_graph(
 
 
 def _of_a_graph(prefix: Path) -> tuple[str, ...]:
-    """A note that the file lies beside it in which Estimators and sessions that save leave their graph."""
+    """Return a note on a graph file beside the checkpoint.
+
+    Estimators and sessions that save leave their graph in such a file.
+    """
     path = prefix.parent / _GRAPH
     if not path.is_file():
         return ()
@@ -177,7 +181,7 @@ def _of_a_graph(prefix: Path) -> tuple[str, ...]:
 
 
 def _of_other_steps(prefix: Path) -> tuple[str, ...]:
-    """A note that another training step has a `.meta` where this one has none."""
+    """Return a note on another training step's `.meta` where the checkpoint lacks a `.meta`."""
     step = _STEP.fullmatch(prefix.name)
     if step is None:
         return ()

@@ -1,4 +1,4 @@
-"""Checks a graph's names, functions, constants and attributes before anything follows them.
+"""Checks a graph's names, functions, constants and attributes before any use.
 
 TensorFlow would refuse most faults only in what it imports, with messages of its own, and the walks of this
 package, which follow inputs from node to node, would not terminate.
@@ -64,7 +64,7 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
 
 
 def strings(node: Any) -> list[str]:
-    """The strings in a Const node of strings, else an empty list."""
+    """Return the strings in a Const node of strings, else an empty list."""
     if node is None or node.op != "Const" or node.attr["value"].tensor.dtype != _STRING:
         return []
     import tensorflow as tf
@@ -73,12 +73,12 @@ def strings(node: Any) -> list[str]:
 
 
 def _op(name: str) -> str:
-    """The node or argument that an input names, from `op`, `op:k`, `^op` or `op:output:k`."""
+    """Return the node or argument of an input `op`, `op:k`, `^op` or `op:output:k`."""
     return name.removeprefix("^").partition(":")[0]
 
 
 def _circle(inputs: Mapping[str, list[str]]) -> str:
-    """Some of the names on or behind a cycle, "" where there is none."""
+    """Return some of the names on or behind a cycle, "" for an acyclic graph."""
     readers: dict[str, list[str]] = {name: [] for name in inputs}
     left = {}
     for name, read in inputs.items():
@@ -98,7 +98,7 @@ def _circle(inputs: Mapping[str, list[str]]) -> str:
 
 
 def _require_countable(path: Path, where: str, node: Any) -> None:
-    """Check that shapes in attributes fit 32 bits, as TensorFlow's shape ops need."""
+    """Check shapes in attributes against the 32 bits of TensorFlow's shape ops."""
     for attr in node.attr.values():
         for shape in (attr.shape, *attr.list.shape):
             for dim in shape.dim:
@@ -107,7 +107,7 @@ def _require_countable(path: Path, where: str, node: Any) -> None:
 
 
 def _require_stored(path: Path, where: str, tensor: Any) -> None:
-    """Check that a constant's shape is known and not far larger than its stored bytes.
+    """Raise ReadError if a constant's shape is unknown or far larger than the stored bytes.
 
     One stored value may stand for many elements.
     """
@@ -121,7 +121,7 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
 
 
 def _require_finite(path: Path, graph: Any) -> None:
-    """Check that no function is recursive, and the inlined graph within the node limit."""
+    """Raise ReadError for a recursive function, or an inlined graph over the node limit."""
     functions = library(graph)
     sizes: dict[str, int] = {}
     opened: list[str] = []
@@ -156,7 +156,7 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def _show(name: str) -> str:
-    """A name on one line, cut where it is very long."""
+    """Return a name as a single line, cut if very long."""
     shown = name if name.isprintable() else repr(name)
     return shown if len(shown) <= _LONG else f"{shown[:_LONG]}..."
 
@@ -177,10 +177,10 @@ _READ: Final = ops.CUDNN | ops.BLOCK_LSTMS | {"Const", "LSTMBlockCell", "VarHand
 
 
 def node_fault(node: Any, *, is_template: bool) -> str | None:
-    """How a node violates its op's definition, None where it conforms.
+    """Return the way a node violates the op's definition, if any.
 
-    Nodes of unknown ops conform. `is_template`: the node lies in a function, whose caller may supply
-    attributes.
+    Returns None where it conforms. Nodes of unknown ops conform. `is_template`: the node lies in a function,
+    whose caller may supply attributes.
     """
     known = _definition(node.op)
     if known is None:
@@ -204,7 +204,7 @@ def node_fault(node: Any, *, is_template: bool) -> str | None:
 
 @cache
 def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
-    """An op's minimal number of inputs, and `(name, type, field, is_needed)` of each attribute."""
+    """Return an op's minimal input count, and each attribute's `(name, type, field, is_needed)`."""
     from cudnn_convert.private import tf_private
 
     definition = tf_private.find_op(op)
@@ -224,7 +224,7 @@ def _definition(op: str) -> tuple[int, list[tuple[str, str, str, bool]]] | None:
 
 
 def _is_value(field: str, value: Any, *, is_read: bool) -> bool:
-    """Whether an attribute's type is known.
+    """Return True if an attribute's type is known.
 
     With `is_read`, also whether floats are finite and strings UTF-8.
     """

@@ -1,4 +1,4 @@
-"""Reads frozen graphs, and what a MetaGraph and its assets say beside a graph.
+"""Reads frozen graphs, and a MetaGraph's signatures, initializers and assets.
 
 A frozen graph is one GraphDef whose variables became constants, binary or text, in a file of any name,
 written by `tf.graph_util.convert_variables_to_constants` or TensorFlow's `freeze_graph` (0.10-1.15). It is
@@ -42,7 +42,10 @@ _SHOWN: Final = 3
 
 
 def recognise(path: Path) -> Path | None:
-    """The file itself where it begins as a GraphDef does, else None."""
+    """Return the file itself if the content begins like a GraphDef.
+
+    Returns None otherwise.
+    """
     if not path.is_file():
         return None
     with path.open("rb") as stream:
@@ -51,7 +54,10 @@ def recognise(path: Path) -> Path | None:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether the bytes begin with field 1 that contains a name and an op name."""
+    """Return True if the bytes begin like a binary GraphDef.
+
+    That is field 1 that contains a name and an op name.
+    """
     try:
         _, offset = _length(head, 0, _FIRST)
         name, offset = _length(head, offset, _FIRST)
@@ -62,7 +68,7 @@ def _is_binary(head: bytes) -> bool:
 
 
 def _length(data: bytes, offset: int, tag: int) -> tuple[int, int]:
-    """The content length of the field `tag` at `offset`, and the content's offset. Raises ValueError."""
+    """Return the content length and offset of the field `tag` at `offset`. Raises ValueError."""
     if data[offset] != tag:
         raise ValueError(f"no field {tag}")
     length = 0
@@ -87,7 +93,7 @@ def read(path: Path) -> Model:
 
 
 def as_meta_graph(path: Path) -> Any:
-    """Read a GraphDef, with variables or without, as a MetaGraphDef that says no more. Raises ReadError."""
+    """Read a GraphDef, variables allowed, as a bare MetaGraphDef. Raises ReadError."""
     from tensorflow.core.protobuf import meta_graph_pb2
 
     return meta_graph_pb2.MetaGraphDef(graph_def=_parse(path))
@@ -119,7 +125,7 @@ _COLLECTIONS: Final = ("saved_model_main_op", "legacy_init_op", "table_initializ
 
 
 def signatures(meta: Any) -> dict[str, Signature]:
-    """The signatures by key, tensors as `op:k`, leaving out those without outputs.
+    """Return the signatures by key, tensors as `op:k`, outputless signatures left out.
 
     A sparse tensor becomes three keys, `<key>_indices`, `<key>_values` and `<key>_dense_shape`, named as
     TensorFlow 2's loader does (tensorflow v2.21.0 python/saved_model/load_v1_in_v2.py).
@@ -152,7 +158,7 @@ def _tensor(name: str) -> str:
 
 
 def initializers(meta: Any) -> tuple[str, ...]:
-    """The ops that a loader runs after it restored the variables, without duplicates."""
+    """Return the ops for a loader to run after restoring the variables, each once."""
     named = [meta.signature_def[_INIT_OP]] if _INIT_OP in meta.signature_def else []
     names = [info.name for proto in named for info in proto.outputs.values()]
     for key in _COLLECTIONS:
@@ -170,7 +176,7 @@ _WHOLE: Final = "copy the whole folder"
 
 
 def list_assets(meta: Any, folder: Path) -> dict[str, Path]:
-    """The files in the `assets/` of a SavedModel, by the tensor that holds the name.
+    """Return the files in a SavedModel's `assets/`, by the tensor holding the name.
 
     Raises ReadError where a file lies outside `assets/` or is missing. Links are checked by `read.paths`.
     """
@@ -199,7 +205,7 @@ def _protos(meta: Any) -> Iterator[Any]:
 
 
 def beside(graph: Any, folder: Path) -> Mapping[str, Path]:
-    """The files of a graph's tables that lie in `folder`, matched by file name."""
+    """Return the files of a graph's tables found in `folder` by file name."""
     nodes = {node.name: node for node in graph.node}
     assets = {}
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""Reads HDF5 files with bounds: no external links, no more memory than stored.
+"""Reads HDF5 files with bounds: internal links only, and memory limited by stored bytes.
 
 Only hard links within the file are followed, and no array larger than its stored bytes allow is allocated.
 Source: HDF5 File Format Specification 3.0, II.A (where the signature may stand); h5py 3 docs, groups (links).
@@ -39,7 +39,10 @@ _HEADER: Final = 16
 
 
 def fault(stream: BinaryIO) -> str | None:
-    """Why libhdf5 would loop for ever on a file, None where it would not."""
+    """Return the reason for an endless loop of libhdf5 on a file, if any.
+
+    Returns None where it would not loop.
+    """
     head = _superblock(stream)
     width = _WIDTHS.get(head[8:9])
     if width is None or head[width : width + 2] != _WIDE:
@@ -58,9 +61,9 @@ def fault(stream: BinaryIO) -> str | None:
 
 
 def _superblock(stream: BinaryIO) -> bytes:
-    """The first bytes of the superblock, searched at 0, 512, 1024, 2048 and so on.
+    """Return the first bytes of the superblock.
 
-    Empty where there is none.
+    It is searched at 0, 512, 1024, 2048 and so on. Empty where there is none.
     """
     start = stream.seek(0)
     while (head := stream.read(_HEADER)) and not head.startswith(_SUPERBLOCK):
@@ -69,7 +72,7 @@ def _superblock(stream: BinaryIO) -> bytes:
 
 
 def _places(stream: BinaryIO) -> Iterator[int]:
-    """The offsets at which a heap may begin."""
+    """Yield the possible offsets of a heap."""
     end, window = 0, b""
     while True:
         stream.seek(end)
@@ -85,7 +88,10 @@ def _places(stream: BinaryIO) -> Iterator[int]:
 
 
 def _steps(stream: BinaryIO, offset: int, size: int) -> Iterator[int]:
-    """The distance from each object of a heap to the next; `size` is the file's."""
+    """Yield the distance from each object of a heap to the next.
+
+    `size` is the file's.
+    """
     stream.seek(offset + 8)
     end = min(size, offset + int.from_bytes(stream.read(8), "little"))
     offset += _HEADER
@@ -104,9 +110,9 @@ _ONE_FILE: Final = "save the model as one file"
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file has the HDF5 signature at 0, 512, 1024, 2048 and so on.
+    """Return True if a file has the HDF5 signature.
 
-    A user block before the superblock moves the signature.
+    It is searched at 0, 512, 1024, 2048 and so on. A user block before the superblock moves the signature.
     """
     if not path.is_file():
         return False
@@ -133,7 +139,7 @@ class Store:
         return self.member or "HDF5"
 
     def check(self) -> Store:
-        """This store, after checking that reading it terminates. Raises ReadError, OSError."""
+        """Return the store after a check for terminating reads. Raises ReadError, OSError."""
         with self.path.open("rb") if self.content is None else io.BytesIO(self.content) as stream:
             damage = fault(stream)
         if damage is not None:
@@ -163,7 +169,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Tensor:
-    """A dataset by its path; its bytes stay in the file until `read`."""
+    """A dataset by path; the bytes stay in the file until `read`."""
 
     store: Store
     key: str
@@ -178,7 +184,7 @@ class Hdf5Tensor:
 
 
 def tensor(store: Store, group: Any, path: str) -> Hdf5Tensor:
-    """The dataset at `path` below `group`. Raises ReadError."""
+    """Return the dataset at `path` below `group`. Raises ReadError."""
     dataset_ = dataset(store, group, path)
     return Hdf5Tensor(store, dataset_.name, tuple(dataset_.shape), _dtype(dataset_))
 
@@ -195,7 +201,7 @@ def _dtype(dataset_type: Any) -> np.dtype[Any]:
 
 
 def dataset(store: Store, group: Any, path: str) -> Any:
-    """The h5py dataset at `path` below `group`.
+    """Return the h5py dataset at `path` below `group`.
 
     Raises ReadError where its bytes lie in another file, or are fewer than its shape claims.
     """
@@ -218,7 +224,7 @@ def dataset(store: Store, group: Any, path: str) -> Any:
 
 
 def require_whole(store: Store) -> None:
-    """Check that a file contains all its data, no larger than it stores.
+    """Check for all data in a file, within the bounds of the stored bytes.
 
     Called before another program loads the file, since that would follow external links. Raises ReadError.
     """
@@ -243,7 +249,7 @@ def require_whole(store: Store) -> None:
 
 
 def descend(store: Store, group: Any, path: str) -> Any:
-    """The object at `path` below `group`, following hard links only. Raises ReadError."""
+    """Return the object at `path` below `group` by hard links only. Raises ReadError."""
     import h5py
 
     for name in path.strip("/").split("/"):
@@ -257,7 +263,7 @@ def descend(store: Store, group: Any, path: str) -> Any:
 
 
 def children(group: Any) -> Iterator[tuple[str, Any]]:
-    """The objects of a group by name, hard links only."""
+    """Yield the objects of a group by name, hard links only."""
     import h5py
 
     for name in group:
@@ -266,21 +272,24 @@ def children(group: Any) -> Iterator[tuple[str, Any]]:
 
 
 def address(link: Any) -> int:
-    """The address of an object in its file: equal for two links to one object."""
+    """Return the address of an object in the file.
+
+    Two links to one object have the same address.
+    """
     import h5py
 
     return int(h5py.h5o.get_info(link.id).addr)
 
 
 def text(value: Any) -> str:
-    """An attribute as str; some writers store bytes."""
+    """Return an attribute as str; some writers store bytes."""
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
 def names(group: Any, name: str) -> tuple[str, ...] | None:
-    """An attribute that is a list of names, None where it is missing.
+    """Return an attribute with a list of names.
 
-    A long list is split over `name0`, `name1` and so on.
+    Returns None where it is missing. A long list is split over `name0`, `name1` and so on.
     Source: keras 2.2.4 engine/saving.py `load_attributes_from_hdf5_group`.
     """
     parts = [name]

@@ -37,7 +37,10 @@ _KEPT: Final = frozenset({"class_name", "config", "module", "registered_name"})
 
 
 def recognise(path: Path) -> Path | None:
-    """The file where it is a zip with a model's config and weights, else None."""
+    """Return the file if a zip with a model's config and weights.
+
+    Returns None otherwise.
+    """
     if not path.is_file():
         return None
     try:
@@ -73,7 +76,10 @@ def read(path: Path) -> Model:
 
 
 def _training(compiled: Any) -> Any:
-    """A compile config under the keys of HDF5 files, where its optimizer is `optimizer_config`."""
+    """Return a compile config under the keys of HDF5 files.
+
+    Its optimizer is `optimizer_config` there.
+    """
     if not isinstance(compiled, dict) or not isinstance(compiled.get("optimizer"), dict):
         return compiled
     entry = {key: compiled["optimizer"].get(key) for key in ("class_name", "config")}
@@ -81,7 +87,7 @@ def _training(compiled: Any) -> Any:
 
 
 def require_whole(path: Path) -> None:
-    """Check that an archive contains all its data, no larger than it stores.
+    """Check for all data in an archive, within the bounds of the stored bytes.
 
     Raises ReadError.
     """
@@ -91,7 +97,7 @@ def require_whole(path: Path) -> None:
 
 
 def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
-    """The content of a member, `default` where it is missing. Raises ReadError."""
+    """Return the content of a member, or `default` if missing. Raises ReadError."""
     try:
         with zipfile.ZipFile(path) as archive:
             if default is not None and name not in archive.namelist():
@@ -126,12 +132,15 @@ Named = list[tuple[str, Tensor]]
 
 
 def present(file: Any) -> bool:
-    """Whether a file has weights in the form of a `.weights.h5`."""
+    """Return True if a file has weights in the form of a `.weights.h5`."""
     return any(name in file for name in _CONTAINERS) and "layer_names" not in file.attrs
 
 
 def lists(store: Store, file: Any) -> dict[str, Named]:
-    """The weights of every group by path below the container: used without a config."""
+    """Return the weights of every group by path below the container.
+
+    They are used without a config.
+    """
     listed: dict[str, Named] = {}
     for container in _CONTAINERS:
         if container in file:
@@ -162,7 +171,7 @@ def _collect(store: Store, group: Any, path: str, listed: dict[str, Named], seen
 
 
 def own(store: Store, group: Any, path: str) -> Named:
-    """The weights in the `vars` of one group, in order."""
+    """Return the weights in the `vars` of a group, in order."""
     if "vars" not in group:
         return []
     item = hdf5.descend(store, group, "vars")
@@ -174,7 +183,7 @@ def own(store: Store, group: Any, path: str) -> Named:
 def read_weights(
     store: Store, file: Any, config: Mapping[str, Any]
 ) -> dict[str, tuple[tuple[str, Tensor], ...]]:
-    """The weights of each top-level layer: `trainable_weights + non_trainable_weights`.
+    """Return each top-level layer's weights: `trainable_weights + non_trainable_weights`.
 
     Raises ReadError, UnsupportedModelError.
     """
@@ -187,14 +196,20 @@ def read_weights(
 
 
 def _layers(store: Store, group: Any, config: Any) -> list[tuple[Mapping[str, Any], Any]]:
-    """The layers of a model's config, each with its group or None."""
+    """List the layers of a model's config, each with a group if present.
+
+    A layer without a group has None.
+    """
     listed = config if isinstance(config, list) else config.get("layers", [])
     below: Any = next((_child(store, group, name) for name in _CONTAINERS if name in group), {})
     return _pair_groups(store, below, listed)
 
 
 def _pair_groups(store: Store, group: Any, listed: Sequence[Any]) -> list[tuple[Mapping[str, Any], Any]]:
-    """The layers of a list, each with its group or None, which is named after its class."""
+    """Pair each layer of a list with the group named after the class.
+
+    None stands for a missing group.
+    """
     used = Counter[str]()
     layers = []
     for layer in listed:
@@ -206,7 +221,7 @@ def _pair_groups(store: Store, group: Any, listed: Sequence[Any]) -> list[tuple[
 
 
 def _snake(name: str) -> str:
-    """Class name in snake case.
+    """Return a class name in snake case.
 
     Source: tf_keras v2.21.0 src/utils/generic_utils.py `to_snake_case`.
     """
@@ -216,7 +231,7 @@ def _snake(name: str) -> str:
 
 
 def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tuple[Named, Named]:
-    """The trainable and the non-trainable weights of a layer and its nested layers."""
+    """Return the trainable and the non-trainable weights of a layer and nested layers."""
     if group is None:
         return [], []
     kind, config = str(layer["class_name"]), layer["config"]
@@ -251,7 +266,7 @@ def _split(store: Store, group: Any, layer: Mapping[str, Any], path: str) -> tup
 
 
 def _cells(config: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The entries of an RNN's stacked cells; none where it has one cell."""
+    """Return the entries of an RNN's stacked cells, empty for a single cell."""
     cell = config.get("cell")
     inner = cell.get("config") if isinstance(cell, Mapping) else None
     cells = inner.get("cells") if isinstance(inner, Mapping) else None
@@ -263,7 +278,10 @@ def _is_entry(value: Any) -> bool:
 
 
 def _head(store: Store, group: Any, name: str, path: str) -> Named:
-    """The weights of a projection of a MultiHeadAttention; tf_keras has an underscore before its name."""
+    """Return the weights of a projection of a MultiHeadAttention.
+
+    tf_keras has an underscore before its name.
+    """
     below = next((_child(store, group, key) for key in (name, f"_{name}") if key in group), None)
     return [] if below is None else own(store, below, f"{path}/{name}")
 
@@ -273,7 +291,7 @@ def _child(store: Store, group: Any, name: str) -> Any:
 
 
 def _leaf(store: Store, group: Any, path: str) -> Named:
-    """The one list of weights of a layer, direct or in its cell.
+    """Return the single list of weights of a layer, direct or in a cell.
 
     Raises UnsupportedModelError where there are several lists.
     """

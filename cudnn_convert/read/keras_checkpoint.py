@@ -1,4 +1,4 @@
-"""Reads what `save_weights` of TensorFlow 2 writes by default: a model's objects.
+"""Reads a model's objects, the default of TensorFlow 2's `save_weights`.
 
 Its keys lead from object to object: `layer_with_weights-1/forward_layer/cell/kernel`, counted over the layers
 that have weights. The model's config, which lies in another file, gives their names and classes.
@@ -26,7 +26,7 @@ _VARIABLES: Final = (
 
 
 def with_architecture(model: Model, path: Path) -> Model:
-    """Add the layers that a model's JSON or YAML describes to a checkpoint of its objects.
+    """Add the layers of a model's JSON or YAML to a checkpoint of objects.
 
     Raises UnsupportedModelError where the checkpoint is of other layers, ReadError, AccessError.
     """
@@ -50,7 +50,10 @@ def with_architecture(model: Model, path: Path) -> Model:
 
 
 def _order(path: Path, layer: str, named: Mapping[str, Tensor]) -> list[tuple[str, Tensor]]:
-    """A layer's weights in the order in which it lists them. Raises UnsupportedModelError for others."""
+    """Return a layer's weights in the layer's own order.
+
+    Raises UnsupportedModelError for weights of other layers.
+    """
 
     def rank(name: str) -> Any:
         *parts, variable = name.split("/")

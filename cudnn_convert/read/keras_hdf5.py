@@ -38,7 +38,10 @@ Weights = Mapping[str, tuple[tuple[str, Tensor], ...]]
 
 
 def recognise(path: Path) -> Path | None:
-    """Return the path if its content is HDF5, with any suffix, else None."""
+    """Return the path if the content is HDF5, with any suffix.
+
+    Returns None otherwise.
+    """
     return path if hdf5.is_hdf5(path) else None
 
 
@@ -58,7 +61,7 @@ def read(path: Path) -> Model:
 
 
 def with_architecture(model: Model, path: Path) -> Model:
-    """Add the layers that the `model.json` or `model.yaml` at `path` describes to a weights file.
+    """Add the layers in the `model.json` or `model.yaml` at `path` to a weights file.
 
     Weights of other names are those of the layers in order, as Keras loads them. Raises ReadError where
     either file is malformed, AccessError, MissingDependencyError for YAML without PyYAML.
@@ -102,7 +105,7 @@ def _architecture(store: Store, file: Any) -> Architecture:
 
 
 def _with_module_of_mask(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the op that makes the mask of an Embedding its module, as archives have it.
+    """Give the mask op of an Embedding the module found in archives.
 
     Keras 3 leaves modules out of HDF5 files, and itself finds no layer of that name.
     Source: keras v3.15.0 src/layers/core/embedding.py compute_mask, src/legacy/saving/legacy_h5_format.py.
@@ -125,7 +128,7 @@ def _weights(store: Store, holder: Any) -> Weights:
 
 
 def _list_weights(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tensor], ...]:
-    """The weights of one group, in the order of its `weight_names`."""
+    """Return the weights of a group, in the order of the `weight_names`."""
     group = hdf5.descend(store, holder, name) if name in holder else None
     listed = None if group is None else hdf5.names(group, "weight_names")
     if listed is None:
@@ -135,13 +138,13 @@ def _list_weights(store: Store, holder: Any, name: str) -> tuple[tuple[str, Tens
 
 
 def _extras(store: Store, file: Any) -> Iterator[tuple[str, Tensor]]:
-    """The datasets beside the model, by path, to be copied uninterpreted."""
+    """Yield the datasets beside the model, by path, for an uninterpreted copy."""
     own = (dataset for name, dataset in hdf5.children(file) if name in (_WEIGHTS, _OPTIMIZER))
     return _arrays(store, file, "", {hdf5.address(file), *map(hdf5.address, own)})
 
 
 def _arrays(store: Store, group: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
-    """The datasets below a group by path, each once however many links lead to it."""
+    """Yield the datasets below a group by path, each once despite several links."""
     import h5py
 
     for name, item in hdf5.children(group):
@@ -161,7 +164,7 @@ Listed = Sequence[tuple[str, Tensor]]
 
 
 def model(path: Path, kind: str, lists: Mapping[str, Listed]) -> Model:
-    """A model without a graph: one recurrence for each CuDNN layer in `lists`.
+    """Return a graphless model: a recurrence for each CuDNN layer in `lists`.
 
     `lists` has the weights of each layer by layer name. Three consecutive weights with the shapes of a CuDNN
     layer are one: no other Keras layer has a bias of 8 or 6 times the units.
@@ -196,7 +199,7 @@ def _is_pair(names: Sequence[str]) -> bool:
 
 
 def triples(listed: Listed) -> Iterator[tuple[str, CudnnLayer]]:
-    """The CuDNN layers in a list of weights, each with the name of its kernel."""
+    """Yield the CuDNN layers in a list of weights, each with the kernel's name."""
     for three in zip(listed, listed[1:], listed[2:], strict=False):
         layer = keras.recognise_layer(dict(zip(_NAMES, (tensor for _, tensor in three), strict=True)))
         if layer is not None:

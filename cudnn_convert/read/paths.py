@@ -1,4 +1,4 @@
-"""Which files a given path stands for, and which links may be followed.
+"""The files behind a given path, and the links allowed.
 
 A path stands for all files of a checkpoint, or the whole folder of a SavedModel.
 
@@ -27,24 +27,27 @@ FOLDERS: Final = ("variables", "assets", "assets.extra", "debug")
 
 
 def of(path: Path) -> list[Path]:
-    """The paths that belong to the model at `path`, `path` first. Raises OSError."""
+    """Return the paths of the model at `path`, `path` first. Raises OSError."""
     return list(dict.fromkeys([path, *find_saved_models(path), *prefix_files(prefix(path))]))
 
 
 def find_saved_models(path: Path) -> Iterator[Path]:
-    """Yield the folder of the SavedModel that `path` is, then of the one that it is a file of."""
+    """Yield the SavedModel folder at `path`, then the SavedModel folder around a file `path`."""
     above = path.parent.parent if path.parent.name in FOLDERS else path
     return filter(None, map(saved_model.recognise, (path, above)))
 
 
 def prefix(path: Path) -> Path:
-    """The checkpoint prefix of which `path` is one file, else `path` itself."""
+    """Return the prefix of the checkpoint with `path` as a file, else `path` itself."""
     match = _NAME.fullmatch(path.name)
     return path.with_name(match[1]) if match else path
 
 
 def prefix_files(named: Path) -> list[Path]:
-    """The existing files of the checkpoint with prefix `named`, links to nothing too. Raises OSError."""
+    """Return the existing files of the checkpoint with prefix `named`. Raises OSError.
+
+    Links to nothing are among them.
+    """
     if not named.name:
         return []
     shards = (path for suffix in _SHARDS for path in named.parent.glob(escape(named.name) + suffix))
@@ -62,10 +65,10 @@ _PLACE: Final = "put the file there"
 
 
 def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
-    """Refuse links out of the model's folder, and paths that are neither file nor folder.
+    """Refuse links out of the model's folder, pipes, sockets and devices.
 
-    Checks the files that `given` stands for and `files`. With `trust`, links may lead anywhere. Raises
-    ReadError, OSError.
+    Refused are all paths that are neither file nor folder, such as a link to nothing. Checks the files that
+    `given` stands for and `files`. With `trust`, links may lead anywhere. Raises ReadError, OSError.
     """
     folder = saved_model.recognise(given) or given
     for path in dict.fromkeys([*_first(folder), *files]):
@@ -82,7 +85,7 @@ def refuse(given: Path, files: Iterable[Path] = (), *, trust: bool) -> None:
 
 
 def _first(given: Path) -> Iterator[Path]:
-    """The files that recognition of `given` may open, and everything in a SavedModel."""
+    """Yield the files opened for recognising `given`, and everything in a SavedModel."""
     if not given.is_dir():
         yield from prefix_files(prefix(given))
         return

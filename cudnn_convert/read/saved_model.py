@@ -25,13 +25,16 @@ _SERVE: Final = "serve"
 
 
 def recognise(path: Path) -> Path | None:
-    """The folder of a SavedModel, given the folder or its `saved_model.pb` or `.pbtxt`."""
+    """Return the folder of a SavedModel from the folder, `saved_model.pb` or `.pbtxt`.
+
+    Returns None for other paths.
+    """
     folder = path.parent if path.name in _FILES and path.is_file() else path
     return folder if any((folder / name).is_file() for name in _FILES) else None
 
 
 def read(folder: Path, tag: str | None) -> Model:
-    """Read the MetaGraph of a SavedModel that has exactly the given tags.
+    """Read the MetaGraph of a SavedModel with exactly the given tags.
 
     `tag` is one tag or several separated by commas, empty for none; None means `serve`. Raises ReadError,
     UsageError, AmbiguousSourceError, UnsupportedModelError.
@@ -94,7 +97,7 @@ def _parse(folder: Path) -> Any:
 
 
 def _choose(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, ...]]:
-    """The MetaGraph with exactly the requested tags, chosen as TensorFlow's loader does.
+    """Choose the MetaGraph with exactly the requested tags, like TensorFlow's loader.
 
     Where nothing is requested and none has the tag `serve`, it is the only one, or the one without tags: of
     TensorFlow Hub's modules that is inference, and the others are for training.

@@ -1,9 +1,9 @@
-"""Says what a file or folder is that no reader takes, by its content, and what to do.
+"""Describes files and folders unknown to all readers, with advice.
 
-Sources of the marks: git-lfs v3.7 docs/spec.md; PKWARE APPNOTE 6.3 section 4.3; POSIX ustar; RFC 1952;
-onnx v1.20 onnx/onnx.proto `ModelProto`; tensorflow v2.21.0 tensorflow/compiler/mlir/lite/schema/schema.fbs
-`file_identifier`; safetensors v0.6 README, Format; CPython 3.13 Lib/pickle.py `PROTO`; NumPy 2.3
-lib/_format_impl.py `MAGIC_PREFIX`.
+The content tells what they are. Sources of the marks: git-lfs v3.7 docs/spec.md; PKWARE APPNOTE 6.3 section
+4.3; POSIX ustar; RFC 1952; onnx v1.20 onnx/onnx.proto `ModelProto`; tensorflow v2.21.0
+tensorflow/compiler/mlir/lite/schema/schema.fbs `file_identifier`; safetensors v0.6 README, Format; CPython
+3.13 Lib/pickle.py `PROTO`; NumPy 2.3 lib/_format_impl.py `MAGIC_PREFIX`.
 """
 
 import difflib
@@ -44,7 +44,7 @@ _PYTORCH: Final = "give a model of TensorFlow or Keras"
 
 
 def describe(path: Path) -> tuple[str, str]:
-    """Say what is at an existing path, and what to give in its place. Raises OSError."""
+    """Describe an existing path, with advice on a replacement. Raises OSError."""
     if path.is_dir():
         return _describe_folder(path)
     head = _read_head(path)
@@ -66,12 +66,15 @@ def _read_head(path: Path) -> bytes:
 
 
 def is_pointer(head: bytes) -> bool:
-    """Whether a file that begins so is a Git LFS pointer."""
+    """Return True if a file with the first bytes `head` is a Git LFS pointer."""
     return head.startswith(_LFS)
 
 
 def is_placeholder(path: Path) -> bool:
-    """Whether a file is empty or a Git LFS pointer: something stands in the place of its content."""
+    """Return True if a file is empty or a Git LFS pointer.
+
+    Then something stands in the place of its content.
+    """
     with suppress(OSError):
         head = _read_head(path)
         return not head or is_pointer(head)
@@ -79,7 +82,10 @@ def is_placeholder(path: Path) -> bool:
 
 
 def refuse_pointers(files: Iterable[Path]) -> None:
-    """Refuse files of a model that Git LFS has not fetched. Raises ReadError; what cannot be read is left."""
+    """Raise ReadError for files of a model unfetched by Git LFS.
+
+    What cannot be read is left.
+    """
     for path in files:
         with suppress(OSError):
             if path.is_file() and path.stat().st_size < _LFS_BYTES and is_pointer(_read_head(path)):
@@ -88,7 +94,10 @@ def refuse_pointers(files: Iterable[Path]) -> None:
 
 
 def refuse_part(path: Path) -> None:
-    """Refuse a folder inside a SavedModel, whose variables look like a checkpoint. Raises ReadError."""
+    """Raise ReadError for a folder inside a SavedModel.
+
+    The SavedModel's variables look like a checkpoint.
+    """
     real = Path(os.path.realpath(path))
     if real.name not in ("variables", "assets", "assets.extra") or not path.is_dir():
         return
@@ -99,7 +108,10 @@ def refuse_part(path: Path) -> None:
 
 
 def find_near(path: Path) -> str:
-    """The path in the folder of a missing one whose name is most like it; "" without one."""
+    """Return the path most similar to a missing path in the same folder.
+
+    It is "" where none is similar.
+    """
     folder = path.parent
     if not folder.is_dir():
         return ""
@@ -109,14 +121,14 @@ def find_near(path: Path) -> str:
 
 
 def _names(file: Path) -> Iterator[str]:
-    """What a file may be called by: a checkpoint also by its prefix."""
+    """Yield the possible names of a file, for a checkpoint the prefix too."""
     if file.suffix == ".index":
         yield file.stem
     yield file.name
 
 
 def _list(folder: Path) -> list[Path]:
-    """Some entries of a folder, in order."""
+    """List some entries of a folder, in order."""
     return sorted(path for path, _ in zip(folder.iterdir(), range(_LISTED), strict=False))
 
 

@@ -1,4 +1,4 @@
-"""Finds under which key a checkpoint keeps a variable: partitions, restore ops.
+"""Finds a variable's key in a checkpoint: partitions, restore ops.
 
 Keys of a saver: a partitioned variable `w` is one entry `w` and the nodes `w/part_0`, `w/part_1`, ..., each a
 slice of it. A saver of `{key: variable}` restores a variable from any key, such as that of its moving
@@ -51,7 +51,7 @@ class Values:
 
 
 def find(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Values:
-    """The variables of a MetaGraph whose values come from another key or a slice."""
+    """Find the variables of a MetaGraph with values from another key or a slice."""
     resolved: dict[str, Tensor] = {}
     places = _places(meta, tensors)
     for name, (key, slices) in places.items():
@@ -64,7 +64,7 @@ def find(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Val
 
 
 def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> dict[str, SlicedKey]:
-    """The key and slice from which the graph's savers restore each variable.
+    """Map each variable to the key and slice restored by the graph's savers.
 
     The saver that wrote the MetaGraph decides. Without one, the savers whose keys are all in the checkpoint
     decide where they agree; else a variable has the entry of its own name.
@@ -88,7 +88,7 @@ def _places(meta: Any, tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> 
 
 
 def _notes(keys: Mapping[str, str], tensors: Mapping[str, tensorbundle.CheckpointTensor]) -> Iterator[str]:
-    """A note on variables restored from another key although an entry has their own name."""
+    """Yield a note on variables with an own entry, but restored from another key."""
     both = [f"{name} from {key}" for name, key in sorted(keys.items()) if name in tensors]
     if both:
         more = f" and {len(both) - _SHOWN} more" if len(both) > _SHOWN else ""
@@ -106,7 +106,10 @@ def _value(
 
 
 def _list_declared(meta: Any) -> Iterator[tuple[str, str, str]]:
-    """`(op, key, slice)` of each declared variable; `key` is empty for unpartitioned variables."""
+    """Yield `(op, key, slice)` of each declared variable.
+
+    `key` is empty for unpartitioned variables.
+    """
     from tensorflow.core.framework import variable_pb2
 
     for declaration in meta.collection_def["variables"].bytes_list.value:  # empty where there is no such list
@@ -124,7 +127,7 @@ def _list_declared(meta: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
-    """The savers' restore-all ops: those listed in the MetaGraph, else all in the graph."""
+    """List the savers' restore-all ops: from the MetaGraph, else from the graph."""
     from tensorflow.core.protobuf import saver_pb2
 
     listed = []
@@ -135,7 +138,10 @@ def _restore_ops(meta: Any, nodes: Mapping[str, Any]) -> list[str]:
 
 
 def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, SlicedKey]:
-    """The key and slice of each variable that a restore op assigns without computation."""
+    """Map variables to the key and slice assigned by a restore op.
+
+    Only assignments without computation count.
+    """
     restored: dict[str, SlicedKey] = {}
 
     def members(name: str) -> list[str]:
@@ -152,7 +158,10 @@ def _find_restored(nodes: Mapping[str, Any], op: str) -> dict[str, SlicedKey]:
 
 
 def _place(nodes: Mapping[str, Any], name: str) -> SlicedKey | None:
-    """The key and slice that a tensor reads from a checkpoint, else None."""
+    """Return the key and slice of a tensor read from a checkpoint.
+
+    Returns None for any other tensor.
+    """
     node, name = _follow(nodes, name, _HANDS_ON)
     if node is None or node.op not in ops.RESTORES:
         return None
@@ -162,13 +171,16 @@ def _place(nodes: Mapping[str, Any], name: str) -> SlicedKey | None:
 
 
 def _choose(items: Sequence[_Item], number: str) -> _Item | None:
-    """The item of a number in text, None where it is no number or there is no such item."""
+    """Return the item of a number in text.
+
+    Returns None where the text is no number, or there is no such item.
+    """
     is_number = number.isdecimal() and len(number) < _DIGITS
     return items[int(number)] if is_number and int(number) < len(items) else None
 
 
 def _variable(nodes: Mapping[str, Any], name: str) -> str | None:
-    """The name of the variable that an assignment writes."""
+    """Return the name of the variable written by an assignment."""
     node = nodes.get(_op(name))
     return str(node.name) if node is not None and node.op in ops.VARIABLES else None
 
@@ -178,7 +190,7 @@ def _op(name: str) -> str:
 
 
 def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by the VarHandleOp that the restore function assigns them to."""
+    """Return a checkpoint's tensors by the VarHandleOp assigned in the restore function."""
     root = {node.name: node for node in meta.graph_def.node}
     functions = library(meta.graph_def)
     call = root.get(meta.saver_def.restore_op_name.removesuffix(":0"))
@@ -195,7 +207,7 @@ def find_restored_variables(meta: Any, tensors: Mapping[str, Tensor]) -> dict[st
 
 
 def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
-    """The variable argument and the checkpoint key of each assignment in a restore function."""
+    """Yield each assignment's variable argument and checkpoint key in a restore function."""
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op == "AssignVariableOp":
@@ -209,7 +221,7 @@ def _list_assigned(function: Any) -> Iterator[tuple[str, str]]:
 
 
 def _follow(nodes: Mapping[str, Any], name: str, kinds: Collection[str]) -> tuple[Any, str]:
-    """Follow a tensor back through nodes of some `kinds`: the producing node and its output.
+    """Follow a tensor through nodes of some `kinds` to the producing node and output.
 
     The node is None for an argument of the function.
     """
@@ -221,7 +233,7 @@ def _follow(nodes: Mapping[str, Any], name: str, kinds: Collection[str]) -> tupl
 
 
 def plain(graph: Any, assets: Collection[str]) -> Any:
-    """Copy a TensorFlow 2 graph with variables and assets as TensorFlow 1 names them.
+    """Copy a TensorFlow 2 graph, with variables and assets named like TensorFlow 1.
 
     A variable's `shared_name` becomes its node's name, since two objects may share a name. A table's file
     name is read from the tensor in `assets`, not from a variable that holds it.

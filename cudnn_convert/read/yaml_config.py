@@ -1,4 +1,4 @@
-"""Parses the YAML that older Keras wrote of a model's config, to the values that its JSON has.
+"""Parses the YAML of older Keras for a model's config to JSON values.
 
 PyYAML's safe loader makes plain values alone; a tuple, and a text of Python 2, are plain too. An alias may
 stand for much more than the file holds, so the values are counted.
@@ -18,12 +18,12 @@ _TAGS: Final = {"tuple": "construct_yaml_seq", "unicode": "construct_yaml_str", 
 
 
 def is_yaml(content: bytes) -> bool:
-    """Whether a file is YAML of a model, not JSON."""
+    """Return True if a file is YAML of a model rather than JSON."""
     return content.lstrip()[:1] != b"{" and b"class_name:" in content
 
 
 def parse_yaml(path: Path, content: bytes) -> Mapping[str, Any]:
-    """Parse a model's config. Raises ReadError, MissingDependencyError without PyYAML."""
+    """Parse a model's config. Raises ReadError, or MissingDependencyError if PyYAML is missing."""
     try:
         import yaml
     except ImportError as cause:
@@ -46,7 +46,10 @@ def parse_yaml(path: Path, content: bytes) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it. Raises ValueError for one of too many parts, or that holds itself."""
+    """Return a value in JSON's types.
+
+    Raises ValueError for one of too many parts, or that holds itself.
+    """
     left = [_MOST]
 
     def change(value: Any, around: tuple[int, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Layers whose images are channels first, and that not every CPU runs so.
+"""Layers with channels-first images, runnable on some CPUs only.
 
 They give TensorFlow convolutions and pools of `NCHW`, which it has with oneDNN alone. Other layers turn their
 images themselves where no GPU is seen, or have kernels for either layout.
@@ -43,14 +43,18 @@ _BIASED: Final = frozenset(
 
 
 def find_layers(model: Architecture, *, keras3: bool) -> list[str]:
-    """List the paths of the layers of a model that Keras 3, or tf_keras, does not run on every CPU."""
+    """List the paths of a model's layers runnable on some CPUs only.
+
+    Runnable by Keras 3 with `keras3`, else by tf_keras.
+    """
     return [path for path, entry in layer_tree.below(model.config) if _is_one(entry, _CLASSES[keras3])]
 
 
 def needs_rewriting(entry: layer_tree.Entry, *, keras3: bool) -> bool:
-    """Whether a layer, or one in its wrapper, is not run on every CPU, or by Keras 3 with its bias elsewhere.
+    """Return True if a layer, or a layer in a wrapper, needs channels-last images.
 
-    Models in it are not looked into.
+    It needs them where not every CPU runs it, or where Keras 3 runs it with its bias elsewhere. Models in it
+    are not looked into.
     """
     if layer_tree.is_model(entry):
         return False

@@ -1,4 +1,4 @@
-"""Rewrites layers of channels-first images to channels last, which every CPU runs.
+"""Rewrites layers of channels-first images to channels last, a layout for every CPU.
 
 A layer that not every CPU runs gets its images channels last, and gives them so. Layers behind it that can
 go on channels last do, such as pools and normalisations; all others get what they had, from a `Permute`.
@@ -32,10 +32,11 @@ _IN_TIME: Final = 2
 
 
 def rewrite(model: Architecture, *, keras3: bool) -> tuple[Architecture, list[str]]:
-    """Rewrite the layers of a model that Keras 3, or tf_keras, does not run on every CPU.
+    """Rewrite a model's channels-first layers to run on every CPU.
 
-    Returns the model and the paths of the layers that compute channels last. A layer stays as it is where
-    its model gives its images out, or where it is in a wrapper other than TimeDistributed.
+    They are the layers that Keras 3 with `keras3`, else tf_keras, does not run on every CPU. Returns the
+    model and the paths of the layers that compute channels last. A layer stays as it is where its model gives
+    its images out, or where it is in a wrapper other than TimeDistributed.
     """
     rewritten: list[str] = []
 
@@ -53,20 +54,23 @@ def rewrite(model: Architecture, *, keras3: bool) -> tuple[Architecture, list[st
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """The axes of images, and how many of them come before the channels: the batch, and perhaps a time."""
+    """The axes of images, and the number of axes before the channels.
+
+    Before the channels stand the batch, and perhaps a time.
+    """
 
     rank: int
     lead: int
 
     def dims(self, *, to_last: bool) -> list[int]:
-        """The axes without the batch, as a Permute takes them, which moves the channels."""
+        """Return the axes of a Permute for moving the channels, batch excluded."""
         before, places = [*range(1, self.lead)], [*range(self.lead, self.rank)]
         return [*before, *(places[1:] + places[:1] if to_last else places[-1:] + places[:-1])]
 
 
 @dataclass(frozen=True, slots=True)
 class _ChannelsLast:
-    """A layer that can compute channels last: its entry so, and its images.
+    """A layer able to compute channels last: the changed entry, and the images.
 
     `images` are None for a layer that takes any. `lead` alone is known of a normalisation.
     """
@@ -76,12 +80,15 @@ class _ChannelsLast:
     lead: int | None = None
 
     def goes_on(self, images: _Images) -> bool:
-        """Whether the layer can take such images from a layer before it."""
+        """Return True if the layer can take `images` from the layer before."""
         return self.lead in (None, images.lead) and self.images in (None, images)
 
 
 def _form(entry: Entry) -> _ChannelsLast | None:
-    """The form of a layer channels last, or None."""
+    """Return the form of a layer channels last, where possible.
+
+    Returns None for a layer that cannot compute so.
+    """
     config = entry["config"]
     if not isinstance(config, Mapping) or not classes.is_keras_class(entry):
         return None
@@ -123,13 +130,13 @@ def _form_of_images(entry: Entry, config: Mapping[str, Any], kind: str) -> _Chan
 
 
 def _change(entry: Entry, **settings: Any) -> Entry:
-    """A layer with other settings; the shape that Keras 3 built it for is another now."""
+    """Return a layer with new settings, and drop Keras 3's outdated build shape."""
     kept = {key: value for key, value in entry.items() if key != "build_config"}
     return {**kept, "config": {**entry["config"], **settings}}
 
 
 def _permute(entry: Entry, name: str, images: _Images, *, to_last: bool) -> Entry:
-    """A layer that moves the channels of images behind all other axes, or back, in the form of `entry`."""
+    """Return a Permute layer to move channels last, or back, in the form of `entry`."""
     config: dict[str, Any] = {"name": name, "trainable": False, "dims": images.dims(to_last=to_last)}
     dtype = entry["config"].get("dtype")
     config |= {"dtype": dtype} if dtype else {}
@@ -137,7 +144,7 @@ def _permute(entry: Entry, name: str, images: _Images, *, to_last: bool) -> Entr
 
 
 def _list_registration(entry: Entry) -> dict[str, Any]:
-    """What the form of newer files has beside a class."""
+    """Return the keys beside a class in the form of newer files."""
     return {"module": "keras.layers", "registered_name": None} if "module" in entry else {}
 
 
@@ -149,7 +156,7 @@ class _Sequential:
         self._entries = layer_tree.layer_entries(model)
 
     def rewrite(self) -> tuple[Entry, list[str]]:
-        """The model, and the names of the layers that compute channels last."""
+        """Return the model, and the names of the layers with channels-last images."""
         needed = [channels_first.needs_rewriting(each, keras3=self._keras3) for each in self._entries]
         forms = [_form(entry) for entry in self._entries]
         lost = any(must and form is None for must, form in zip(needed, forms, strict=True))
@@ -180,7 +187,7 @@ class _Sequential:
             yield _permute(self._entries[-1], f"{names[-1]}_channels_first", images, to_last=False)
 
     def _list_inputs(self) -> Iterator[Entry]:
-        """The input under its name, where the first layer has its shape."""
+        """Yield a named InputLayer where the first layer has the input's shape instead."""
         first = self._entries[0]
         shape, dtype = values.input_of(self._model)
         if first["class_name"] != "InputLayer" and shape is not None:
@@ -191,14 +198,14 @@ class _Sequential:
 
 
 def _without_shape(entry: Entry) -> Entry:
-    """A layer that does not say what its model is fed with."""
+    """Return a layer stripped of the model's input shape."""
     given = ("batch_input_shape", "batch_shape", "input_shape")
     return {**entry, "config": {key: value for key, value in entry["config"].items() if key not in given}}
 
 
 @dataclass(slots=True)
 class _Functional:
-    """Layers that call each other.
+    """The layers of a functional model, connected by calls.
 
     `last` maps a tensor to that of the same images channels last, `first` the other way round: to itself
     until a layer asks for it.
@@ -211,7 +218,7 @@ class _Functional:
     added: list[Entry] = field(default_factory=list)
 
     def rewrite(self) -> tuple[Entry, list[str]]:
-        """The model, and the names of the layers that compute channels last."""
+        """Return the model, and the names of the layers with channels-last images."""
         entries = layer_tree.layer_entries(self.model)
         outputs = {end[0] for end in layer_tree.references(self.model["config"].get("output_layers"))}
         needed = {
@@ -246,17 +253,17 @@ class _Functional:
         return layer_tree.with_layers(self.model, changed), names
 
     def _goes_on(self, entry: Entry, form: _ChannelsLast) -> bool:
-        """Whether all images that a layer is called with are there channels last."""
+        """Return True if all images in a layer's calls exist channels last."""
         given = [*layer_tree.references(entry.get("inbound_nodes"))]
         return bool(given) and all(each in self.last and form.goes_on(self.last[each][1]) for each in given)
 
     def _can_turn(self, entry: Entry, form: _ChannelsLast) -> bool:
-        """Whether the images that a layer is called with are none that another layer takes otherwise."""
+        """Return True if existing channels-last forms of a layer's images fit the layer."""
         given = layer_tree.references(entry["inbound_nodes"])
         return all(each not in self.last or form.goes_on(self.last[each][1]) for each in given)
 
     def _as_last(self, entry: Entry, form: _ChannelsLast) -> Entry:
-        """A layer that is called with images channels last, and gives them so."""
+        """Return a layer with inputs and outputs channels last."""
         nodes = []
         for number, node in enumerate(entry["inbound_nodes"]):
             (given,) = layer_tree.references(node)
@@ -271,7 +278,7 @@ class _Functional:
         return {**form.entry, "inbound_nodes": nodes}
 
     def _as_first(self, node: Any, entry: Entry) -> Any:
-        """A call with images channels first, as the model had it."""
+        """Return a call with images channels first, as in the original model."""
 
         def turn_back(reference: Reference) -> Reference:
             if self.first.get(reference) == reference:
@@ -283,7 +290,7 @@ class _Functional:
         return layer_tree.change_references(node, turn_back)
 
     def _add(self, permute: Entry, given: Reference, node: Any) -> Reference:
-        """Add a Permute of a tensor, called in the form of `node`; returns what it gives."""
+        """Add a Permute of a tensor, called in the form of `node`; return the result."""
         name = layer_tree.layer_name(permute)
         name = name if given[1:] == (0, 0) else f"{name}_{given[1]}_{given[2]}"
         call = layer_tree.call_with(node, given)

@@ -1,4 +1,4 @@
-"""Layer classes: of Keras, of cuDNN, unknown ones, the user's, and lambdas.
+"""Layer classes: of Keras, of cuDNN, unknown, the user's, and lambdas.
 
 Tables say which classes are Keras's own, which are cuDNN's, and what a missing key meant. A layer is foreign
 where neither Keras nor the user brings its class: it passes through to Keras 3 untouched, where the loader
@@ -88,9 +88,9 @@ _OPERATIONS: Final = frozenset(f"keras.src.ops.{name}" for name in ("numpy", "nn
 
 
 def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
-    """Whether an entry is of a class of Keras, not a user's of that name.
+    """Return True if an entry is of a class of Keras.
 
-    `newer` are the names that the writer's Keras had not yet.
+    A user's class of that name does not count. `newer` are the names that the writer's Keras had not yet.
     """
     registered = entry.get("registered_name")
     module = str(entry.get("module") or "keras")
@@ -104,45 +104,51 @@ def is_keras_class(entry: Entry, newer: Collection[str] = ()) -> bool:
 
 
 def is_registered(value: Any) -> bool:
-    """Whether an object is a user's that its registered name alone finds, as `keep_as_is` writes it."""
+    """Return True if an object is a user's, found by the registered name alone.
+
+    `keep_as_is` writes it so.
+    """
     return isinstance(value, Mapping) and value.get("module", "") is None
 
 
 def registration_name(entry: Entry) -> str:
-    """The name under which a loader finds an entry's class: `package>name`, or the name alone."""
+    """Return a loader's name for an entry's class: `package>name`, or the name alone."""
     return str(entry.get("registered_name") or entry["class_name"])
 
 
 def class_name(entry: Entry) -> str:
-    """The name of an entry's class, without the package that it may be registered with."""
+    """Return the name of an entry's class, stripped of a registration package."""
     return str(entry["class_name"]).rpartition(">")[2]
 
 
 def is_cudnn(entry: Entry) -> bool:
-    """Whether an entry is one of Keras's cuDNN layers."""
+    """Return True if an entry is a cuDNN layer of Keras."""
     return is_keras_class(entry) and entry["class_name"] in CUDNN and isinstance(entry["config"], Mapping)
 
 
 def cudnn_layers(model: Architecture) -> list[str]:
-    """The paths of a model's cuDNN layers, each once."""
+    """Return the paths of a model's cuDNN layers, each once."""
     paths = (path for path, entry in layer_tree.below(model.config) if is_cudnn(entry))
     return list(dict.fromkeys(paths))
 
 
 def is_foreign(entry: Entry, brought: Collection[str], newer: Collection[str]) -> bool:
-    """Whether an entry is a Lambda or of an unknown class, and not `brought`."""
+    """Return True if an entry is a Lambda or of an unknown class.
+
+    False for a class that is `brought`.
+    """
     if class_name(entry) in brought:
         return False
     return is_lambda(entry) or not (entry["class_name"] in CODE or is_keras_class(entry, newer))
 
 
 def has_foreign(entry: Entry, brought: Collection[str], newer: Collection[str]) -> bool:
-    """Whether an entry is foreign, or a layer in it."""
+    """Return True if an entry, or a layer inside, is foreign."""
     return any(is_foreign(inner, brought, newer) for _, inner in layer_tree.walk(entry))
 
 
 def keep_as_is(entry: Entry, brought: Collection[str]) -> dict[str, Any]:
-    """A foreign or brought layer as Keras 3 writes one, its config nearly unchanged.
+    """Return a foreign or brought layer in Keras 3's form, config nearly unchanged.
 
     An input's shape goes, a dtype is written anew. Raises ValueError for a Lambda that Keras 3 cannot hold.
     """
@@ -168,12 +174,12 @@ class Vouched:
     trust: bool = False
 
     def for_both(self) -> Vouched:
-        """Return a copy without the tf_keras classes that Keras 3 lacks."""
+        """Return a copy with only the tf_keras classes brought for Keras 3 too."""
         kept = {name: brought for name, brought in self.tf_keras.items() if name in self.keras}
         return replace(self, tf_keras=kept)
 
     def for_keras_3(self) -> Vouched:
-        """Return a copy for a source of Keras 3, without classes of tf_keras."""
+        """Return a copy for a source of Keras 3, with classes for Keras 3 only."""
         return replace(self, tf_keras=self.keras)
 
 
@@ -199,13 +205,13 @@ def import_user_objects(items: Sequence[str], *, trust: bool = False) -> Vouched
 
 
 def by_all_names(brought: Mapping[str, Any], model: Entry) -> dict[str, Any]:
-    """The user's objects by their own names and by those registered in a model."""
+    """Return the user's objects by own names and by names registered in a model."""
     named = {registration_name(entry): class_name(entry) for _, entry in layer_tree.walk(model)}
     return {**brought, **{name: brought[own] for name, own in named.items() if own in brought}}
 
 
 def by_name(brought: Mapping[str, Any], value: Any) -> Any:
-    """A config of Keras 3 with brought classes under their own names alone.
+    """Return a config of Keras 3 with brought classes under own names alone.
 
     keras v3.15 src/saving/serialization_lib.py `_retrieve_class_or_fn` imports the module that a config names
     where nothing is brought under the registered name.
@@ -221,7 +227,7 @@ def by_name(brought: Mapping[str, Any], value: Any) -> Any:
 
 
 def _libraries(brought: Any) -> set[str]:
-    """The libraries, of tf_keras and keras, that a class is derived from."""
+    """Return the libraries of a class's bases, among tf_keras and keras."""
     bases = brought.__mro__ if isinstance(brought, type) else ()
     return {base.__module__.partition(".")[0] for base in bases} & {"tf_keras", "keras"}
 
@@ -248,12 +254,12 @@ _BYTES: Final = (b"s", b"\xf3")
 
 
 def is_lambda(entry: Entry) -> bool:
-    """Whether an entry is Keras's Lambda."""
+    """Return True if an entry is Keras's Lambda."""
     return entry["class_name"] == "Lambda" and isinstance(entry["config"], Mapping)
 
 
 def modern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate a Lambda's config for Keras 3, its code unchanged. Raises ValueError where impossible."""
+    """Translate a Lambda's config for Keras 3, code unchanged. Raises ValueError where impossible."""
     if config.get("mask") is not None:
         raise ValueError("expected a Lambda without a mask of its own, found one")
     result = {key: config[key] for key in ("name", "trainable") if key in config}
@@ -289,7 +295,10 @@ def _argument(stored: Any) -> Any:
 
 
 def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
-    """Notes on what a loader of Lambdas needs; `safe_mode`: whether it refuses code unasked."""
+    """Yield notes on the needs of a loader of Lambdas.
+
+    `safe_mode`: whether the loader refuses code unasked.
+    """
     coded: dict[str, str | None] = {}
     for path, entry in layer_tree.below(model):
         if entry["class_name"] not in CODE - {layer_tree.OP_LAYER}:
@@ -310,7 +319,7 @@ def notes(model: Entry, *, safe_mode: bool) -> Iterator[str]:
 
 
 def other_bytecode(model: Entry) -> Iterator[str]:
-    """Yield the Lambdas whose bytecode this Python cannot run, each as a reason."""
+    """Yield the Lambdas with bytecode of a different Python, each as a reason."""
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     for path, entry in layer_tree.below(model):
         version = _bytecode_version(entry["config"]) if is_lambda(entry) else None
@@ -319,16 +328,20 @@ def other_bytecode(model: Entry) -> Iterator[str]:
 
 
 def _bytecode_version(config: Mapping[str, Any]) -> str | None:
-    """The Python versions of a Lambda's bytecode, None where its config has none that is known."""
+    """Return the Python versions of a Lambda's bytecode, where known.
+
+    Returns None where its config has none that is known.
+    """
     stored = config.get("function")
     return python(stored[0]) if isinstance(stored, list) and stored else None
 
 
 def python(code: Any) -> str | None:
-    """The Python versions of bytecode in base64, or None; its bytes are only looked at.
+    """Return the Python versions of bytecode in base64, where recognized.
 
-    Python/marshal.c `r_object`, TYPE_CODE: argcount, since 3.8 posonlyargcount, since 3.0 kwonlyargcount,
-    until 3.10 nlocals, then stacksize, flags and the bytes of the code, each number in 4 bytes.
+    Returns None where not; the bytes are only looked at. Python/marshal.c `r_object`, TYPE_CODE: argcount,
+    since 3.8 posonlyargcount, since 3.0 kwonlyargcount, until 3.10 nlocals, then stacksize, flags and the
+    bytes of the code, each number in 4 bytes.
     """
     try:
         raw = binascii.a2b_base64(code.encode("ascii"))

@@ -1,4 +1,4 @@
-"""What layers of older Keras compute otherwise than those of tf_keras 2.21: one row each.
+"""Differences between layers of older Keras and tf_keras 2.21, a row each.
 
 `scripts/keras_census` runs the layers of each version; its answers are the evidence of each row.
 `private/older_layers.py` has the arithmetic of a row, under the row's name.
@@ -13,19 +13,22 @@ from cudnn_convert.keras.config.versions import Writer
 
 
 class Versions(NamedTuple):
-    """The versions from `first` on and before `end`; None where there is no such limit."""
+    """The versions from `first` on and before `end`.
+
+    None where there is no such limit.
+    """
 
     first: tuple[int, ...] | None = None
     end: tuple[int, ...] | None = None
 
     def has(self, written: tuple[int, ...]) -> bool:
-        """Whether a version lies within."""
+        """Return True if a version lies within."""
         return (self.first or ()) <= written and (self.end is None or written < self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDifference:
-    """A difference between layers of Keras, and the versions of each Keras that have it.
+    """A difference between layers of Keras, with the affected versions of each Keras.
 
     `older` says what the older layer does, `newer` what the newer ones do. `is_proven`: whether an artifact
     of newer layers may be written, for the proof tells whether its outputs depend on it. `setting`: the class
@@ -44,16 +47,16 @@ class VersionDifference:
     classes: frozenset[str] = frozenset()
 
     def is_of(self, writer: Writer, written: tuple[int, ...]) -> bool:
-        """Whether a writer has the difference, if its version is `written`."""
+        """Return True if a writer of version `written` has the difference."""
         span = self.keras_team if writer.is_keras_team else self.tensorflow
         return span is not None and span.has(written)
 
     def message(self, keras_version: str) -> str:
-        """What the Keras of a file does, and newer ones do."""
+        """Describe the behavior of a file's Keras and of newer versions."""
         return f"Keras {keras_version} {self.older}, and later ones {self.newer}"
 
     def refusal(self, keras_version: str, layer: str) -> str:
-        """Why a format of layers cannot hold the layer."""
+        """Return the reason to refuse a layer in a format of layers."""
         expected = "expected a layer that later versions of Keras compute alike"
         return (
             f"layer {layer}: {expected}, found that {self.message(keras_version)}; write --format savedmodel"
@@ -218,13 +221,13 @@ DIFFERENCES: Final = (
 
 
 def of_writer(writer: Writer) -> Iterator[VersionDifference]:
-    """Yield the differences of the Keras that wrote a file; none where its version is unknown."""
+    """Yield the differences of a file's Keras, where the version is known."""
     if writer.numbers is not None:
         yield from (row for row in DIFFERENCES if row.is_of(writer, writer.numbers))
 
 
 def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[VersionDifference]:
-    """Yield the differences of the oldest release that a file may be of, if not of the newest.
+    """Yield the differences in the oldest possible release of a file, absent from the newest.
 
     Those alone whose classes lie in the model's `config`.
     """
@@ -237,7 +240,7 @@ def of_older_releases(writer: Writer, config: Mapping[str, Any]) -> Iterator[Ver
 
 
 def of_layer(writer: Writer, class_name: str, config: Mapping[str, Any]) -> Iterator[VersionDifference]:
-    """Yield the differences that a layer's config shows."""
+    """Yield the differences shown by a layer's config."""
     for difference in of_writer(writer):
         if difference.setting is not None:
             kind, key = difference.setting
@@ -255,7 +258,7 @@ _UNSAVED: Final = (
 
 
 def note_unsaved(writer: Writer, config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a note for each setting that the writer's Keras did not save, with its layers."""
+    """Yield a note, with layers, for each setting unsaved by the writer's Keras."""
     for span, kind, key, default in _UNSAVED:
         if writer.numbers is None or writer.is_keras_team or not span.has(writer.oldest or writer.numbers):
             continue

@@ -1,4 +1,4 @@
-"""The layers of a model's config, how they call each other, and parts of models.
+"""The layers of a model's config, the calls between layers, and parts of models.
 
 An *entry* is a layer as a config has it: `{"class_name": ..., "config": {...}}`, in a functional model with
 `name` and `inbound_nodes` beside. Models hold entries in `layers`, wrappers in `layer` and `backward_layer`,
@@ -24,17 +24,17 @@ Entry = Mapping[str, Any]
 
 
 def is_entry(value: Any) -> bool:
-    """Whether a value of a config has a class and a config, as a layer."""
+    """Return True if a config's value has a class and a config, like a layer."""
     return isinstance(value, Mapping) and isinstance(value.get("class_name"), str) and "config" in value
 
 
 def is_model(entry: Entry) -> bool:
-    """Whether an entry is a model of layers."""
+    """Return True if an entry is a model of layers."""
     return entry["class_name"] in MODELS
 
 
 def layer_name(entry: Entry) -> str:
-    """The name of a layer, "" where a config leaves it out."""
+    """Return the name of a layer, "" where a config lacks a name."""
     name = settings(entry).get("name")
     if name and entry["class_name"] == OP_LAYER:
         return f"{_OP_PREFIX}{name}"
@@ -42,31 +42,34 @@ def layer_name(entry: Entry) -> str:
 
 
 def layer_entries(entry: Entry) -> list[Entry]:
-    """The entries of a model; before Keras 2.2.3 a Sequential's config was the list itself."""
+    """Return the entries of a model's layers.
+
+    Before Keras 2.2.3 a Sequential's config was the list itself.
+    """
     config = entry["config"]
     entries = config if isinstance(config, list) else config.get("layers", [])
     return [layer for layer in entries if is_entry(layer)]
 
 
 def with_layers(model: Entry, layers: Sequence[Entry]) -> dict[str, Any]:
-    """A model with other layers, its config in the form that it has."""
+    """Return a model with new layers, the form of the config kept."""
     config = model["config"]
     return {**model, "config": layers if isinstance(config, list) else {**config, "layers": layers}}
 
 
 def settings(entry: Entry) -> Mapping[str, Any]:
-    """The config of a layer; empty where that is a list of layers."""
+    """Return the config of a layer, empty for a list of layers."""
     config = entry["config"]
     return config if isinstance(config, Mapping) else {}
 
 
 def names(model: Entry) -> list[str]:
-    """The names of a model's layers, in order."""
+    """Return the names of a model's layers, in order."""
     return [layer_name(entry) for entry in layer_entries(model)]
 
 
 def inside(entry: Entry) -> list[Entry]:
-    """The entries of the layers that a layer owns, in the order of their weights.
+    """Return the entries of a layer's inner layers, in the order of the weights.
 
     A Bidirectional's other direction is listed twice where it is a copy of the first.
     """
@@ -86,7 +89,7 @@ def inside(entry: Entry) -> list[Entry]:
 
 
 def walk(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry]]:
-    """An entry and all below it, each with its path of names: `inner/bi/gru`."""
+    """Yield an entry and all entries below, with paths of names: `inner/bi/gru`."""
     here = f"{path}/{layer_name(entry)}".strip("/")
     yield here, entry
     for below in inside(entry):
@@ -94,18 +97,21 @@ def walk(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry]]:
 
 
 def below(model: Entry) -> Iterator[tuple[str, Entry]]:
-    """All layers of a model at any depth, with their paths below the model."""
+    """Yield all layers of a model at any depth, with paths below the model."""
     for entry in inside(model):
         yield from walk(entry)
 
 
 def map_entries(value: Any, change: Callable[[Entry], Entry]) -> Any:
-    """A config with `change` applied to every entry, inner ones first, unknown classes included."""
+    """Apply `change` to every entry of a config, inner entries first.
+
+    Entries of unknown classes are included.
+    """
     return map_objects(value, lambda item: change(item) if is_entry(item) else item)
 
 
 def map_objects(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
-    """A value of JSON with `change` done to every object in it, inner ones first."""
+    """Apply `change` to every object in a JSON value, inner objects first."""
     if isinstance(value, list):
         return [map_objects(item, change) for item in value]
     if isinstance(value, Mapping):
@@ -117,7 +123,10 @@ _BATCH_SHAPES: Final = ("batch_input_shape", "batch_shape")
 
 
 def without_states(model: Entry) -> Any:
-    """A model that keeps no states; its batch is open where a stateful layer alone asked for a fixed one."""
+    """Return a model with stateless layers.
+
+    Its batch is open where a stateful layer alone asked for a fixed one.
+    """
     if not any(settings(entry).get("stateful") for _, entry in walk(model)):
         return model
 
@@ -134,9 +143,10 @@ def without_states(model: Entry) -> Any:
 
 
 def with_open_steps(model: Entry) -> Any:
-    """A model whose inputs leave the number of their steps open; the model itself where they do.
+    """Return a model with an open number of steps in the inputs.
 
-    Steps are the second axis of `[batch, steps, ...]`, and of ids `[batch, steps]` that an Embedding takes.
+    It is the model itself where they leave it open. Steps are the second axis of `[batch, steps, ...]`, and
+    of ids `[batch, steps]` that an Embedding takes.
     """
     embedded = [json.dumps(entry.get("inbound_nodes", ())) for _, entry in walk(model) if _embeds(entry)]
 
@@ -168,7 +178,10 @@ def _embeds(entry: Entry) -> bool:
 
 
 def children(value: Any) -> Collection[Any]:
-    """Return the direct values of a JSON list or object; none for other values."""
+    """Return the direct values of a JSON list or object.
+
+    Other values have none.
+    """
     return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
@@ -181,9 +194,9 @@ _CONSTANT: Final = "_CONSTANT_VALUE"
 
 
 def unreachable_layers(model: Entry) -> list[str]:
-    """List the layers, at any depth, that are called with results of no layer.
+    """List the layers, at any depth, with unreachable calls.
 
-    Loaders wait for such a call forever.
+    Such a call takes results of no layer. Loaders wait for such a call forever.
     """
     unreached = []
     for path, entry in walk(model):
@@ -196,7 +209,7 @@ def unreachable_layers(model: Entry) -> list[str]:
 
 
 def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
-    """List the outputs that need none of the top-level `layers`, then those layers' arguments.
+    """List the outputs independent of the top-level `layers`, then the arguments of `layers`.
 
     Inputs are left out.
     """
@@ -214,7 +227,10 @@ def ends(model: Entry, layers: Collection[str]) -> list[Reference]:
 
 
 def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
-    """The model up to its top-level `layers`, with `ends` as outputs; None without any."""
+    """Return the model up to the top-level `layers`, with `ends` as outputs.
+
+    Returns None where `ends` has none.
+    """
     ends_ = ends(model, layers)
     if not ends_ or not _is_row(model):
         return _down_to(model, ends_) if ends_ else None
@@ -222,9 +238,9 @@ def model_until(model: Entry, layers: Collection[str]) -> Entry | None:
 
 
 def model_of(model: Entry, outputs: list[Reference]) -> Entry:
-    """The model with results of its layers as outputs, and with the layers that these need.
+    """Return the model with layer results as outputs, and with the needed layers.
 
-    Of a Sequential model it ends with the first of them.
+    A Sequential model ends with the first of the outputs.
     """
     if not _is_row(model):
         return _down_to(model, outputs)
@@ -232,17 +248,20 @@ def model_of(model: Entry, outputs: list[Reference]) -> Entry:
 
 
 def list_calls(model: Entry, layer: str) -> list[int]:
-    """The numbers of the calls of a top-level layer, in order; none in a row of layers."""
+    """List the numbers of a top-level layer's calls, in order.
+
+    The list is empty in a row of layers.
+    """
     return [] if _is_row(model) else sorted(number for name, number in _calls(model) if name == layer)
 
 
 def _is_row(model: Entry) -> bool:
-    """Whether layers simply follow each other."""
+    """Return True if a model is a simple row of layers."""
     return str(model["class_name"]) == "Sequential"
 
 
 def _calls(model: Entry) -> dict[Call, Any]:
-    """Map the calls of a functional model to their nodes, empty for an input."""
+    """Map the calls of a functional model to nodes, empty for an input."""
     entries = layer_entries(model)
     named = {reference[:2] for entry in entries for reference in references(entry.get("inbound_nodes"))}
     named |= {reference[:2] for reference in references(model["config"].get("output_layers"))}
@@ -256,7 +275,10 @@ def _calls(model: Entry) -> dict[Call, Any]:
 
 
 def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
-    """The calls that can run without those of the layers `without`."""
+    """Return the runnable calls after leaving some layers out.
+
+    `without` names the layers left out.
+    """
     left = {call: value for call, value in _calls(model).items() if call[0] not in without}
     reached: set[Call] = set()
     while ready := [
@@ -271,7 +293,7 @@ def _reachable_calls(model: Entry, without: Collection[str]) -> set[Call]:
 
 
 def _down_to(model: Entry, ends: list[Reference]) -> Entry:
-    """A functional model with the calls that `ends` need alone, numbered anew."""
+    """Return a functional model with only the calls needed by `ends`, numbered anew."""
     calls, needed, todo = _calls(model), set(), [end[:2] for end in ends]
     while todo:
         call = todo.pop()
@@ -332,7 +354,7 @@ def count_outputs(model: Entry, more: int) -> Entry:
 
 
 def references(value: Any) -> Iterator[Reference]:
-    """The results of layers that a value of a config refers to, in its order."""
+    """Yield the layer results in a config's value, in order."""
     listed: list[Reference] = []
 
     def collect(reference: Reference) -> Reference:
@@ -344,21 +366,24 @@ def references(value: Any) -> Iterator[Reference]:
 
 
 def call_with(node: Any, reference: Reference) -> Any:
-    """A call with one of the results that the call `node` has among its arguments, in the form of `node`."""
+    """Return a call of `reference` alone, in the form of `node`.
+
+    `reference` is one of the results that the call `node` has among its arguments.
+    """
     if isinstance(node, Mapping):
         return {"args": [_find_tensor(node, reference)], "kwargs": {}}
     return [[*reference, {}]]
 
 
 def _find_tensor(value: Any, reference: Reference) -> Any:
-    """The object that stands for a layer's result among the arguments of a call."""
+    """Return the object standing for a layer's result among a call's arguments."""
     if isinstance(value, Mapping) and value.get("class_name") == TENSOR:
         return value if tuple(value["config"]["keras_history"]) == reference else None
     return next((each for item in children(value) if (each := _find_tensor(item, reference))), None)
 
 
 def change_references(value: Any, change: Callable[[Reference], Reference]) -> Any:
-    """A call's arguments with each reference in them changed."""
+    """Return a call's arguments with each reference changed."""
     if isinstance(value, Mapping):
         if value.get("class_name") == TENSOR:
             config = value["config"]

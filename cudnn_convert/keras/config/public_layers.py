@@ -1,4 +1,4 @@
-"""Layers that public code defines and that files of Keras name: what helps with each.
+"""Layers of public code named in files of Keras, with a remedy for each.
 
 Source: tensorflow v1.14.0 python/keras/layers/dense_attention.py Attention.get_config; keras v3.15
 src/layers/attention/attention.py; keras-contrib keras_contrib/layers/crf.py, capsule.py.
@@ -28,12 +28,15 @@ _OWN_KEY: Final = MappingProxyType({"Attention": "use_scale"})
 
 
 def describe(class_name: str, library: str) -> str:
-    """What is said of an unknown class behind its name; nothing where it is not known."""
+    """Return advice on an unknown class, to stand behind the class's name.
+
+    It is empty where the class is not known.
+    """
     advice = _KNOWN.get(class_name)
     return "" if advice is None else f", {advice.format(library=library)}"
 
 
 def has_name_of_keras(entry: Mapping[str, Any]) -> bool:
-    """Whether a layer has the name of a class of Keras, and by its config is another."""
+    """Return True if a layer has a Keras class's name, but a different config."""
     key, config = _OWN_KEY.get(str(entry["class_name"])), entry["config"]
     return key is not None and isinstance(config, Mapping) and key not in config

@@ -1,4 +1,4 @@
-"""Validates a config: its claims, and which layers may be built.
+"""Validates a config: the claims, and the layers allowed to be built.
 
 A config is JSON that anybody may have written. It is checked once where it is read, and later code relies on
 it: models hold layers, layers have names, calls refer to existing layers, sizes are numbers. What only a
@@ -53,7 +53,7 @@ def _show(value: object) -> str:
 
 
 def _values(config: Any) -> Iterator[Fault]:
-    """Faults of values anywhere in a config, looked for before any recursive function runs."""
+    """Yield faults of values anywhere in a config, before any recursive function runs."""
     todo = [(config, 0)]
     while todo:
         value, depth = todo.pop()
@@ -83,7 +83,7 @@ def _of(value: Any, key: str) -> Any:
 
 
 def _model(entry: Any, where: str) -> Iterator[Fault]:
-    """Faults of a layer or model, and of all in it."""
+    """Yield faults of a layer or model, and of everything inside."""
     if not layer_tree.is_entry(entry) or not isinstance(entry["config"], Mapping | list):
         yield where, "class_name and config", _show(entry)
         return
@@ -129,7 +129,7 @@ def _layers(entry: Mapping[str, Any], where: str) -> Iterator[Fault]:
 
 
 def _are_ends(value: Any, names: set[str]) -> bool:
-    """Whether a value is references to layers, nested in lists or by names."""
+    """Return True if a value is references to layers, nested in lists or dicts."""
     if _is_reference(value):
         return value[0] in names
     below = [*value.values()] if isinstance(value, Mapping) else value
@@ -184,7 +184,10 @@ _ARITHMETIC: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A layer that is not built; `runs`: in `library` it would run the file's code."""
+    """A layer refused for building.
+
+    `runs`: in `library` it would run the file's code.
+    """
 
     layer: str
     class_name: str
@@ -201,7 +204,7 @@ class Refused:
 
 
 def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
-    """The layers of a model, itself among them, that tf_keras may not build.
+    """List a model's layers refused for tf_keras, including the model itself.
 
     No code that the config names is imported or run.
     """
@@ -211,7 +214,7 @@ def refusals(model: Architecture, vouched: Vouched = NOTHING) -> list[Refused]:
 def layers_not_allowed(
     layer: Entry, vouched: Vouched = NOTHING, keras_version: str = ""
 ) -> Iterator[Refused]:
-    """Yield what `refusals` lists, of a file of a version of Keras."""
+    """Yield the layers of `refusals`, for a file of a version of Keras."""
     if layer["class_name"].rpartition(">")[2] in vouched.tf_keras:
         return
     if vouched.trust and layer["class_name"] in classes.CODE:
@@ -250,7 +253,7 @@ def _refuse(layer: Entry, vouched: Vouched, keras_version: str) -> Refused | Non
 
 
 def _only_computes(class_name: str, config: Mapping[str, Any]) -> bool:
-    """Whether a layer calls a function or an op of TensorFlow without effects."""
+    """Return True if a layer calls a TensorFlow function or op free of effects."""
     if class_name in _OPS:
         return _ARITHMETIC.fullmatch(str(config.get("function"))) is not None
     node, constants = config.get("node_def"), layer_tree.children(config.get("constants"))
@@ -265,7 +268,7 @@ def _has_key(value: Any, key: str) -> bool:
 
 
 def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str | None:
-    """Explain that only the code of a model's class has its layers.
+    """Return a reason to refuse a model with layers in the class's code alone.
 
     None where its layers are listed, or where its class is among those that are `brought`.
     """
@@ -278,14 +281,17 @@ def describe_unknown_model(model: Entry, brought: Collection[str] = ()) -> str |
 
 
 def foreign(model: Entry, vouched: Vouched, keras_version: str) -> list[str]:
-    """The top-level layers of a model that tf_keras may not build."""
+    """List a model's top-level layers refused for tf_keras."""
     entries = layer_tree.layer_entries(model) if layer_tree.is_model(model) else []
     others = [entry for entry in entries if [*layers_not_allowed(entry, vouched, keras_version)]]
     return [layer_tree.layer_name(entry) for entry in others]
 
 
 def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | None:
-    """A model up to its first foreign layer; None where only inputs come before it."""
+    """Return a model up to the first foreign layer.
+
+    Returns None where only inputs come before it, or where there is no such layer.
+    """
     others = foreign(model.config, vouched, model.keras_version)
     config = layer_tree.model_until(model.config, others) if others else None
     if config is None:
@@ -296,7 +302,7 @@ def own_part(model: Architecture, vouched: Vouched = NOTHING) -> Architecture | 
 
 
 def notes(model: Architecture, vouched: Vouched = NOTHING) -> Iterator[str]:
-    """Yield notes on what loading foreign layers needs, and how far verification goes."""
+    """Yield notes on the needs of loading foreign layers, and the reach of verification."""
     others, left = refusals(model), refusals(model, vouched)
     custom = dict.fromkeys(layer.class_name for layer in others if not layer.runs)
     if others:
@@ -310,12 +316,15 @@ def notes(model: Architecture, vouched: Vouched = NOTHING) -> Iterator[str]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a config names no modules but Keras's own: tf_keras imports named modules."""
+    """Return True if a config names modules of Keras alone.
+
+    tf_keras imports named modules.
+    """
     return not modules(value)
 
 
 def modules(value: Any) -> list[str]:
-    """The classes and functions of other modules than Keras' own that a config names."""
+    """List the classes and functions in a config from modules outside Keras."""
     inner = [name for item in layer_tree.children(value) for name in modules(item)]
     if not isinstance(value, Mapping):
         return inner

@@ -1,4 +1,4 @@
-"""Values in a layer's config beside layers, in the form that Keras 2 builds.
+"""Values beside layers in a layer's config, in the form built by Keras 2.
 
 These are initializers, regularizers, constraints, dtypes, shapes, and what a model's training had. Both forms
 of tf_keras 2.21 are read, the older (src/saving/legacy/serialization.py) and the newer
@@ -46,7 +46,7 @@ _DEFAULT: Final = {"initializer": "Zeros"}
 
 
 def translate_object(sort: str, stored: Any) -> tuple[Any, str]:
-    """An initializer, regularizer or constraint for Keras 3, and the name of a dropped one."""
+    """Return an initializer, regularizer or constraint for Keras 3, and a dropped object's name."""
     if stored is None:
         return None, ""
     kind = stored.get("class_name") if isinstance(stored, Mapping) else stored
@@ -68,24 +68,30 @@ def _object(sort: str, kind: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_object(module: str | None, kind: str, config: Any, registered: str | None = None) -> dict[str, Any]:
-    """An object as Keras 3 writes it; without a module, the registered name finds it."""
+    """Return an object in Keras 3's form.
+
+    Without a module, the registered name finds it.
+    """
     return {"module": module, "class_name": kind, "config": config, "registered_name": registered}
 
 
 def function(name: str) -> dict[str, Any]:
-    """A function that the loader looks up by its name, among its custom objects first."""
+    """Return a function for the loader's look-up by name, custom objects first."""
     return write_object(None, "function", name, name)
 
 
 def dtype(stored: Any) -> str | None:
-    """A dtype or the name of a policy: `{"class_name": "Policy", "config": {"name": "mixed_float16"}}`."""
+    """Return a dtype or the name of a policy.
+
+    A policy is `{"class_name": "Policy", "config": {"name": "mixed_float16"}}`.
+    """
     if isinstance(stored, Mapping):
         stored = stored.get("config", {}).get("name")
     return None if stored is None else str(stored)
 
 
 def plain_value(stored: Any) -> Any:
-    """A value with tuples and arrays of the older forms as lists and numbers.
+    """Return a value with tuples and arrays of older forms as lists and numbers.
 
     tf_keras v2.21.0 src/saving/legacy/saved_model/json_utils.py; keras 2.2.4 engine/saving.py get_json_type.
     """
@@ -101,13 +107,16 @@ def plain_value(stored: Any) -> Any:
 
 
 def shape(stored: Any) -> list[int | None] | None:
-    """A shape with its batch."""
+    """Return a shape, batch included."""
     size = plain_value(stored)
     return size if isinstance(size, list) else None
 
 
 def input_of(model: Entry) -> tuple[list[int | None] | None, str]:
-    """The shape and dtype of a Sequential's input, of its first layer or its build."""
+    """Return the shape and dtype of a Sequential's input.
+
+    They are of its first layer or its build.
+    """
     first = layer_tree.layer_entries(model)[0]
     config, own = layer_tree.settings(first), layer_tree.settings(model)
     size = shape(config.get("batch_input_shape", config.get("batch_shape")))
@@ -129,7 +138,7 @@ _NEEDLESS: Final = ("_regularizer", "_constraint", "build_config", "compile_conf
 
 
 def inner(layer: Entry) -> Iterator[Entry]:
-    """The objects that a layer is built with: layers in it, and activations."""
+    """Yield the objects for building a layer: inner layers, and activations."""
     yield from _objects(layer["config"])
     yield from _objects(layer.get("inbound_nodes"))
 
@@ -155,7 +164,10 @@ def _objects(value: Any) -> Iterator[Entry]:
 
 
 def name_of(value: Any) -> Any:
-    """The name of a function or a dtype policy; any other value unchanged."""
+    """Return the name of a function or a dtype policy.
+
+    Any other value is returned unchanged.
+    """
     config = value["config"] if is_entry(value) else None
     if config is not None and value["class_name"] == "function" and isinstance(config, str):
         return config
@@ -165,7 +177,7 @@ def name_of(value: Any) -> Any:
 
 
 def to_legacy_form(layer: Entry, *, kept: Collection[str] = ()) -> dict[str, Any]:
-    """A layer or model in the older form; configs of `kept` classes are unchanged.
+    """Return a layer or model in the older form; configs of `kept` classes stay unchanged.
 
     A Sequential in a model has its name beside it before Keras 2.2.3, where its config is a list of layers.
     """
@@ -199,7 +211,7 @@ def _value(value: Any, kept: Collection[str]) -> Any:
 
 
 def with_input_shape(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Configs to try for a Sequential that has only the shape of its first call.
+    """Yield configs to try for a Sequential with the first call's shape alone.
 
     One with any number of steps, then one with as many as that call had; any other model as it is.
     """
@@ -236,7 +248,7 @@ _METRICS: Final = _LOSSES | frozenset(
 def keep_training_config(
     training: Mapping[str, Any] | None,
 ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """The training config that tf_keras reads without a user's code, and notes on the rest."""
+    """Return the training config for tf_keras, free of user code, and notes on the rest."""
     if training is None:
         return None, ()
     optimizer = training.get("optimizer_config")
@@ -259,7 +271,10 @@ def keep_training_config(
 
 
 def describe_training(training: Mapping[str, Any]) -> str:
-    """What `compile` was given, for who compiles anew: `compiled with Adam(learning_rate=0.01), mse`."""
+    """Describe the arguments of `compile`: `compiled with Adam(learning_rate=0.01), mse`.
+
+    The text is for who compiles anew.
+    """
     optimizer = training.get("optimizer_config")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     config = optimizer.get("config")
@@ -274,7 +289,10 @@ def describe_training(training: Mapping[str, Any]) -> str:
 
 
 def title_of(value: Any) -> str:
-    """The name of what stands in a training config, or of all in a list or dict of outputs; "" for none."""
+    """Return the name of a training config's value, or of all outputs' values.
+
+    Values of several outputs stand in a list or dict. The name is "" for none.
+    """
     if isinstance(value, Mapping) and "class_name" in value:
         config = value.get("config")
         # A function wrapped as a loss or metric is known by its name.
@@ -288,7 +306,7 @@ def title_of(value: Any) -> str:
 
 
 def _unknown(value: Any, known: frozenset[str]) -> set[str]:
-    """The unknown names in a list or dict of losses or metrics."""
+    """Return the unknown names in a list or dict of losses or metrics."""
     if isinstance(value, str):
         return set() if value.lower() in known else {value}
     if isinstance(value, Mapping) and "class_name" in value:

@@ -1,4 +1,4 @@
-"""The Keras that wrote a file: its version, and the names that it had not yet.
+"""The Keras behind a file: the version, and the names introduced later.
 
 A class or function of a name that came later is the user's own, whatever Keras calls so today. keras-team's
 Keras ended with 2.3.1. tf.keras counts on: `2.2.4-tf` is TensorFlow 1.13 to 1.15 (and 2.0 and 2.1 with the
@@ -20,7 +20,7 @@ _SHARED: Final = (2, 2, 4)
 
 
 class Writer(NamedTuple):
-    """The Keras that wrote a file.
+    """The writer of a file: a version of Keras.
 
     `version` is the file's. `numbers` order versions: of `2.2.4-tf` a fourth is the minor release of
     TensorFlow 1, the newest that the config may be of. `oldest` is the oldest. Both are None where the
@@ -33,7 +33,7 @@ class Writer(NamedTuple):
 
     @property
     def is_keras_team(self) -> bool:
-        """Whether it is keras-team's Keras 2, not TensorFlow's."""
+        """True for keras-team's Keras 2, False for TensorFlow's."""
         return is_keras_team(self.version)
 
 
@@ -41,7 +41,7 @@ UNKNOWN: Final = Writer("", None, None)
 
 
 def find_writer(keras_version: str, config: Mapping[str, Any]) -> Writer:
-    """Find the Keras that wrote a model's `config`, `{"class_name": ..., "config": ...}`.
+    """Find the writer of a model's `config`, `{"class_name": ..., "config": ...}`.
 
     An InputLayer has `ragged` from TensorFlow 1.15 on. A layer in a Bidirectional has `zero_output_for_mask`
     in 1.13 alone (tensorflow v1.13.2, v1.14.0 python/keras/layers/wrappers.py Bidirectional).
@@ -79,7 +79,10 @@ _NEW: Final[Mapping[tuple[int, ...], str]] = MappingProxyType(
 
 @cache
 def newer_names(keras_version: str) -> frozenset[str]:
-    """The names of classes and functions that Keras got after a version; none where it is unknown."""
+    """Return the names of classes and functions newer than a version of Keras.
+
+    There are none where the version is unknown.
+    """
     written = numbers(keras_version)
     if written is None:
         return frozenset()
@@ -88,19 +91,25 @@ def newer_names(keras_version: str) -> frozenset[str]:
 
 
 def activations(keras_version: str) -> frozenset[str]:
-    """The names of Keras's own activations in a version."""
+    """Return the names of Keras's own activations in a version."""
     if (numbers(keras_version) or ()) >= (3,):
         return classes.ACTIVATIONS_OF_KERAS_3
     return classes.ACTIVATIONS.difference(newer_names(keras_version))
 
 
 def is_keras_team(keras_version: str) -> bool:
-    """Whether a file is of keras-team's Keras 2, not of TensorFlow's."""
+    """Return True if a file is of keras-team's Keras 2.
+
+    False for TensorFlow's own Keras.
+    """
     written = numbers(keras_version)
     return written is not None and (2,) <= written < (2, 4) and not keras_version.endswith("-tf")
 
 
 def numbers(keras_version: str) -> tuple[int, ...] | None:
-    """The numbers that a version begins with; None where there are none."""
+    """Return the numbers at the start of a version.
+
+    Returns None where there are none.
+    """
     start = re.match(r"\d+(\.\d+)+", keras_version)
     return tuple(map(int, start[0].split("."))) if start else None

@@ -1,8 +1,10 @@
-"""The dialects in which a checkpoint names weights that are no parameter blob.
+"""The dialects for weights in a checkpoint, parameter blobs excepted.
+
+A dialect is a way in which a checkpoint names weights that are no parameter blob.
 
 * contrib: Names of canonical weights of tf.contrib cuDNN layers, TensorFlow 1.3 to 1.15.
-* regions: Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
-* keras  : Recognises Keras layers, plain ones too, by names and shapes of their weights.
+* regions: Names of the regions of a blob saved by TensorFlow 1.0 to 1.3.
+* keras  : Recognises Keras layers, plain layers too, by names and shapes of weights.
 
 May import: errors, model, weights, read.tensorbundle.
 Entry: `find`, which asks every dialect.
@@ -22,7 +24,7 @@ DIALECTS: Final[tuple[ModuleType, ...]] = (contrib, regions, keras)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """The weights that each dialect recognises among `tensors`.
+    """Return the weights recognised by each dialect among `tensors`.
 
     Raises ReadError for an incomplete set, and for weights that are no floats.
     """

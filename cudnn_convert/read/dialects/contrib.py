@@ -44,7 +44,7 @@ _VALUE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 @dataclass(frozen=True, slots=True)
 class _KeySpelling:
-    """How one writer spells keys.
+    """The spelling of keys by a single writer.
 
     `stems` has a key prefix for each direction, `suffix` follows the key, `cell` is the cell where the key
     does not name it.
@@ -57,7 +57,7 @@ class _KeySpelling:
     may_be_dense: bool = False
 
     def pattern(self) -> re.Pattern[str]:
-        """A regular expression for the whole key of a tensor, in any direction."""
+        """Return a regular expression for a tensor's whole key, in any direction."""
         ways = "|".join(re.escape(stem).replace(r"\{layer\}", r"(\d{1,9})") for stem in self.stems)
         cell = "" if self.cell else f"(?P<cell>{'|'.join(CELLS)})/"
         key = r"(?P<key>kernel|bias|gates/(?:kernel|bias)|candidate/\w+/(?:kernel|bias))"
@@ -87,7 +87,10 @@ _PATTERNS: Final = tuple((form, form.pattern()) for form in _FORMS)
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every set of canonical keys among a checkpoint's `tensors`, sorted by scope. Raises ReadError."""
+    """Find every set of canonical keys in `tensors`, sorted by scope. Raises ReadError.
+
+    `tensors` are those of a checkpoint.
+    """
     numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     objects = object_graph.list_variable_names(tensors)
     for key in tensors:
@@ -107,7 +110,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """The keys of one layer object."""
+    """The keys of a single layer object."""
 
     path: Path
     tensors: Mapping[str, Tensor]
@@ -117,12 +120,15 @@ class _Set:
     layers: int
 
     def key(self, layer: int, direction: int, name: str) -> str:
-        """The key as the checkpoint stores it."""
+        """Return the key as stored in the checkpoint."""
         cell = "" if self.form.cell else f"{self.cell}/"
         return f"{self.scope}{self.form.stems[direction].format(layer=layer)}{cell}{name}{self.form.suffix}"
 
     def plain(self, layer: int, direction: int, name: str) -> str:
-        """The key without scope, as TensorFlow 1.4-1.15 spells it, for `CanonicalParameters.tensors`."""
+        """Return the key for `CanonicalParameters.tensors`, scope left out.
+
+        TensorFlow 1.4-1.15 spells it so.
+        """
         form = self.form if len(self.form.stems) > 1 else _FORMS[0]
         return f"{form.stems[direction].format(layer=layer)}{self.cell}/{name}"
 
@@ -188,7 +194,10 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
 
 
 def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> bool:
-    """Whether keys without a cell name fit an LSTM: its sizes, and no `recurrent_kernel`."""
+    """Return True if keys lacking a cell name may be of an LSTM.
+
+    They fit where they have its sizes, and no `recurrent_kernel`.
+    """
     recurrent = keys.key(0, 0, "recurrent_kernel") in keys.tensors
     return not recurrent and bias[0] % 4 == 0 and kernel[1] == bias[0] and kernel[0] > bias[0] // 4
 
@@ -196,7 +205,7 @@ def _may_be_lstm(keys: _Set, kernel: tuple[int, ...], bias: tuple[int, ...]) -> 
 def _read_cell(
     keys: _Set, layer: int, direction: int, mode: Mode, *, units: int, inputs: int
 ) -> dict[str, Tensor]:
-    """The tensors of one cell by weight name. Raises ReadError where one does not fit."""
+    """Return a cell's tensors by weight name. Raises ReadError where a tensor misfits."""
     shapes = layouts.contrib_shapes(mode, units=units, inputs=inputs)
     for name, shape in shapes.items():
         key = keys.key(layer, direction, name)

@@ -1,4 +1,4 @@
-"""Recognises Keras layers, plain ones too, by names and shapes of their weights.
+"""Recognises Keras layers, plain layers too, by names and shapes of weights.
 
 A layer's keys are `<scope>kernel`, `<scope>recurrent_kernel` and `<scope>bias`. `save_weights(...,
 save_format="tf")` and `tf.train.Checkpoint` name them by objects and add `/.ATTRIBUTES/VARIABLE_VALUE`;
@@ -38,7 +38,7 @@ _BOTH: Final = "its keys do not say merge_mode; outputs are both directions side
 
 @dataclass(frozen=True, slots=True)
 class CudnnLayer:
-    """One CuDNN layer, or one direction of a Bidirectional; `tensors` by weight name."""
+    """A CuDNN layer, or a direction of a Bidirectional; `tensors` by weight name."""
 
     mode: Mode
     units: int
@@ -47,7 +47,7 @@ class CudnnLayer:
 
 
 def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every CuDNN layer of Keras among a checkpoint's `tensors`, sorted by scope."""
+    """Find every CuDNN layer of Keras in a checkpoint's `tensors`, sorted by scope."""
     alone: dict[str, CudnnLayer] = {}
     for key in tensors:
         if match := _KERNEL.fullmatch(key):
@@ -63,7 +63,10 @@ def find(_: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, .
 
 
 def recognise_layer(tensors: Mapping[str, Tensor]) -> CudnnLayer | None:
-    """The CuDNN layer whose shapes `kernel`, `recurrent_kernel` and `bias` have, or None."""
+    """Return the CuDNN layer with the shapes of `kernel`, `recurrent_kernel` and `bias`.
+
+    Returns None where no layer has them.
+    """
     if set(tensors) != set(_NAMES) or any(len(tensors[name].shape) != 2 for name in _NAMES[:2]):
         return None
     if not all(is_float(tensor.dtype) for tensor in tensors.values()):
@@ -77,7 +80,7 @@ def recognise_layer(tensors: Mapping[str, Tensor]) -> CudnnLayer | None:
 
 
 def _pairs(layers: Mapping[str, CudnnLayer]) -> dict[str, tuple[str, str]]:
-    """The scopes of both directions of each Bidirectional, keyed by the Bidirectional's scope."""
+    """Return the scopes of each Bidirectional's directions, keyed by the Bidirectional's scope."""
     pairs: dict[str, list[tuple[str, str]]] = {}
     for scope, layer in layers.items():
         match = _WAY.fullmatch(scope)
@@ -96,7 +99,7 @@ def _shapes(layer: CudnnLayer) -> dict[str, tuple[int, ...]]:
 
 
 def parameters(scope: str, ways: Sequence[CudnnLayer]) -> CanonicalParameters:
-    """The recurrence of one layer, or of both directions of a Bidirectional."""
+    """Return the recurrence of a layer, or of both directions of a Bidirectional."""
     first, stems = ways[0], STEMS[len(ways)]
     note = _BOTH if len(ways) > 1 else _ALONE
 
@@ -170,14 +173,17 @@ def describe_layers(tensors: Mapping[str, Tensor], canonical: Sequence[Canonical
 
 
 def _is_below(scope: str, others: Sequence[str]) -> bool:
-    """Whether `scope` equals one of `others`, or lies below one other than the root."""
+    """Return True if `scope` is in `others`, or below a scope of `others`.
+
+    Scopes below the root do not count as below it.
+    """
     return any(
         f"{scope}/" == f"{other.rstrip('/')}/" or (other and scope.startswith(other)) for other in others
     )
 
 
 def _readings(scope: str, weights: Weights) -> Iterator[str]:
-    """Yield a description of the layer with these weights where it is recognised."""
+    """Yield a description of the layer with the given weights, if recognised."""
     names = _BY_PLACE.get(len(weights), ())
     if weights.keys() == {str(number) for number in range(len(names))}:
         weights = {name: weights[str(number)] for number, name in enumerate(names)}

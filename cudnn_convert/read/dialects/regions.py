@@ -1,4 +1,4 @@
-"""Names of the regions of a blob that TensorFlow 1.0 to 1.3 saves.
+"""Names of the regions of a blob saved by TensorFlow 1.0 to 1.3.
 
 Keys are `<name scope>CudnnRNNParamsToCanonical[_<n>]:<k>`: all weights, then as many biases, both in cuDNN's
 order of pseudo-layers and linear layer ids, biases not summed. Concatenated they are the blob. (TensorFlow
@@ -29,7 +29,7 @@ _KEY: Final = re.compile(r"(?P<op>(?P<scope>(?:.*/)?)CudnnRNNParamsToCanonical(?
 
 
 def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters, ...]:
-    """Every set of region keys, once for each mode that fits its sizes. Raises ReadError."""
+    """Find every set of region keys, once for each fitting mode. Raises ReadError."""
     groups: dict[str, dict[int, str]] = defaultdict(dict)
     scopes = {}
     for key in tensors:
@@ -49,7 +49,7 @@ def find(path: Path, tensors: Mapping[str, Tensor]) -> tuple[CanonicalParameters
 
 @dataclass(frozen=True, slots=True)
 class _Regions:
-    """The tensors of one op, in the order of its outputs."""
+    """The tensors of an op, in the order of the outputs."""
 
     path: Path
     op: str
@@ -70,7 +70,7 @@ class _Regions:
 
 
 def _readings(regions: _Regions) -> list[CanonicalParameters]:
-    """The layers that the number and sizes of the weights fit, half layers included."""
+    """List the layers fitting the weights' number and sizes, half layers included."""
     counts = [math.prod(tensor.shape) for tensor in regions.tensors]
     if min(counts) < 1:
         empty = counts.index(min(counts))

@@ -1,4 +1,4 @@
-"""Reads TensorFlow's checkpoint files of both formats without TensorFlow.
+"""Reads TensorFlow's checkpoint files of both formats, independent of TensorFlow.
 
 V2: `<prefix>.index` is a table of entries, `<prefix>.data-00000-of-00001` etc. have the bytes. V1: the file
 `<prefix>`, a table of slices, or where the saver was sharded `<prefix>-00000-of-00002` and so on; it stores
@@ -48,7 +48,7 @@ _SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})")
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTensor:
-    """One tensor of a checkpoint; its bytes are read and checksummed on demand.
+    """A tensor of a checkpoint; the bytes are read and checksummed on demand.
 
     `slices` is empty for the whole tensor, else a slice as a saver spells it: `11 4 0,6:0,4`.
     """
@@ -61,7 +61,7 @@ class CheckpointTensor:
     slices: str = ""
 
     def read(self) -> Array:
-        """Read the array, which is read-only. Raises ReadError for a wrong checksum, AccessError."""
+        """Read the array as read-only. Raises ReadError for a wrong checksum, AccessError."""
         # Messages are one line, but a key may contain line breaks.
         where = f"tensor {self.key if self.key.isprintable() else repr(self.key)}"
         whole = self.stored.shape
@@ -75,12 +75,15 @@ class CheckpointTensor:
             raise _damage_error(self.path, where, cause) from cause
 
     def part(self, slices: str) -> CheckpointTensor:
-        """This tensor restricted to a saver's slice; itself where `slices` is empty. Raises ValueError."""
+        """Return the tensor restricted to a saver's slice. Raises ValueError.
+
+        It is the tensor itself where `slices` is empty.
+        """
         return replace(self, slices=slices, shape=part_shape(slices)) if slices else self
 
 
 def part_shape(slices: str) -> tuple[int, ...]:
-    """The shape of a slice: `11 4 0,6:-` gives `(6, 4)`. Raises ValueError.
+    """Return the shape of a slice: `11 4 0,6:-` gives `(6, 4)`. Raises ValueError.
 
     Source: tensorflow v1.15.0 python/ops/variables.py SaveSliceInfo.spec; core/framework/tensor_slice.cc.
     """
@@ -88,12 +91,12 @@ def part_shape(slices: str) -> tuple[int, ...]:
 
 
 def is_v2(prefix: Path) -> bool:
-    """Whether `prefix` is the prefix of a V2 checkpoint."""
+    """Return True if `prefix` is the prefix of a V2 checkpoint."""
     return Path(f"{prefix}.index").is_file()
 
 
 def is_v1(prefix: Path) -> bool:
-    """Whether `prefix` is the prefix of a V1 checkpoint."""
+    """Return True if `prefix` is the prefix of a V1 checkpoint."""
     return _is_table(prefix) or any(map(_is_table, _shards(prefix)))
 
 
@@ -110,7 +113,7 @@ def _is_table(path: Path) -> bool:
 
 
 def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
-    """Every tensor of a checkpoint by key. Raises ReadError, AccessError."""
+    """Return every tensor of a checkpoint by key. Raises ReadError, AccessError."""
     files = _files(prefix)
     try:
         result = read_v1(files) if files else read_v2(prefix)
@@ -123,7 +126,7 @@ def tensors(prefix: Path) -> Mapping[str, CheckpointTensor]:
 
 
 def _files(prefix: Path) -> list[Path]:
-    """The table files of a V1 checkpoint, an empty list for V2. Raises ReadError."""
+    """Return the table files of a V1 checkpoint, an empty list for V2. Raises ReadError."""
     if is_v2(prefix):
         if not list(prefix.parent.glob(f"{escape(prefix.name)}.data-*-of-*")):
             expected = f"{prefix.name}.data-*"
@@ -136,7 +139,10 @@ def _files(prefix: Path) -> list[Path]:
 
 
 def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
-    """The shards of one save. Raises ReadError where some are missing, or of several saves."""
+    """Return the shards of a single save.
+
+    Raises ReadError where some are missing, or of several saves.
+    """
     matches = [_SHARD.fullmatch(path.name.removeprefix(prefix.name)) for path in shards]
     numbers = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in numbers})
@@ -169,7 +175,7 @@ _STRINGS: Final = 8
 
 
 def read_v1(files: Sequence[Path]) -> dict[str, StoredTensor]:
-    """Every tensor of a V1 checkpoint by key. Raises ValueError, OSError."""
+    """Return every tensor of a V1 checkpoint by key. Raises ValueError, OSError."""
     stored: dict[str, StoredTensor] = {}
     for path in files:
         table = Table(path)
@@ -192,7 +198,7 @@ def read_v1(files: Sequence[Path]) -> dict[str, StoredTensor]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One entry of a V1 table: a slice of a tensor."""
+    """An entry of a V1 table: a slice of a tensor."""
 
     table: Table
     key: bytes
@@ -243,7 +249,7 @@ _WORD: Final = 1 << 32
 
 
 def read_v2(prefix: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a V2 checkpoint by key. Raises ValueError, OSError."""
+    """Return every tensor of a V2 checkpoint by key. Raises ValueError, OSError."""
     values = dict(Table(Path(f"{prefix}.index")).entries())
     if _HEADER not in values:
         raise ValueError("no header")
@@ -280,7 +286,7 @@ def _join_slices(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The bytes of a tensor, or of its slice, in a V2 data file."""
+    """The bytes of a tensor, or of a slice, in a V2 data file."""
 
     prefix: Path
     shards: int
@@ -293,7 +299,7 @@ class Span:
             pass
 
     def read(self) -> Array:
-        """Read the array and check its checksum. Raises ValueError, OSError."""
+        """Read the array and check the checksum. Raises ValueError, OSError."""
         with self._open() as stream:
             stream.seek(self.entry.offset)
             if self.entry.dtype == entries.STRING:
@@ -311,9 +317,9 @@ class Span:
         return array
 
     def _open(self) -> FileIO:
-        """Open the data file, after checking its size against the entry, before memory is allocated.
+        """Open the data file after comparing the file's size with the entry.
 
-        Raises ValueError, OSError.
+        That happens before memory is allocated. Raises ValueError, OSError.
         """
         entry = self.entry
         if not 0 <= entry.shard < self.shards:

@@ -51,14 +51,17 @@ _NUMBERS: Final = MappingProxyType(
 
 
 def of(number: int) -> np.dtype[Any]:
-    """The NumPy dtype of a types.proto number; `object` for strings and unknown types."""
+    """Return the NumPy dtype of a types.proto number.
+
+    It is `object` for strings and unknown types.
+    """
     dtype_stored: Any = _NUMBERS.get(number, np.object_)
     dtype: np.dtype[Any] = np.dtype(dtype_stored)
     return dtype
 
 
 def numeric(number: int) -> np.dtype[Any]:
-    """The NumPy dtype of a numeric type.
+    """Return the NumPy dtype of a numeric type.
 
     Raises ValueError for resources, variants and types of a later TensorFlow.
     """
@@ -78,7 +81,7 @@ _MOST_AXES: Final = 254
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An entry of a V2 index: a tensor or one of its stored slices, unchecked.
+    """An entry of a V2 index: a tensor or a stored slice, unchecked.
 
     `dtype` is a number of types.proto. `slices` is empty where this entry has the bytes; else other entries
     do.
@@ -95,7 +98,7 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A tensor as the first entry of a V1 table lists it.
+    """A tensor as listed by the first entry of a V1 table.
 
     Each of its slices has an entry in the table.
     """
@@ -107,7 +110,7 @@ class Announced:
 
 
 def shards(value: memoryview) -> int:
-    """The number of data files, from a BundleHeaderProto. Raises ValueError."""
+    """Return the number of data files in a BundleHeaderProto. Raises ValueError."""
     header = tables.fields(value)
     if tables.integer(header, 2):
         raise ValueError("big-endian numbers")
@@ -130,7 +133,7 @@ def entry(value: memoryview) -> IndexEntry:
 
 
 def list_announced(value: memoryview) -> list[Announced]:
-    """The tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
+    """List the tensors of a SavedTensorSliceMeta in SavedTensorSlices. Raises ValueError."""
     meta = tables.fields(tables.content(tables.fields(value), 1))
     _check_version(tables.content(meta, 2))
     tensors = [tables.fields(part) for part in tables.contents(meta, 1)]
@@ -146,7 +149,7 @@ def list_announced(value: memoryview) -> list[Announced]:
 
 
 def text(value: memoryview | bytes) -> str:
-    """Decode a name. Raises ValueError where it is not UTF-8."""
+    """Decode a name. Raises ValueError for bytes outside UTF-8."""
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as cause:
@@ -176,7 +179,7 @@ def _slice(value: memoryview) -> Extents:
 
 
 def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
-    """A stored slice of a tensor of `shape`, with whole axes made explicit.
+    """Return a stored slice of a tensor of `shape`, with whole axes made explicit.
 
     Raises ValueError where it does not lie in `shape`.
     """
@@ -193,7 +196,7 @@ def resolve_slice(slices: Extents, shape: tuple[int, ...]) -> Extents:
 
 
 def slice_key(name: str, slices: Extents) -> bytes:
-    """The key of a stored slice, in ordered code.
+    """Return the key of a stored slice, in ordered code.
 
     It encodes zero, name, rank, then start and length of each axis.
     """
@@ -225,17 +228,17 @@ class StoredSlice(Protocol):
     @property
     def extents(self) -> Extents: ...
     def check(self) -> None:
-        """Check that the file can contain the slice, without reading it. Raises ValueError, OSError."""
+        """Check, before reading, for room for the slice in the file. Raises ValueError, OSError."""
         ...
 
     def read(self) -> Array:
-        """Read the slice into a new array of its shape. Raises ValueError, OSError."""
+        """Read the slice into a new array of the same shape. Raises ValueError, OSError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor of a checkpoint, and the stored slices that contain it.
+    """A tensor of a checkpoint, and the stored slices of the tensor.
 
     `dtype` is a number of types.proto. Arrays that a caller still references are returned again: weak
     references avoid both a second read and a cache.
@@ -249,7 +252,7 @@ class StoredTensor:
     )
 
     def __post_init__(self) -> None:
-        """Check that no two slices overlap. Raises ValueError."""
+        """Raise ValueError if two slices overlap."""
         bounds: Any = np.array([piece.extents for piece in self.pieces], np.int64)
         bounds = bounds.reshape(len(self.pieces), len(self.shape), 2)
         starts, ends = bounds[..., 0], bounds.sum(-1)
@@ -259,7 +262,7 @@ class StoredTensor:
                 raise ValueError("slices that overlap")
 
     def read(self, wanted: Extents) -> Array:
-        """The array of the extents `wanted`, read-only. Raises ValueError, OSError."""
+        """Return the read-only array of the extents `wanted`. Raises ValueError, OSError."""
         array = self._alive.get(wanted)
         if array is None:
             array = self._assemble(wanted)
@@ -284,17 +287,20 @@ class StoredTensor:
 
 
 def whole(shape: Sequence[int]) -> Extents:
-    """The extents of a whole tensor of `shape`."""
+    """Return the extents of a whole tensor of `shape`."""
     return tuple((0, size) for size in shape)
 
 
 def shape(extents: Extents) -> tuple[int, ...]:
-    """The shape of a slice."""
+    """Return the shape of a slice."""
     return tuple(length for _, length in extents)
 
 
 def common(*slices: Extents) -> Extents:
-    """The intersection of slices of one tensor; disjoint slices give lengths of 0."""
+    """Return the intersection of a tensor's slices.
+
+    Disjoint slices give lengths of 0.
+    """
     axes = zip(*slices, strict=True)
     shared = [(max(start for start, _ in axis), min(sum(extent) for extent in axis)) for axis in axes]
     return tuple((start, max(0, end - start)) for start, end in shared)
@@ -325,7 +331,7 @@ def _extent(words: str) -> tuple[int, int]:
 
 
 def _within(extents: Extents, outer: Extents) -> tuple[slice, ...]:
-    """The index of `extents` in an array that has the extents `outer`."""
+    """Return the index of `extents` in an array of the extents `outer`."""
     return tuple(
         slice(start - begin, start - begin + length)
         for (start, length), (begin, _) in zip(extents, outer, strict=True)

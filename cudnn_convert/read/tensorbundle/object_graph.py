@@ -19,9 +19,10 @@ _NODES, _ATTRIBUTES, _FULL_NAME, _CHECKPOINT_KEY = 1, 2, 2, 3
 
 
 def list_variable_names(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """The variable name of each key of an object-based checkpoint, "" for other objects.
+    """Return the variable name of each key of an object-based checkpoint.
 
-    Empty where the checkpoint has no object graph, or a damaged one: no recurrence needs it.
+    The name is "" for other objects. Empty where the checkpoint has no object graph, or a damaged one: no
+    recurrence needs it.
     """
     stored = tensors.get(_KEY)
     if stored is None or stored.shape != () or stored.dtype.kind != "O":

@@ -37,7 +37,7 @@ _LONGEST: Final = 10
 
 
 def varint(data: memoryview, offset: int) -> tuple[int, int]:
-    """The unsigned 64-bit varint at `offset`, and the offset after it. Raises ValueError."""
+    """Return the unsigned 64-bit varint at `offset`, and the next offset. Raises ValueError."""
     number = 0
     for count, byte in enumerate(data[offset : offset + _LONGEST]):
         number |= (byte & 0x7F) << 7 * count
@@ -47,7 +47,7 @@ def varint(data: memoryview, offset: int) -> tuple[int, int]:
 
 
 def fields(data: memoryview) -> Fields:
-    """The values of a message by field number, in order. Raises ValueError.
+    """Return the values of a message by field number, in order. Raises ValueError.
 
     Varints and fixed-width numbers become integers, length-delimited fields bytes.
     """
@@ -72,7 +72,10 @@ def fields(data: memoryview) -> Fields:
 
 
 def integer(message: Fields, number: int) -> int:
-    """The last value of a field as a signed 64-bit integer, default 0. Raises ValueError."""
+    """Return a field's last value as a signed 64-bit integer. Raises ValueError.
+
+    The default is 0.
+    """
     value = message.get(number, (0,))[-1]
     if not isinstance(value, int):
         raise ValueError(f"bytes for the number in field {number}")
@@ -80,7 +83,7 @@ def integer(message: Fields, number: int) -> int:
 
 
 def contents(message: Fields, number: int) -> list[memoryview]:
-    """The bytes of each occurrence of a field. Raises ValueError."""
+    """Return the bytes of each occurrence of a field. Raises ValueError."""
     values = message.get(number, [])
     whole = [value for value in values if isinstance(value, memoryview)]
     if len(whole) != len(values):
@@ -89,7 +92,10 @@ def contents(message: Fields, number: int) -> list[memoryview]:
 
 
 def content(message: Fields, number: int) -> memoryview:
-    """The bytes of a field, empty by default. Raises ValueError where it occurs twice."""
+    """Return the bytes of a field, empty by default.
+
+    Raises ValueError where it occurs twice.
+    """
     values = contents(message, number)
     if len(values) > 1:
         raise ValueError(f"{len(values)} of field {number}")
@@ -97,7 +103,7 @@ def content(message: Fields, number: int) -> memoryview:
 
 
 def numbers(message: Fields, number: int, width: int) -> npt.NDArray[np.uint64] | Bytes:
-    """A repeated field, packed or not.
+    """Return the values of a repeated field, packed or unpacked.
 
     `width` 0 means varints, decoded; 4 or 8 means fixed-width numbers, whose raw bytes are returned.
     Raises ValueError.
@@ -150,7 +156,7 @@ def mask_crc(checksum: int) -> int:
 
 
 def fill(stream: FileIO, array: Bytes) -> int:
-    """Fill a flat array from the stream and compute its CRC-32C in one pass.
+    """Fill a flat array from the stream and compute the CRC-32C in a single pass.
 
     Raises ValueError at the end of the file, OSError.
     """
@@ -180,7 +186,7 @@ Handle = tuple[int, int]
 
 
 class Table:
-    """One sorted table file; only its index is kept in memory."""
+    """A sorted table file; only the index is kept in memory."""
 
     def __init__(self, path: Path) -> None:
         """Read the index. Raises ValueError, OSError."""
@@ -206,18 +212,18 @@ class Table:
         self._looked_into: dict[int, dict[bytes, memoryview]] = {}
 
     def entries(self) -> Iterator[tuple[bytes, memoryview]]:
-        """Every key with its value, in order. Raises ValueError, OSError."""
+        """Yield every key with the value, in order. Raises ValueError, OSError."""
         with FileIO(str(self.path)) as stream:
             for position, handle in enumerate(self._handles):
                 yield from self._iterate_entries(position, self._block(stream, handle))
 
     def block_size(self, key: bytes) -> int:
-        """The bytes of the stored block that contains `key`, 0 past the last key."""
+        """Return the byte size of the stored block with `key`, 0 past the last key."""
         position = bisect_left(self._lasts, key)
         return self._handles[position][1] if position < len(self._handles) else 0
 
     def find(self, key: bytes) -> memoryview:
-        """The value of `key`. Raises ValueError, OSError."""
+        """Return the value of `key`. Raises ValueError, OSError."""
         position = bisect_left(self._lasts, key)
         if position == len(self._handles):
             raise ValueError("no such key")
@@ -232,7 +238,7 @@ class Table:
         return items[key]
 
     def _iterate_entries(self, position: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-        """The entries of one block, checked to be sorted and within the index's bounds."""
+        """Yield the entries of a block, checked for order and the index's bounds."""
         before = self._lasts[position - 1] if position else None
         for key, value in _entries(block):
             if (before is not None and key <= before) or key > self._lasts[position]:
