@@ -1,11 +1,11 @@
-"""Converts many models: finds them, gives them to isolated workers, and keeps a line on each.
+"""Converts many models in isolated workers, and keeps a line for each model.
 
 * sources    : Finds models: paths, patterns, folders searched by content, rows of a manifest.
-* results    : The results of a batch, a line of JSON each, whole at any moment, and their page.
-* jobs       : What is to be done with each model: convert it, or leave it as an earlier run left it.
-* pool       : Runs jobs in worker processes on this machine, with limits of time and memory for each.
-* ray_cluster: Runs jobs as tasks of Ray, on a cluster or on this machine.
-* worker     : The process of a worker: takes one request at a time and answers with an outcome.
+* results    : Results of a batch, a line of JSON per model, and the batch's page.
+* jobs       : Plans the work on each model: convert the model, or keep an earlier result.
+* pool       : Runs jobs in worker processes on the local machine, with limits of time and memory.
+* ray_cluster: Runs jobs as tasks of Ray, on a cluster or on the local machine.
+* worker     : Serves a pool as a worker process: takes requests in turn and answers with outcomes.
 
 A model's name is the path of its OUT below the folder of the batch. An engine (`pool.Engine`) turns jobs into
 results, in processes of this machine or on a cluster.
@@ -43,7 +43,7 @@ ReadFlags = Callable[[Sequence[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A call: models as paths, patterns, folders and a manifest, and the folder to write to.
+    """The arguments of a batch: models by path, pattern, folder or manifest, and output folder.
 
     `options` apply to all models. `retry` names the outcomes of earlier runs that are tried again, by the
     keys of `jobs.RETRIES`. `report` is the page to write.
@@ -59,9 +59,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How many models of a call ended with each status; `path` is the file of their lines.
+    """The number of models in a batch by final status.
 
-    `proofs` sum up the proofs of the models that are converted, None for one that was not compared.
+    `path` is the file of the models' lines. `proofs` sum up the proofs of the models that are converted, None
+    for one that was not compared.
     """
 
     path: Path
@@ -73,14 +74,15 @@ class Summary:
 
     @property
     def passed(self) -> bool:
-        """Whether every model is converted, or needs no conversion."""
+        """True if every model is converted or already portable."""
         return not self.missing and self.counts.keys() <= results.PASSED
 
 
 def plan_batch(batch: Batch, read_flags: ReadFlags) -> BatchPlan:
-    """Find the models of a batch and name their OUTs. Nothing is read of them but what recognises them.
+    """Find the models of a batch and name the OUT of each model.
 
-    Raises UsageError where a word or the manifest gives no model.
+    Only the parts that recognise a model are read. Raises UsageError where a word or the manifest gives no
+    model.
     """
     if batch.report is not None and batch.report.suffix != _PAGE:
         raise UsageError(f"--report: expected a name that ends in {_PAGE}, found {batch.report}")
@@ -97,15 +99,19 @@ def plan_batch(batch: Batch, read_flags: ReadFlags) -> BatchPlan:
 
 
 def preview(batch: Batch, plan: BatchPlan) -> Iterator[tuple[jobs.Job, str]]:
-    """Yield each job with what `run_plan` would do: an action of `jobs`. Nothing is written."""
+    """Yield each job with an action of `jobs`, as `run_plan` would choose.
+
+    Nothing is written.
+    """
     earlier = results.read(batch.folder)
     yield from ((job, jobs.decide(job, earlier.get(job.out), batch.retry)) for job in plan.jobs)
 
 
 def run_plan(batch: Batch, plan: BatchPlan, engine: Engine, hear: Callable[[JobResult], None]) -> Summary:
-    """Convert what is to be converted; `hear` is called with each result once its line is written.
+    """Convert the models of a plan, and call `hear` with each result.
 
-    Raises UsageError where another batch writes there or the lines are not ours, WriteError.
+    The line of a result is written first. Raises UsageError where another batch writes there or the lines are
+    not ours, WriteError.
     """
     counts: Counter[str] = Counter()
     proofs: list[Mapping[str, Any] | None] = []
@@ -132,7 +138,7 @@ def run_plan(batch: Batch, plan: BatchPlan, engine: Engine, hear: Callable[[JobR
 def _carry_over(
     plan: BatchPlan, lines: Results, retry: str | None, hear: Callable[[JobResult], None]
 ) -> list[jobs.Job]:
-    """Take over the results that stand, and list the jobs that are left, large ones first."""
+    """Keep the standing results, and list the remaining jobs, large jobs first."""
     todo, standing = [], []
     for number, job in enumerate(plan.jobs):
         report_progress("comparing", number, len(plan.jobs))
@@ -152,7 +158,7 @@ def _carry_over(
 
 @contextmanager
 def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
-    """Make the folders of OUTs and pages, and at the end remove those in which nothing is.
+    """Make the folders of OUTs and pages, and remove the empty folders at the end.
 
     A conversion that fails removes the folders that it made: beside others it might remove theirs.
     """
@@ -172,9 +178,10 @@ def _make_folders(todo: Sequence[jobs.Job]) -> Iterator[None]:
 
 @contextmanager
 def _prepare_page(batch: Batch) -> Iterator[Callable[[Iterator[JobResult]], None]]:
-    """Yield a function that writes the page of `--report`, if there is one, and put it in place.
+    """Yield the writer of the page of `--report`.
 
-    Raises UsageError and WriteError before anything is done.
+    The page is put in place at the end. Without `--report` the function does nothing. Raises UsageError and
+    WriteError before anything is done.
     """
     if batch.report is None:
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""What is to be done with each model: convert it, or leave it as an earlier run left it.
+"""Plans the work on each model: convert the model, or keep an earlier result.
 
 An outcome stands as long as it would be the same again: for the same bytes of the source, the same flags and
 the same version, with the artifact as it was written. What depends on the machine alone, such as a full disk
@@ -41,11 +41,12 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model to convert: `source` as given, `out` below `folder`, `size` in bytes of its files.
+    """A model to convert: source, OUT, options and size.
 
-    `page` is the page of its report, None for none; `flags` the digest of its options. `replaces`: what this
-    tool wrote at OUT may be replaced, for it is of this batch. `shared` names the options of the whole batch,
-    without those of the row of a manifest.
+    `source` is as given, `out` below `folder`, `size` in bytes of its files. `page` is the page of its
+    report, None for none; `flags` the digest of its options. `replaces`: what this tool wrote at OUT may be
+    replaced, for it is of this batch. `shared` names the options of the whole batch, without those of the row
+    of a manifest.
     """
 
     source: str
@@ -68,7 +69,10 @@ class Job:
         return Limits.of(self.options.limit)
 
     def to_request(self, memory: int | None) -> dict[str, Any]:
-        """The job as JSON for a worker that may allocate `memory` bytes, unless the options limit it."""
+        """Return the job as JSON for a worker with a limit of `memory` bytes.
+
+        A limit in the options replaces `memory`.
+        """
         return {
             "memory": self.limits.memory or memory,
             "source": self.source,
@@ -79,23 +83,24 @@ class Job:
         }
 
     def end(self, status: str, exit_code: int, reasons: Sequence[str] = (), **others: Any) -> JobResult:
-        """A result of this job."""
+        """Return a result of the job."""
         digests = {"source": "", "flags": self.flags, "version": __version__, **others.pop("digests", {})}
         return JobResult(self.source, self.out, status, exit_code, tuple(reasons), digests=digests, **others)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The jobs of a batch, by OUT, and notes on what the search left out."""
+    """The jobs of a batch, by OUT, and notes on models left out."""
 
     jobs: tuple[Job, ...]
     notes: tuple[str, ...]
 
 
 def make_plan(search: sources.FoundModels, folder: Path, options: Options, report: Path | None) -> BatchPlan:
-    """Make the jobs of the models that were found; each writes a page of its own where the batch has one.
+    """Make the jobs of the models found.
 
-    Raises UsageError where options do not go together.
+    Each job writes a page of its own where the batch has a page. Raises UsageError where options do not go
+    together.
     """
     digest, common = digest_options(options), options.non_defaults().keys()
     made_of: list[Job] = []
@@ -111,7 +116,10 @@ def make_plan(search: sources.FoundModels, folder: Path, options: Options, repor
 
 
 def digest_options(options: Options) -> str:
-    """The digest of the options that bear on an artifact; files count by their content."""
+    """Return the digest of the options with an effect on an artifact.
+
+    Files count by their content.
+    """
     values = {
         name: digest_path(value) if isinstance(value, Path) else value
         for name, value in options.non_defaults().items()
@@ -121,7 +129,7 @@ def digest_options(options: Options) -> str:
 
 
 def size_of(source: Path) -> int:
-    """Bytes of the files of a model, 0 where they cannot be read."""
+    """Return the size of a model's files in bytes, or 0 for unreadable files."""
     size = 0
     with suppress(OSError, AccessError):
         if remote.address_of(source):
@@ -132,9 +140,10 @@ def size_of(source: Path) -> int:
 
 
 def digest_source(source: Path) -> str:
-    """The digest of the names and bytes of a model's files, "" where they cannot be read.
+    """Return the digest of the names and bytes of a model's files.
 
-    Of what lies in a store it is that of names, sizes and the checksums that the store tells.
+    The digest is "" where the files cannot be read. Of what lies in a store it is that of names, sizes and
+    the checksums that the store tells.
     """
     try:
         if remote.address_of(source):
@@ -145,7 +154,10 @@ def digest_source(source: Path) -> str:
 
 
 def digest_path(path: Path) -> str:
-    """The digest of a file, or of all below a folder; "" where there is nothing or it cannot be read."""
+    """Return the digest of a file, or of all files below a folder.
+
+    The digest is "" where there is nothing, or where a file cannot be read.
+    """
     try:
         if remote.address_of(path):
             return remote.digest_objects(remote.list_below(path))
@@ -168,7 +180,7 @@ def _digest(files: Iterable[Path], root: Path) -> str:
 
 
 def decide(job: Job, earlier: JobResult | None, retry: str | None) -> str:
-    """What is done with a job after the result of an earlier run.
+    """Return the action for a job, given the result of an earlier run.
 
     Raises UsageError without `force` where that is of another source, which is still there: its artifact
     would be replaced.
@@ -194,7 +206,7 @@ def decide(job: Job, earlier: JobResult | None, retry: str | None) -> str:
 
 
 def _is_other(job: Job, earlier: JobResult) -> bool:
-    """Whether a result is of another source than the job's, one that is still there."""
+    """Return True if a result has another existing source than the job."""
     other = Path(earlier.source)
     is_moved = os.path.realpath(other) != os.path.realpath(Path(job.source))
     if is_moved and remote.address_of(other):
@@ -203,5 +215,5 @@ def _is_other(job: Job, earlier: JobResult) -> bool:
 
 
 def carry(earlier: JobResult, action: str) -> JobResult:
-    """The line of a job that is not done again."""
+    """Return the line of a job kept from an earlier run."""
     return replace(earlier, status=results.SKIPPED) if action == SKIP else earlier

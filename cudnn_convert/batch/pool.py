@@ -1,4 +1,4 @@
-"""Runs jobs in worker processes on this machine, with limits of time and memory for each.
+"""Runs jobs in worker processes on the local machine, with limits of time and memory.
 
 A worker (`workers.Worker`) takes one job at a time. A crash or a limit ends the work on one model and its
 worker. The verdict on a model does not depend on the models before it: where a worker that has done others
@@ -37,10 +37,10 @@ _STOPPED: Final = "it was told to stop"
 
 
 class Engine(Protocol):
-    """What runs jobs, here or elsewhere."""
+    """A runner of jobs, on the local machine or elsewhere."""
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
-        """Yield a result the moment a job ends.
+        """Run jobs, and yield a result the moment a job ends.
 
         `is_stopped` is asked again and again: once it is true, what is being worked on ends as `interrupted`.
         Jobs that were not begun have no result.
@@ -49,17 +49,17 @@ class Engine(Protocol):
 
 
 def usual_workers() -> int:
-    """How many workers this machine has cores and memory for."""
+    """Return the number of workers allowed by the machine's cores and memory."""
     cores = process.count_cores()
     memory = machine_memory()
     return cores if memory is None else max(1, min(cores, memory // USUAL))
 
 
 class LocalPool:
-    """An engine of `workers` processes; each may allocate its share of the machine's memory.
+    """An engine of `workers` processes, each with an equal share of the machine's memory.
 
-    `beside` such pools have the machine together. `work` is the function that does the work, as
-    `module:name`.
+    A process may allocate at most its share. `beside` such pools have the machine together. `work` is the
+    function that does the work, as `module:name`.
     """
 
     def __init__(self, workers: int, *, beside: int = 1, work: str = worker.CONVERT) -> None:
@@ -71,14 +71,17 @@ class LocalPool:
         self._environment: dict[str, str] = {}
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
-        """As `Engine.run`: a worker that is told to stop has some seconds to clean up."""
+        """Run the jobs as `Engine.run` does, and close the pool.
+
+        A worker that is told to stop has some seconds to clean up.
+        """
         try:
             yield from self.run_on(todo, is_stopped)
         finally:
             self.close()
 
     def run_on(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
-        """As `run`, after which the workers wait for the next call."""
+        """Run the jobs as `run` does, and keep the workers for the next call."""
         waiting = deque(todo)
         self._environment = _environment(waiting, self._sharers)
         while (waiting or self._busy()) and not is_stopped():
@@ -88,7 +91,10 @@ class LocalPool:
             yield from self._stop()
 
     def close(self) -> None:
-        """End the workers; of one at work nothing is left beside its OUT."""
+        """End the workers.
+
+        Of a worker at work nothing is left beside its OUT.
+        """
         while self._workers:
             each = self._workers.pop()
             each.end(at_once=each.job is not None)
@@ -99,7 +105,7 @@ class LocalPool:
         return [each for each in self._workers if each.job is not None]
 
     def _fill(self, waiting: deque[Job]) -> None:
-        """Give a job to each worker without one; workers are started as they are needed."""
+        """Give a job to each idle worker, and start workers as needed."""
         while waiting and len(self._busy()) < self._count:
             idle = next((each for each in self._workers if each.job is None), None)
             (idle or self._start()).begin(waiting.popleft(), self._share)
@@ -110,7 +116,7 @@ class LocalPool:
         return fresh
 
     def _next(self) -> Iterator[JobResult]:
-        """Wait for an answer or the end of a worker, at most a tick; yield its result."""
+        """Wait at most a tick for a worker's answer or end, and yield the result."""
         try:
             each, line = self._events.get(timeout=_TICK)
         except Empty:
@@ -138,7 +144,7 @@ class LocalPool:
             each.end()
 
     def _stop(self) -> Iterator[JobResult]:
-        """Tell the workers to stop; yield what they were at, or what they had just done."""
+        """Tell the workers to stop, and yield the results of the current jobs."""
         for each in self._busy():
             each.tell_to_stop()
         until = time.monotonic() + process.GRACE
@@ -162,7 +168,7 @@ class LocalPool:
 
 
 def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
-    """The environment of the workers: the cores are shared among them."""
+    """Return the environment of the workers, with the cores shared among all workers."""
     size = 0 if workers > 1 else max((job.size for job in todo), default=0)
     cores = max(1, (os.cpu_count() or 1) // workers)
     threads = {} if workers == 1 else {"TF_NUM_INTRAOP_THREADS": str(cores)}
@@ -170,7 +176,7 @@ def _environment(todo: Iterable[Job], workers: int) -> dict[str, str]:
 
 
 def remove_left(job: Job, *, until: float = 0.0) -> None:
-    """Remove what a worker that was killed has left beside an OUT or a page.
+    """Remove the files left by a killed worker beside an OUT or a page.
 
     `until`: how long to wait for one that is still ending, in the seconds of `time.monotonic`.
     """
@@ -185,7 +191,7 @@ def remove_left(job: Job, *, until: float = 0.0) -> None:
 
 
 class _JobWorker(Worker):
-    """A worker and the job that it is at; it puts its answers into `events`.
+    """A worker with a current job, and the queue `events` for answers.
 
     An event is the worker with a line, or with None when its process has ended.
     """
@@ -202,12 +208,15 @@ class _JobWorker(Worker):
         )
 
     def begin(self, job: Job, memory: int | None) -> None:
-        """Give it a job, which ends the process where it takes longer than its limit."""
+        """Give a job to the worker.
+
+        The process ends where the job takes longer than its limit.
+        """
         self.job, self._peak, self._began = job, 0.0, time.monotonic()
         self.send(job.to_request(memory), self._began + job.limits.seconds)
 
     def look(self) -> None:
-        """Note how much memory it uses, and end it where its time is over."""
+        """Note the memory used by the worker, and end a late worker."""
         self._note_memory()
         if not self.seconds_left and not self.is_late:
             self.kill_late()
@@ -216,12 +225,12 @@ class _JobWorker(Worker):
         self._peak = max(self._peak, _memory(self._process.pid))
 
     def figures(self) -> dict[str, Any]:
-        """What was measured of its job: fields of a result."""
+        """Return the measurements of the job, as fields of a result."""
         peak = round(self._peak / _MIB, 1) if self._peak else None
         return {"seconds": round(time.monotonic() - self._began, 3), "peak_mb": peak}
 
     def result(self, line: bytes | None) -> JobResult:
-        """The result of its job, of its answer or of the way in which its process ended."""
+        """Return the job's result, from the worker's answer or the end of the process."""
         assert self.job is not None
         job, self.job = self.job, None
         self.ended += 1
@@ -244,7 +253,10 @@ def _about(job: Job, reason: str) -> str:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """A worker's answer; None where it is none, for native code may be made to say anything."""
+    """Return a worker's answer, or None for a line of another kind.
+
+    Native code may be made to say anything.
+    """
     with suppress(ValueError, TypeError, RecursionError):
         outcome = json.loads(line)
         is_outcome = isinstance(outcome, dict) and {*_NEEDED} <= outcome.keys() <= _NEEDED | _MORE
@@ -256,7 +268,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def _memory(number: int) -> int:
-    """Bytes of memory that a process has in use, 0 where the system does not say."""
+    """Return the bytes of memory in use by a process, or 0 if unknown."""
     try:
         pages = int(Path(f"/proc/{number}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

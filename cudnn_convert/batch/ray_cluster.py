@@ -1,4 +1,4 @@
-"""Runs jobs as tasks of Ray, on a cluster or on this machine.
+"""Runs jobs as tasks of Ray, on a cluster or on the local machine.
 
 A task is one model. It runs in a worker process of Ray's, which gives it to a process of its own as
 `pool.LocalPool` does: with the same limits, and the same line after a crash. That process stays for the next
@@ -44,7 +44,10 @@ _LOOK: Final = 2.0
 
 @dataclass(slots=True)
 class _Flight:
-    """A job at work as a task: how often it was begun, and when; whether its OUT is its own."""
+    """A job at work as a task, with number of tries and start time.
+
+    `is_own` says whether the OUT is the job's own.
+    """
 
     job: Job
     tries: int
@@ -53,7 +56,7 @@ class _Flight:
 
 
 class RayCluster:
-    """An engine of the tasks of a cluster that this process is connected to.
+    """An engine for tasks on a cluster connected to the process.
 
     `tasks` run at a time, as many as the cluster has CPUs unless given. `work` is the function that does the
     work, as `module:name`.
@@ -65,7 +68,10 @@ class RayCluster:
         self._run: Any = None
 
     def run(self, todo: Iterable[Job], is_stopped: Callable[[], bool]) -> Iterator[JobResult]:
-        """As `Engine.run`: tasks that are told to stop have some seconds to clean up."""
+        """Run the jobs as `Engine.run` does.
+
+        Tasks that are told to stop have some seconds to clean up.
+        """
         import ray
 
         # Once: each call of it would send the function to all nodes.
@@ -81,7 +87,7 @@ class RayCluster:
         yield from _stop(flying)
 
     def _look(self) -> None:
-        """Note how many CPUs the cluster has, and the memory of its largest node."""
+        """Note the number of CPUs of the cluster, and the memory of the largest node."""
         import ray
 
         if time.monotonic() < self._looked + _LOOK:
@@ -100,7 +106,7 @@ class RayCluster:
         flying[run.remote(job, self._work, __version__)] = flight
 
     def _take(self, task: Any, flying: dict[Any, _Flight]) -> Iterator[JobResult]:
-        """Yield the result of a task that has ended, or begin it anew."""
+        """Yield the result of an ended task, or begin the task anew."""
         import ray
 
         flight = flying.pop(task)
@@ -121,7 +127,7 @@ class RayCluster:
             yield job.end(results.CRASHED, CudnnConvertError.exit_code, [reason], seconds=seconds)
 
     def share(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
-        """As `map`: call a function as tasks, and yield its results in order.
+        """Call a function as tasks, as `map` does, and yield the results in order.
 
         A call whose worker is lost is made again. Raises what the function raises, CudnnConvertError where a
         worker is lost each time.
@@ -146,9 +152,10 @@ class RayCluster:
 
 
 def _stop(flying: dict[Any, _Flight]) -> Iterator[JobResult]:
-    """Cancel the tasks that are at work; yield what they had just done, else that they were interrupted.
+    """Cancel the running tasks, and yield the results.
 
-    The workers of those that have not ended in time are killed. A worker is gone a moment after its task.
+    A task that had just ended yields its own result, any other an interruption. The workers of those that
+    have not ended in time are killed. A worker is gone a moment after its task.
     """
     import ray
 
@@ -183,7 +190,7 @@ _pool: LocalPool | None = None
 
 
 def _run(job: Job, work: str, version: str) -> JobResult:
-    """Run a job in a worker process of Ray's. A pool of one process does the work."""
+    """Run a job in a Ray worker process, by a pool of a single process."""
     global _pool  # noqa: PLW0603 - the process outlives the task, and so does its pool
     if version != __version__:
         reason = f"{job.source}: expected cudnn-convert {version} on each node, found {__version__}"
@@ -200,7 +207,7 @@ def _run(job: Job, work: str, version: str) -> JobResult:
 
 @contextmanager
 def connect(address: str | None, tasks: int | None, *, work: str = worker.CONVERT) -> Iterator[RayCluster]:
-    """Connect to the cluster at an address, else to that of RAY_ADDRESS, else begin one on this machine.
+    """Connect to the cluster at an address, or at RAY_ADDRESS, or begin a local cluster.
 
     Raises MissingDependencyError without Ray, UsageError where no cluster answers.
     """

@@ -1,9 +1,9 @@
-"""The results of a batch, a line of JSON each, whole at any moment, and their page.
+"""Results of a batch, a line of JSON per model, and the batch's page.
 
-A line is written by one call of the system and synchronised to the disk as soon as a model ends; the last one
-may be torn where the power went, and is then left out. A run begins with a file of the lines that stand,
-exchanged for the old one in one step. So an OUT has one line, that of the run which came to it last. The file
-is locked while a batch runs.
+The lines are whole at any moment. A line is written by one call of the system and synchronised to the disk as
+soon as a model ends; the last one may be torn where the power went, and is then left out. A run begins with a
+file of the lines that stand, exchanged for the old one in one step. So an OUT has one line, that of the run
+which came to it last. The file is locked while a batch runs.
 
 A store has neither locks nor lines that are added: there the file is written anew, whole, now and then and at
 the end. What was converted after the last time is converted again where a run is killed.
@@ -46,7 +46,7 @@ STATUSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a model ended; the fields are those of a line, in its order.
+    """The result of a model, with the fields of a line in order.
 
     `out` is the model's OUT below the folder of the batch, whether anything is there or not. `exit_code` is
     that of the single command. `seconds` and `peak_mb` (2^20 bytes of the worker, None where the system does
@@ -66,7 +66,10 @@ class JobResult:
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def to_line(self) -> bytes:
-        """The line of JSON, with its end. JSON escapes what is no ASCII."""
+        """Return the result as a line of JSON in ASCII, with the newline.
+
+        JSON escapes all other characters.
+        """
         return (json.dumps(asdict(self)) + "\n").encode()
 
 
@@ -74,7 +77,7 @@ _FIELDS: Final = frozenset(entry.name for entry in fields(JobResult))
 
 
 def _parse(path: object, content: bytes) -> Iterator[JobResult]:
-    """The results in the content of a file. Raises UsageError where another program wrote it."""
+    """Yield the results in the content of a file. Raises UsageError for another program's file."""
     for number, line in enumerate(content.splitlines(keepends=True), 1):
         try:
             row = json.loads(line)
@@ -89,7 +92,7 @@ def _parse(path: object, content: bytes) -> Iterator[JobResult]:
 
 
 def read(folder: Path) -> dict[str, JobResult]:
-    """The results in a folder by OUT, none where there is no file.
+    """Return the results in a folder by OUT, empty where the file is missing.
 
     Raises UsageError where the file is another program's, WriteError where it cannot be read.
     """
@@ -109,10 +112,10 @@ def _by_out(path: object, content: bytes) -> dict[str, JobResult]:
 
 
 class Results:
-    """The results of a running batch; `earlier` are those of runs before, by OUT.
+    """The results of a running batch.
 
-    `path` is the file, `name` the path or the address where its reader finds it. `is_resumed`: a batch has
-    written to this folder before, as far as it came.
+    `earlier` are the results of the runs before, by OUT. `path` is the file, `name` the path or the address
+    where its reader finds it. `is_resumed`: a batch has written to this folder before, as far as it came.
     """
 
     def __init__(self, path: Path, handle: int, *, is_resumed: bool) -> None:
@@ -121,7 +124,7 @@ class Results:
         self.name, self._published = path, 0.0
 
     def begin(self, standing: list[JobResult]) -> None:
-        """Replace the file by one of the results that stand. Raises WriteError."""
+        """Replace the file by a file of the standing results. Raises WriteError."""
         self.earlier = {}
         fresh = self.path.with_name(f".{self.path.name}.tmp")
         with _writing(self.path):
@@ -134,14 +137,17 @@ class Results:
         self.publish()
 
     def add(self, result: JobResult) -> None:
-        """Write a line. Raises WriteError, after which the file is as it was."""
+        """Write a line.
+
+        Raises WriteError, after which the file is as it was.
+        """
         with _writing(self.path):
             _write(self._handle, result.to_line())
         if time.monotonic() > self._published + _PUBLISH:
             self.publish()
 
     def publish(self) -> None:
-        """Copy the file to its address, if it has one. Raises WriteError."""
+        """Copy the file to the store, if the file has an address. Raises WriteError."""
         if self.name != self.path and self.path.exists():
             remote.put(self.path, self.name)
             self._published = time.monotonic()
@@ -165,7 +171,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _write(handle: int, content: bytes) -> None:
-    """Write all or nothing. Raises OSError."""
+    """Write the whole content, or leave the file as before. Raises OSError."""
     before = os.fstat(handle).st_size
     try:
         written = 0
@@ -199,7 +205,7 @@ def open_results(folder: Path) -> Iterator[Results]:
 
 @contextmanager
 def _open_here(folder: Path) -> Iterator[Results]:
-    """Make the folder of a batch where it is missing, and lock its results.
+    """Make the missing folder of a batch, and lock the results.
 
     What was made is removed again where no line was written. Raises UsageError where another batch runs, or
     the file is another program's; WriteError.
@@ -223,7 +229,10 @@ def _open_here(folder: Path) -> Iterator[Results]:
 
 
 def _lock(path: Path) -> int:
-    """Open the file and lock it. Raises UsageError where another batch has, OSError."""
+    """Open the file and lock the file.
+
+    Raises UsageError where another batch has locked it, OSError.
+    """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         if not storage.lock_file(handle):
@@ -247,12 +256,12 @@ _HEADS: Final = ("", "source", "why, or its page", "OUT", "seconds", "MiB", "of 
 
 
 def model_page(path: Path, out: str) -> Path:
-    """The page of the model with an OUT, in a folder beside the page of a batch."""
+    """Return the path of a model's page, in a folder beside the batch's page."""
     return path.with_suffix("") / f"{out}.html"
 
 
 def write_page(file: Path, path: Path, lines: Iterable[JobResult]) -> None:
-    """Write the page that will stand at `path` to a file. Raises WriteError."""
+    """Write the page for `path` to a file. Raises WriteError."""
     ordered = sorted(lines, key=lambda result: (result.status in PASSED, not result.reasons, result.out))
     try:
         file.write_text(_page(ordered, path) + "\n", encoding="utf-8")
@@ -261,7 +270,10 @@ def write_page(file: Path, path: Path, lines: Iterable[JobResult]) -> None:
 
 
 def _page(lines: Iterable[JobResult], path: Path) -> str:
-    """The page of results, those first that need somebody's look."""
+    """Return the page of results, in the given order.
+
+    Those that need somebody's look come first.
+    """
     several = list(lines)
     counts = Counter(result.status for result in several)
     passed = sum(counts[status] for status in PASSED)
@@ -295,7 +307,7 @@ def _row(result: JobResult, path: Path) -> Iterator[object]:
 
 
 def _reasons(result: JobResult, path: Path) -> Markup:
-    """Why the model was refused, and a link to its page."""
+    """Return the reasons for refusing a model, and a link to the model's page."""
     own = model_page(path, result.out)
     lines: list[object] = [*map(prose, result.reasons)]
     if own.is_file():

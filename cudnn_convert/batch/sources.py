@@ -46,7 +46,10 @@ _KERAS: Final = frozenset({".h5", ".hdf5", ".keras"})
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A model: its path as it was given or found, and of a manifest's row its OUT and its options."""
+    """A model: path, OUT and options.
+
+    The path is as it was given or found; the OUT and the options are of a manifest's row.
+    """
 
     path: Path
     out: str | None = None
@@ -57,7 +60,10 @@ class ModelEntry:
 
 @dataclass(frozen=True, slots=True)
 class FoundModels:
-    """The models, sorted by path; the folder that their OUTs are named from; what was left out, as notes."""
+    """The models, sorted by path, the root folder of OUTs, and notes.
+
+    OUTs are named from the root. The notes say what was left out.
+    """
 
     sources: tuple[ModelEntry, ...]
     root: Path
@@ -67,7 +73,7 @@ class FoundModels:
 def find(
     words: Sequence[str], manifest: Path | None, rows: Iterable[ModelEntry], *, apart: Path
 ) -> FoundModels:
-    """Find the models that words name and add the rows of a manifest.
+    """Find the models named by words, and add the rows of a manifest.
 
     `apart` is a folder that is not searched. The root is the lowest folder above all folders that were named,
     the manifest's among them, and all models. Raises UsageError for a word that gives no model.
@@ -96,12 +102,12 @@ def find(
 
 
 def _absolute(path: Path) -> Path:
-    """The path from the root without `..`; links stay."""
+    """Return the absolute path, with `..` resolved and links kept."""
     return Path(os.path.normpath(path.absolute()))
 
 
 def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]]:
-    """The folder that names of OUTs are relative to, and the models that a word stands for."""
+    """Return the models of a word, and the folder for the relative OUTs."""
     path = Path(word)
     if has_magic(word) and not any(os.path.lexists(file) for file in read.files(path)):
         listed = glob(word, recursive=True)  # noqa: PTH207 - as a shell, without hidden files
@@ -121,7 +127,10 @@ def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]
 
 
 def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, list[ModelEntry]]:
-    """As `_resolve`, of an address: what is no model of a name that is known is left out."""
+    """Return the root and the models of an address, as `_resolve` does.
+
+    Objects that are no model of a known name are left out.
+    """
     if has_magic(str(word)):
         root = _root_of_pattern(word)
         matches = {paths.prefix(path) for path in remote.match(word)}
@@ -141,14 +150,14 @@ def _resolve_in_store(word: Path, apart: Path, notes: list[str]) -> tuple[Path, 
 
 
 def _belongs(model: Path, matches: set[Path]) -> bool:
-    """Whether a pattern matches a model, a folder that it is in, or a file in it."""
+    """Return True if a pattern matches a model, a folder above, or a file inside."""
     return bool(matches & {model, *model.parents}) or any(path.is_relative_to(model) for path in matches)
 
 
 def _search_store(
     root: Path, listed: Mapping[str, remote.Object], apart: Path, notes: list[str] | None
 ) -> Iterator[ModelEntry]:
-    """The models among the objects below an address, recognised by their names.
+    """Yield the models among the objects below an address, recognised by name.
 
     Older steps of checkpoints are left out with a note, unless `notes` is None.
     """
@@ -176,7 +185,7 @@ def _search_store(
 def _in_folder_of_store(
     folder: Path, names: Mapping[str, int], notes: list[str] | None
 ) -> Iterator[ModelEntry]:
-    """The models whose objects lie directly in a folder of a store."""
+    """Yield the models with objects directly in a folder of a store."""
     sizes: Counter[str] = Counter()
     for name, size in names.items():
         if name not in paths.MODEL_FILES:
@@ -202,13 +211,16 @@ def _note_of_older(folder: object, older: Collection[str], candidates: Collectio
 
 
 def _root_of_pattern(pattern: Path) -> Path:
-    """The folders of a pattern above the first part with a wildcard."""
+    """Return the folders of a pattern above the first part with a wildcard."""
     parts = pattern.parts
     return Path(*parts[: next(k for k, part in enumerate(parts) if has_magic(part))])
 
 
 def _search(path: Path, apart: Path, notes: list[str]) -> Iterator[Path]:
-    """The models at a path and below it, in order. Links to folders are not followed."""
+    """Yield the models at a path and below, in order.
+
+    Links to folders are not followed.
+    """
     if _absolute(path).is_relative_to(apart):
         return
     if not path.is_dir():
@@ -233,7 +245,7 @@ def _search(path: Path, apart: Path, notes: list[str]) -> Iterator[Path]:
 
 
 def _in_folder(folder: Path, files: Sequence[str], notes: list[str]) -> Iterator[Path]:
-    """The models whose files lie directly in a folder, without that of a SavedModel."""
+    """Yield the models with files directly in a folder, except the folder's own SavedModel."""
     names = [name for name in files if name not in paths.MODEL_FILES and not name.startswith(".")]
     prefixes = {paths.prefix(Path(name)).name for name in names} - {*names}
     if prefixes:
@@ -248,14 +260,17 @@ def _in_folder(folder: Path, files: Sequence[str], notes: list[str]) -> Iterator
 
 
 def _is_wanted(path: Path) -> bool:
-    """Whether a model is at a path, or a file that was to be one: damaged, empty, not fetched."""
+    """Return True if a path has a model or a damaged file of a model.
+
+    Such a file is damaged, empty, or not fetched.
+    """
     suffix = path.suffix.lower()
     damaged = suffix in _KERAS or (suffix in _SUFFIXES and unknown.is_placeholder(path))
     return damaged or read.is_model(path)
 
 
 def _older_steps(folder: Path, prefixes: Iterable[str]) -> set[str]:
-    """The other steps of the checkpoint that a folder's `checkpoint` file calls the latest."""
+    """Return all steps but the latest of the checkpoint in a `checkpoint` file."""
     latest = PurePath(checkpoint.latest(folder / "checkpoint") or "").name
     if latest not in {*prefixes}:
         return set()
@@ -267,13 +282,16 @@ def _older_steps(folder: Path, prefixes: Iterable[str]) -> set[str]:
 
 
 def _whole(path: Path) -> Path:
-    """The model of which a path may be a file: a SavedModel's folder, a checkpoint's prefix."""
+    """Return the whole model of a file's path: a SavedModel's folder, a checkpoint's prefix."""
     return next(paths.find_saved_models(path), None) or paths.prefix(path)
 
 
 @lru_cache(maxsize=4)
 def _by_prefix(folder: Path, _: int) -> Mapping[str, tuple[Path, ...]]:
-    """The files directly in a folder, by the prefix that they belong to; as of the folder's last change."""
+    """Return the files directly in a folder, by checkpoint prefix.
+
+    They are as of the folder's last change.
+    """
     listed: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         if path.is_file():
@@ -282,10 +300,10 @@ def _by_prefix(folder: Path, _: int) -> Mapping[str, tuple[Path, ...]]:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The files of the model at a path, sorted: of a prefix, of a folder. Raises OSError.
+    """List the files of the model at a path, sorted. Raises OSError.
 
-    Of a folder that is no SavedModel, which stands for one of its checkpoints, those directly in it.
-    None where there is no such model.
+    They are the files of a prefix or of a folder. Of a folder that is no SavedModel, which stands for one of
+    its checkpoints, those directly in it. None where there is no such model.
     """
     if saved_model.recognise(path) is not None:
         return sorted(file for file in path.rglob("*") if file.is_file())
@@ -295,7 +313,7 @@ def list_files(path: Path) -> list[Path]:
 
 
 def name_outputs(search: FoundModels) -> list[str]:
-    """The OUT of each model below the folder of a batch, with `/` between folders.
+    """Return the OUT of each model below the batch's folder, with `/` between folders.
 
     It is the path from the root, without the suffix of a file where that is no other model's. A name that is
     taken, or that is a folder of others, gets a number. Raises UsageError where a manifest's `out` is taken.
@@ -332,7 +350,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _fold(name: str) -> str:
-    """A name as file systems compare it that do not tell cases apart."""
+    """Return a name as compared by case-insensitive file systems."""
     return name.casefold()
 
 
@@ -364,7 +382,7 @@ def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str,
 
 
 def _read_bytes(path: Path) -> bytes:
-    """The content of a manifest, here or in a store. Raises OSError, AccessError."""
+    """Return the content of a manifest, here or in a store. Raises OSError, AccessError."""
     if remote.address_of(path) is None:
         return path.read_bytes()
     content = remote.read_bytes(path)
@@ -374,7 +392,10 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _beside(path: Path, name: Path) -> Path:
-    """A path from the folder of a manifest; an address stays."""
+    """Return a path from the folder of a manifest.
+
+    An address stays.
+    """
     return name if remote.address_of(name) else path.parent / name
 
 
@@ -430,7 +451,7 @@ def _source(
 
 
 def _is_below(out: Any) -> bool:
-    """Whether an `out` is a relative path that stays in its folder."""
+    """Return True if an `out` is a relative path inside the folder."""
     parts = PurePosixPath(out).parts if isinstance(out, str) else ()
     return bool(parts) and ".." not in parts and not PurePosixPath(out).is_absolute()
 

@@ -1,4 +1,4 @@
-"""The process of a worker: takes one request at a time and answers with an outcome.
+"""Serves a pool as a worker process: takes requests in turn and answers with outcomes.
 
 A request and its answer are a line of JSON each, on the stdin and the stdout that the process was started
 with: what a worker reads comes from strangers, so nothing that it says is unpickled. Other output of it goes
@@ -40,7 +40,7 @@ def serve(parent: int, scratch: str, work: str) -> None:
 
 
 def _answer(work: str, request: Request) -> Outcome:
-    """Do a request's work under its limits."""
+    """Do the work of a request under the request's limits."""
     limits = Limits.of(request["options"].get("limit", ()))
     process.set_limits(replace(limits, memory=request["memory"]))
     module, _, name = work.partition(":")
@@ -49,7 +49,10 @@ def _answer(work: str, request: Request) -> Outcome:
 
 
 def explain(source: str, error: Exception) -> Outcome:
-    """The outcome of an exception: a refusal, with the single command's exit code, or `crashed`."""
+    """Return the outcome of an exception, a refusal or `crashed`.
+
+    A refusal has the single command's exit code.
+    """
     outcome = process.outcome_of(error)
     status, reasons = results.CRASHED, [*outcome.lines]
     if outcome.is_memory:
@@ -95,7 +98,10 @@ def convert_model(request: Request) -> Outcome:
 def _keep_report(
     request: Request, source: Path, out: Path, options: Options
 ) -> Iterator[Callable[[Report], None]]:
-    """Yield a function that keeps the report for the model's page; that of a failed proof is kept too."""
+    """Yield a function to keep the report for the model's page.
+
+    The report of a failed proof is kept too.
+    """
     if request["page"] is None:
         yield lambda _: None
         return
@@ -108,7 +114,10 @@ def _keep_report(
 
 
 def sum_up(proof: Verification | None) -> dict[str, Any] | None:
-    """A proof in a line: `needed` is the largest share of a tolerance used, None where there is none."""
+    """Return a summary of a proof, if any.
+
+    It is None where there was none. `needed` is the largest share of a tolerance used.
+    """
     if proof is None:
         return None
     shares = [output.needed for output in proof.outputs if output.judged]

@@ -1,11 +1,11 @@
-"""Measures models on this machine: how long a call takes, and where its time goes.
+"""Measures models on the local machine: the duration of a call, by parts.
 
 * answers: Feeds and answers of calls: in files between processes, paired by name, and compared.
-* models : Opens any model that runs, and draws its inputs in the sizes that are asked for.
-* worker : The process that measures one model with one number of threads, a request at a time.
+* models : Opens any model of a runnable format, and draws inputs in the requested sizes.
+* worker : Measures a model with a fixed number of threads, in a separate process.
 * rounds : The parent: rounds of all models in turns, and the results as medians with bounds.
 * profile: `profile(callable, feeds)`: where the time of a pipeline goes, Python included, in a sentence.
-* page   : The page of a benchmark: its table, plots and profiles.
+* page   : The page of a benchmark: table, plots and profiles.
 
 May import: text, errors, private, formats, context, storage, process, workers, model, casts, options,
 weights, report, feeds, plan, artifacts, pipeline.

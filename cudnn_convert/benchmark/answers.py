@@ -13,7 +13,10 @@ _NAMES = "names"
 
 
 def write_calls(path: Path, calls: Sequence[Mapping[str, Array]]) -> None:
-    """Write the arrays of several calls; their names are kept apart, for they may have any characters."""
+    """Write the arrays of several calls to a file.
+
+    The names are kept apart, for they may have any characters.
+    """
     names = np.frombuffer(json.dumps([[*call] for call in calls]).encode(), np.uint8)
     arrays = {f"{k}_{j}": value for k, call in enumerate(calls) for j, value in enumerate(call.values())}
     with path.open("wb") as stream:
@@ -21,21 +24,24 @@ def write_calls(path: Path, calls: Sequence[Mapping[str, Array]]) -> None:
 
 
 def read_calls(path: Path) -> list[dict[str, Array]]:
-    """Read what `write_calls` wrote."""
+    """Read the calls written by `write_calls`."""
     arrays = npz_archive.load(path, strings=True)
     names = json.loads(arrays[_NAMES].tobytes())
     return [{key: arrays[f"{k}_{j}"] for j, key in enumerate(keys)} for k, keys in enumerate(names)]
 
 
 def bare(name: str) -> str:
-    """A tensor's name or key without what runtimes add to it."""
+    """Return a tensor's name or key, stripped of a runtime's additions."""
     return name.removesuffix(":0").replace("/", "_")
 
 
 def pair_outputs(
     expected: Mapping[str, Array], answer: Mapping[str, Array]
 ) -> list[tuple[str, Array, Array]]:
-    """The outputs that two models have in common: by name, else by place where they have as many."""
+    """Return the common outputs of two models, with both values.
+
+    Outputs are paired by name, else by place where both models have as many.
+    """
     named = {bare(key): value for key, value in answer.items()}
     pairs = [(key, value, named[bare(key)]) for key, value in expected.items() if bare(key) in named]
     if not pairs and len(expected) == len(answer):
@@ -47,7 +53,10 @@ def pair_outputs(
 def disagreement(
     expected: Mapping[str, Array], answer: Mapping[str, Array], *, atol: float, rtol: float
 ) -> str | None:
-    """What is not equal in the answers of two models; None where all that they have in common is."""
+    """Return the difference of two models' answers, or None for equal answers.
+
+    Only outputs that both models have are compared.
+    """
     pairs = pair_outputs(expected, answer)
     if not pairs:
         return f"no output in common: {', '.join(expected)} and {', '.join(answer)}"
@@ -65,7 +74,7 @@ def disagreement(
 
 
 def compare_files(paths: Sequence[Path], *, atol: float, rtol: float) -> list[str | None]:
-    """Why the answers in each file do not agree with those in the first; None where they do."""
+    """Return a reason for each file with answers unlike the first file's, else None."""
     first, *others = (read_calls(path) for path in paths)
     reasons: list[str | None] = [None]
     for calls in others:

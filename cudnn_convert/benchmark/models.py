@@ -1,4 +1,4 @@
-"""Opens any model that runs, and draws its inputs in the sizes that are asked for.
+"""Opens any model of a runnable format, and draws inputs in the requested sizes.
 
 An artifact says itself what it takes and gives. A frozen graph or a checkpoint of another tool does not: its
 inputs and outputs are chosen as for a conversion, and `--inputs` and `--outputs` choose others.
@@ -28,7 +28,7 @@ _IDS: Final = (4, 1)
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A model that is ready to run: where it is, what it takes and gives."""
+    """A model ready to run: path, inputs, outputs and runner."""
 
     form: str
     path: Path
@@ -37,7 +37,7 @@ class Opening:
 
 
 def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
-    """The format of a model, its own path, and how it is called. Raises as `pipeline.run`."""
+    """Return the format, path and interface of a model. Raises as `pipeline.run`."""
     with context.on(model):
         form, path, recorded = pipeline.identify_artifact(model, trust=options.trust)
     vouched = user_code(replace(options, format=form))
@@ -48,7 +48,7 @@ def find_model(model: Path, options: Options) -> tuple[str, Path, Interface]:
 
 
 def _plan_interface(form: str, path: Path, options: Options) -> Interface:
-    """The inputs and outputs of a graph of another tool, as a conversion would choose them."""
+    """Return the inputs and outputs of another tool's graph, chosen as by a conversion."""
     options = replace(options, format=form, verify=False)
     plan = make_plan(read_source(path, options, tag=options.tag), options)
     if plan.recurrences:
@@ -70,9 +70,9 @@ def open_model(model: tuple[str, Path, Interface], options: Options) -> Opening:
 
 
 def pair_feed(interface: Interface, feed: Mapping[str, Array], path: Path) -> dict[str, Array]:
-    """Another model's feed by this one's keys, in its dtypes.
+    """Return another model's feed with the keys and dtypes of a model.
 
-    Raises UsageError where a key finds none, or a dtype does not have a number.
+    Raises UsageError where a key finds no value, or a dtype does not have a number.
     """
     names = {bare(key): key for key in feed}
     if len(feed) == 1 == len(interface.inputs):
@@ -98,12 +98,12 @@ class FeedSizes:
 
 
 def has_steps(interface: Interface) -> bool:
-    """Whether a model takes another number of steps than one."""
+    """Return True if a model takes more than a single step."""
     return any(_count_free(spec) > 1 or _is_time_alone(spec) for spec in interface.inputs.values())
 
 
 def describe_axes(interface: Interface, sizes: FeedSizes) -> str:
-    """Each input with the axes that were taken for batch and steps."""
+    """Return the inputs with the names of the batch and step axes."""
     items = []
     for key, spec in interface.inputs.items():
         named = iter(_name_free(spec, sizes))
@@ -113,7 +113,10 @@ def describe_axes(interface: Interface, sizes: FeedSizes) -> str:
 
 
 def draw_feed(opening: Opening, sizes: FeedSizes, *, seed: int) -> dict[str, Array]:
-    """A feed of these sizes that the model takes. Raises ReadError where it takes none."""
+    """Return a feed of given sizes accepted by the model.
+
+    Raises ReadError where the model takes none.
+    """
     failure: ReadError | None = None
     for feed in _draw_feeds(opening, sizes, seed):
         try:
@@ -139,7 +142,10 @@ def _draw_feeds(opening: Opening, sizes: FeedSizes, seed: int) -> Iterator[dict[
 
 
 def _values(spec: TensorSpec, sizes: FeedSizes, rng: np.random.Generator, ids: int) -> Array:
-    """Floats are normal; integers of rank 1 are the steps, as lengths are, others ids; booleans are true."""
+    """Return random values for an input.
+
+    Floats are normal; integers of rank 1 are the steps, as lengths are, others ids; booleans are true.
+    """
     assert spec.shape is not None
     named = iter(_name_free(spec, sizes))
     known = {"batch": sizes.batch, "steps": sizes.steps}
@@ -158,12 +164,15 @@ def _count_free(spec: TensorSpec) -> int:
 
 
 def _is_time_alone(spec: TensorSpec) -> bool:
-    """Whether the only free size is behind a fixed one, which is the batch."""
+    """Return True if the only free axis is the time, behind a fixed batch."""
     return _count_free(spec) == 1 and len(spec.shape or ()) > 1 and (spec.shape or (0,))[0] is not None
 
 
 def _name_free(spec: TensorSpec, sizes: FeedSizes) -> list[str]:
-    """What each size that is not fixed is: of one alone the batch, of several the first two by `sizes`."""
+    """Return the names of the free axes.
+
+    A single axis is the batch; of several, the first two are named by `sizes`.
+    """
     words = ("steps", "batch") if sizes.time_first else ("batch", "steps")
     count = _count_free(spec)
     if count == 1:

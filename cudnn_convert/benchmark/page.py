@@ -1,4 +1,4 @@
-"""The page of a benchmark: its table, plots and profiles.
+"""The page of a benchmark: table, plots and profiles.
 
 As the page of a report it needs nothing else and loads nothing.
 """
@@ -29,7 +29,7 @@ _SHOWN: Final = 0.005
 
 
 def of(result: BenchmarkResult) -> str:
-    """The page of a benchmark, as text of HTML."""
+    """Return the page of a benchmark, as text of HTML."""
     title = _headline(result)
     header = tag(
         "header",
@@ -42,7 +42,10 @@ def of(result: BenchmarkResult) -> str:
 
 
 def _headline(result: BenchmarkResult) -> str:
-    """The range of the ratios; without any, that of the medians of the model that is to be compared with."""
+    """Return the range of the ratios, or of the base model's medians.
+
+    The medians stand where there are no ratios.
+    """
     ratios = [row.ratio for row in _list_compared(result) if row.ratio is not None]
     base = PurePath(result.against).name
     if ratios:
@@ -58,7 +61,7 @@ def _list_compared(result: BenchmarkResult) -> list[Measurement]:
 
 
 def _extremes(result: BenchmarkResult) -> Iterator[object]:
-    """The largest and the smallest ratio, and which models are not compared."""
+    """Yield the largest and the smallest ratio, and the models left out of the comparison."""
     compared = _list_compared(result)
     for row, word in ((max, "at most"), (min, "at least")):
         if compared:
@@ -92,7 +95,7 @@ def _sections(result: BenchmarkResult) -> Iterator[Markup]:
 
 
 def micros(value: float) -> str:
-    """Microseconds in a unit that a person reads at once."""
+    """Return a number of microseconds in a readable unit."""
     if value >= 1e6:
         return f"{value / 1e6:.3g} s"
     return f"{value / 1e3:.3g} ms" if value >= 1e3 else f"{value:.3g} \N{MICRO SIGN}s"
@@ -122,7 +125,7 @@ def _shorten(label: str) -> str:
 
 
 def _plot(rows: Sequence[Measurement]) -> Markup:
-    """Bars of the medians of one size, which begin at 0."""
+    """Return a bar chart of the medians at a given size, from 0."""
     longest = max(row.median_us for row in rows)
     marks = []
     for k, row in enumerate(rows):

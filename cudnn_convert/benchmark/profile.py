@@ -59,7 +59,10 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class TimedCall:
-    """One call: how long it took, and when in it the runtime worked; microseconds from its begin."""
+    """A call: duration, and spans of the runtime's work.
+
+    Both are in microseconds, the spans from the begin of the call.
+    """
 
     wall: float
     runtime: tuple[Span, ...] = ()
@@ -67,7 +70,7 @@ class TimedCall:
 
 @dataclass(slots=True)
 class Work:
-    """Microseconds that threads of a runtime worked, all calls together.
+    """Microseconds of work by the threads of a runtime, for all calls together.
 
     `ops` by op, `recurrences` by node and `loops` by name are what stands in both; `small` are ops that have
     no event of their own, in loops and elsewhere. `busy` is when any thread worked.
@@ -86,7 +89,7 @@ class Work:
         return sum(self.ops.values()) + self.small + self.small_in_loops
 
     def add(self, op: str, node: str, micros: float, *, in_loop: bool) -> None:
-        """Count the work of one op."""
+        """Count the work of an op."""
         self.ops[op] += micros
         if op in RECURRENT:
             self.recurrences[node] += micros
@@ -96,13 +99,16 @@ class Work:
 
 
 def read_tensorflow(folder: Path) -> tuple[list[TimedCall], Work]:
-    """The calls and the work in the newest trace below a folder. None of it is executed."""
+    """Read the calls and the work from the newest trace below a folder.
+
+    The trace is only parsed, and nothing of it is executed.
+    """
     files = sorted(folder.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     return summarise_tensorflow(tf_private.parse_xspace(files[-1].read_bytes()))
 
 
 def summarise_tensorflow(space: Any) -> tuple[list[TimedCall], Work]:
-    """The calls and the work in an XSpace."""
+    """Return the calls and the work in an XSpace."""
     events = [*_host_events(space)]
     steps = sorted(span for name, _, span, _ in events if name == STEP)
     work, calls, busy = Work(), [], []
@@ -122,7 +128,10 @@ def summarise_tensorflow(space: Any) -> tuple[list[TimedCall], Work]:
 
 
 def _host_events(space: Any) -> Iterator[tuple[str, int, Span, int | None]]:
-    """Each event of the host's threads: name, line, begin and end in microseconds, iteration of a loop."""
+    """Yield the events of the host's threads.
+
+    Each is a name, a line, begin and end in microseconds, and the iteration of a loop.
+    """
     for plane in space.planes:
         names, stats = plane.event_metadata, plane.stat_metadata
         for line in plane.lines:
@@ -137,7 +146,10 @@ def _host_events(space: Any) -> Iterator[tuple[str, int, Span, int | None]]:
 
 
 def _count_line(events: Iterable[tuple[str, Span, int | None]], work: Work) -> list[Span]:
-    """Count the work of a thread, each event without those in it; when it worked."""
+    """Count the work of a thread, and return the spans of work.
+
+    An event counts without the events inside.
+    """
     busy = []
     stack: list[list[Any]] = []  # name, end, own microseconds, in a loop
 
@@ -166,7 +178,7 @@ def _count_line(events: Iterable[tuple[str, Span, int | None]], work: Work) -> l
 
 
 def summarise_onnx_runtime(events: Sequence[Mapping[str, Any]]) -> Work:
-    """The work in the events of ONNX Runtime's last calls, those after the first of them that is named.
+    """Return the work of nodes in the events of an ONNX Runtime profile.
 
     The work of a node is without that of the nodes in its body.
     """
@@ -200,7 +212,7 @@ def summarise_onnx_runtime(events: Sequence[Mapping[str, Any]]) -> Work:
 
 
 def join_spans(spans: Iterable[Span]) -> list[Span]:
-    """The union of spans, in order."""
+    """Return the union of spans, in order."""
     joined: list[Span] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:
@@ -211,7 +223,7 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 def _within(spans: Sequence[Span], step: Span) -> Iterator[Span]:
-    """The parts of spans in a step, from its begin."""
+    """Yield the parts of spans in a step, from the step's begin."""
     for span in spans:
         begin, end = max(span[0], step[0]), min(span[1], step[1])
         if begin < end:
@@ -238,7 +250,7 @@ _ROWS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class TimeShare:
-    """What takes a share of a call: `share` of its time, `us` microseconds of each call.
+    """A part of a call's time: `share` of the whole, `us` microseconds per call.
 
     `kind` is `python`, `recurrence`, `loop`, `other`, `waiting` or `runtime`: the work of a runtime of which
     no more is known. The shares of all parts are 1 in all.
@@ -252,7 +264,7 @@ class TimeShare:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of `calls` calls of `wall_us` microseconds each went.
+    """The profile of `calls` calls of `wall_us` microseconds each.
 
     `ops` are the same by op, `sentences` what to say of it, the most important first. `trace` is the folder
     of the runtime's own profile, which TensorBoard reads where TensorFlow made it; None where none was kept.
@@ -267,21 +279,21 @@ class Profile:
 
     @property
     def sentence(self) -> str:
-        """Where the time goes, and what could be done."""
+        """The most important sentence: the use of the time, with a possible remedy."""
         return self.sentences[0]
 
     def share(self, kind: str) -> float:
-        """The share of all parts of a kind."""
+        """Return the share of all parts of a kind."""
         return sum(part.share for part in self.parts if part.kind == kind)
 
 
 def profile(
     call: Callable[[Any], Any], feeds: Iterable[Any], *, steps: int = STEPS, folder: Path | None = None
 ) -> Profile:
-    """Profile `call(feed)` for the feeds in turn, `steps` calls in all after some that are not measured.
+    """Profile `steps` calls of `call(feed)`, with the feeds in turn.
 
-    With `folder` the trace of TensorFlow's profiler is kept there. Raises UsageError where there is no feed,
-    or where a profiler of TensorFlow runs already.
+    A few calls before them are not measured. With `folder` the trace of TensorFlow's profiler is kept there.
+    Raises UsageError where there is no feed, or where a profiler of TensorFlow runs already.
     """
     given = [*feeds]
     if not given or steps < 1:
@@ -296,7 +308,10 @@ def profile(
 
 
 def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps: int) -> Profile:
-    """Profile a model that is open; its runtime's own profile goes to a folder."""
+    """Profile an open model.
+
+    The profile of the model's runtime goes to a folder.
+    """
     if FORMATS[opening.form].module != "onnx":
         return profile(opening.run, feeds, steps=steps, folder=folder)
     from cudnn_convert.artifacts import onnx
@@ -315,7 +330,10 @@ def profile_model(opening: Opening, feeds: Sequence[Any], folder: Path, *, steps
 
 
 def _warm_up(call: Callable[[Any], Any], feeds: Sequence[Any], steps: int) -> list[Any]:
-    """Call all feeds before anything is measured, and choose those of `steps` calls, in turn."""
+    """Call all feeds before any measurement, and return the feeds of `steps` calls.
+
+    The feeds are taken in turn.
+    """
     for feed in feeds:
         for _ in range(_WARM):
             call(feed)
@@ -323,7 +341,7 @@ def _warm_up(call: Callable[[Any], Any], feeds: Sequence[Any], steps: int) -> li
 
 
 def _time_calls(call: Callable[[Any], Any], feeds: Sequence[Any]) -> list[TimedCall]:
-    """Time each call, and note when in it a runtime was called."""
+    """Time the calls, and note the spans of runtime calls."""
     steps = []
     spans: list[Span] = []
     with _note_runtimes(spans):
@@ -374,7 +392,7 @@ def _replace_method(kind: Any, method: str, spans: list[Span]) -> Iterator[None]
 def _trace_tensorflow(
     call: Callable[[Any], Any], feeds: Sequence[Any], folder: Path | None
 ) -> tuple[list[TimedCall], Work]:
-    """The calls under TensorFlow's profiler, and what it saw."""
+    """Return the calls and the work seen by TensorFlow's profiler."""
     import tensorflow as tf
 
     profiler = tf.profiler.experimental
@@ -397,7 +415,7 @@ def _trace_tensorflow(
 
 
 def _join_steps(timed: Sequence[TimedCall], traced: Sequence[TimedCall]) -> list[TimedCall]:
-    """The calls as they were timed, with the shares of the runtime that the trace saw where that is more.
+    """Return the timed calls, joined with the runtime spans of the trace.
 
     A trace knows TensorFlow alone, and its functions; other runtimes were noted.
     """
@@ -434,7 +452,10 @@ def _summarise(
 
 
 def _split_python(step: TimedCall) -> tuple[float, float, float]:
-    """Microseconds before the first call of a runtime, between, and after the last."""
+    """Return the Python time before, between and after calls of a runtime.
+
+    The three are microseconds in a call.
+    """
     if not step.runtime:
         return step.wall, 0.0, 0.0
     first, last = step.runtime[0][0], step.runtime[-1][1]
@@ -449,7 +470,7 @@ def _part(kind: str, name: str, value: float, wall: float, calls: int) -> TimeSh
 def _share_runtime(
     runtime: float, work: Work | None, wall: float, calls: int
 ) -> tuple[list[TimeShare], list[TimeShare]]:
-    """The runtime's time by recurrence, loop, other ops and waiting; and by op.
+    """Return the runtime's time by recurrence, loop, remaining ops and waiting, and by op.
 
     Threads work at once: the time in which any worked is divided as the work of all threads is.
     """
@@ -482,9 +503,10 @@ _UNREMARKABLE: Final = "no part takes half of the time"
 
 
 def _explain(parts: Sequence[TimeShare], ops: Sequence[TimeShare], function: str | None) -> Iterator[str]:
-    """Sentences on what takes much of the time, and what could be done; the most important first.
+    """Yield sentences on large parts of the time, the most important first.
 
-    The recurrence is judged among all work: who waits may wait for other processes of a busy machine.
+    Each says what could be done. The recurrence is judged among all work: who waits may wait for other
+    processes of a busy machine.
     """
 
     def of(*kinds: str) -> list[TimeShare]:
@@ -516,7 +538,10 @@ def _sum(parts: Sequence[TimeShare]) -> float:
 
 
 def _find_function(call: Callable[[Any], Any], feeds: Sequence[Any]) -> str | None:
-    """The user's function that takes most of the time in Python, what it calls of libraries included."""
+    """Return the user's function with the most time in Python, or None.
+
+    What it calls of libraries counts too.
+    """
     profiler = cProfile.Profile()
     try:
         profiler.enable()

@@ -30,7 +30,7 @@ CONFIDENCE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The median of the rounds' ratios, and the bounds that hold it with `CONFIDENCE`."""
+    """The median of the rounds' ratios, with the bounds for `CONFIDENCE`."""
 
     median: float
     low: float
@@ -41,19 +41,25 @@ class Ratio:
 
 
 def ratio(upper: Sequence[float], lower: Sequence[float]) -> Ratio:
-    """`upper / lower`, round by round."""
+    """Return `upper / lower`, round by round."""
     return summary([a / b for a, b in zip(upper, lower, strict=True)])
 
 
 def summary(values: Sequence[float]) -> Ratio:
-    """The median and its bounds; fewer than six values give the smallest and the largest."""
+    """Return the median with confidence bounds.
+
+    Fewer than six values give the smallest and the largest.
+    """
     ordered = sorted(values)
     rank = _rank(len(ordered))
     return Ratio(median(ordered), ordered[rank], ordered[-1 - rank])
 
 
 def spread(values: Sequence[float]) -> float:
-    """The distance between the quartiles as a share of the median; 0 of a single value."""
+    """Return the interquartile distance as a share of the median.
+
+    It is 0 of a single value.
+    """
     if len(values) < 2:
         return 0.0
     first, middle, third = quantiles(values, n=4, method="inclusive")
@@ -61,7 +67,10 @@ def spread(values: Sequence[float]) -> float:
 
 
 def _rank(count: int) -> int:
-    """How many values lie below the lower bound: each is on one side of the true median as a coin falls."""
+    """Return the number of values below the lower confidence bound.
+
+    Each value is on one side of the true median as a coin falls.
+    """
     allowed = (1 - CONFIDENCE) / 2 * 2**count
     falls = accumulate(math.comb(count, below) for below in range(count))
     return max(0, len([total for total in falls if total <= allowed]) - 1)
@@ -77,7 +86,7 @@ FIGHTING: Final = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A model at one size and number of threads.
+    """The times of a model at a given size and number of threads.
 
     Times are microseconds of a call: the median of all rounds' medians with its bounds, the 99th percentile
     of all calls. `per_second` counts examples. `first_call_us` is that of the first call of this shape.
@@ -107,7 +116,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """All rows, the model that ratios are to, and a profile of each model for each number of threads."""
+    """All rows, the base model of the ratios, and the profiles.
+
+    There is a profile of each model for each number of threads.
+    """
 
     against: str
     results: tuple[Measurement, ...]
@@ -116,7 +128,7 @@ class BenchmarkResult:
     profiles: tuple[Mapping[str, Any], ...] = ()
 
     def to_json(self) -> str:
-        """The JSON that `--json` prints."""
+        """Return the JSON printed by `--json`."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, allow_nan=False)
 
 
@@ -126,7 +138,7 @@ FORMAT: Final = "cudnn_convert benchmark"
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What is measured: models, sizes and numbers of threads, in so many rounds.
+    """The arguments of a benchmark: models, sizes, numbers of threads, and rounds.
 
     `steps` is empty where `options` name data. `profile` is a folder for the profiles, or None.
     """
@@ -146,7 +158,7 @@ class Benchmark:
 
 
 class _WorkerError(CudnnConvertError):
-    """What a worker refused, with the exit code of the single command."""
+    """A worker's refusal, with the exit code of the single command."""
 
     def __init__(self, message: str, code: int) -> None:
         self.exit_code = code  # type: ignore[misc]
@@ -154,7 +166,10 @@ class _WorkerError(CudnnConvertError):
 
 
 class _ModelWorker(Worker):
-    """A worker that measures a model; each request waits for its answer."""
+    """A worker for measuring a model.
+
+    Each request waits for its answer.
+    """
 
     def __init__(self, model: Path, limits: Limits, until: float) -> None:
         self.model, self._limits, self._until = model, limits, until
@@ -162,7 +177,10 @@ class _ModelWorker(Worker):
         super().__init__(serve, hear=self._answers.put)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The answer to a request. Raises CudnnConvertError for a refusal, a crash, or time that is over."""
+        """Return the answer to a request.
+
+        Raises CudnnConvertError for a refusal, a crash, or time that is over.
+        """
         self.send({"do": do, **request}, self._until)
         try:
             line = self._answers.get(timeout=self.seconds_left)
@@ -178,7 +196,10 @@ class _ModelWorker(Worker):
 
 
 def run_benchmark(call: Benchmark) -> BenchmarkResult:
-    """Measure models. Raises the errors of `cudnn_convert.errors`; one that does not run ends all."""
+    """Measure the models of a benchmark.
+
+    Raises the errors of `cudnn_convert.errors`: one model that does not run ends all.
+    """
     models = [call.against, *(model for model in call.models if model != call.against)]
     here = process.count_cores()
     if too_many := [count for count in call.threads if count > here]:
@@ -217,7 +238,7 @@ def _processor() -> str:
 
 @contextmanager
 def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_ModelWorker]]:
-    """A process for each model within the context."""
+    """Yield a process for each model within the context."""
     limits = Limits.of(options.limit)
     until = time.monotonic() + limits.seconds
     with ExitStack() as stack:
@@ -230,7 +251,10 @@ def _processes(models: Sequence[Path], options: Options) -> Iterator[list[_Model
 
 
 class _Experiment:
-    """All measurements with one number of threads; the first process is of the model compared with."""
+    """All measurements with a given number of threads.
+
+    The first process is of the model compared with.
+    """
 
     def __init__(
         self, call: Benchmark, threads: int, workers: Sequence[_ModelWorker], folder: Path, notes: list[str]
@@ -245,7 +269,7 @@ class _Experiment:
         ]
 
     def measure(self) -> Iterator[Measurement]:
-        """The rows of all sizes."""
+        """Yield the rows of all sizes."""
         sizes = [*product(self._call.batches or (0,), self._call.steps or (0,))]
         if self._call.steps and not self._opened[0]["has_steps"]:
             self._notes.append(f"{self._call.against}: its steps are fixed, so --steps changes nothing")
@@ -295,7 +319,10 @@ class _Experiment:
             )
 
     def _prepare(self, batch: int, steps: int) -> tuple[Path, int | None]:
-        """A file of feeds of these sizes, and the batch of the user's where none was asked for."""
+        """Write feeds of given sizes to a file, and return the path and batch.
+
+        The batch is that of the user's data where none was asked for, else None.
+        """
         out, first = self._folder / "feeds.npz", self._workers[0]
         if self._call.options.data is not None:
             answer = first.ask("read", batch=batch, seed=self._call.seed, out=str(out))
@@ -313,7 +340,7 @@ class _Experiment:
         return out, None
 
     def profile(self) -> Iterator[dict[str, Any]]:
-        """A profile of each model, on the sizes that were measured last."""
+        """Yield a profile of each model, at the last measured sizes."""
         if self._call.profile is None:
             return
         for number, (worker, opened) in enumerate(zip(self._workers, self._opened, strict=True)):
@@ -331,13 +358,16 @@ class _Experiment:
 
 
 def summarise_rounds(times: Sequence[Sequence[float]]) -> tuple[Ratio, float]:
-    """The median of the rounds' medians with its bounds, and the 99th percentile of all calls."""
+    """Return the median of the rounds' medians with bounds, and the calls' 99th percentile."""
     calls = sorted(each for of_round in times for each in of_round)
     return summary([median(each) for each in times]), calls[min(len(calls) - 1, int(0.99 * len(calls)))]
 
 
 def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Measurement]) -> None:
-    """Say first that threads fight where fewer of them are faster, in the sentences of profiles."""
+    """Put the sentence on fighting threads first in the profiles.
+
+    Threads fight where fewer of them are faster.
+    """
     for each in profiles:
         last = {row.threads: row.median_us for row in rows if row.model == each["model"]}
         if sentence := explain_threads(last, each["threads"]):
@@ -345,7 +375,7 @@ def _compare_threads(profiles: Sequence[dict[str, Any]], rows: Sequence[Measurem
 
 
 def explain_threads(median_us: Mapping[int, float], threads: int) -> str | None:
-    """The sentence where fewer threads are faster than `threads`; None where they are not."""
+    """Return a sentence if fewer threads are faster than `threads`, else None."""
     fewer = {count: value for count, value in median_us.items() if count < threads}
     if threads not in median_us or not fewer:
         return None
@@ -358,7 +388,7 @@ def explain_threads(median_us: Mapping[int, float], threads: int) -> str | None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a report of this tool, of a benchmark or another."""
+    """Return True if a file is a report by cudnn-convert, of any kind."""
     from cudnn_convert.report import files
 
     if files.is_ours(path):

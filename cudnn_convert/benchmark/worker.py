@@ -1,8 +1,9 @@
-"""The process that measures one model with one number of threads, a request at a time.
+"""Measures a model with a fixed number of threads, in a separate process.
 
-A request and its answer are a line of JSON each; arrays go through files. The process is bound to as many
-cores as it has threads before a runtime is imported, and the runtimes are told the number too. What it does
-between two requests is nothing: the parent lets one process of a round work at a time.
+It takes a request at a time. A request and its answer are a line of JSON each; arrays go through files. The
+process is bound to as many cores as it has threads before a runtime is imported, and the runtimes are told
+the number too. What it does between two requests is nothing: the parent lets one process of a round work at a
+time.
 """
 
 from __future__ import annotations
@@ -40,14 +41,17 @@ def _answer(server: _Server, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explain(_: dict[str, Any], error: Exception) -> dict[str, Any]:
-    """The answer with which the parent ends."""
+    """Return the answer for an error, as lines with an exit code.
+
+    The parent ends with it.
+    """
     outcome = process.outcome_of(error)
     lines = [*outcome.lines, process.explain_bug()] if outcome.is_bug else outcome.lines
     return {"exit_code": outcome.exit_code, "error": "\n".join(lines)}
 
 
 class _Server:
-    """What a process has done so far: its model, its feeds."""
+    """The state of a process: model, runtime and feeds."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -56,7 +60,10 @@ class _Server:
         self._opening: Any = None
 
     def open(self, *, model: str, options: Mapping[str, Any], threads: int) -> dict[str, Any]:
-        """Load the model; `load_s` begins when its runtime is imported."""
+        """Load the model.
+
+        `load_s` begins when the model's runtime is imported.
+        """
         bind_to_cores(threads)
         self._options = Options.of_json(options)
         limits = Limits.of(self._options.limit)
@@ -79,7 +86,7 @@ class _Server:
         }
 
     def draw(self, *, batch: int, steps: int, time_first: bool, seed: int, out: str) -> dict[str, Any]:
-        """Write random inputs of these sizes, and say which axes these are."""
+        """Write random inputs of given sizes, and return the axes' names."""
         from cudnn_convert.benchmark import models
 
         sizes = models.FeedSizes(batch, steps, time_first)
@@ -102,7 +109,7 @@ class _Server:
         return {"data": calls.summary, "shapes": shapes}
 
     def begin(self, *, feeds: str, answers: str) -> dict[str, Any]:
-        """Take feeds, call the model for the first time on them, write its answers, and warm it up."""
+        """Take feeds, time the first call, write the answers, and warm up."""
         from cudnn_convert.benchmark import models
 
         self._feeds = [
@@ -120,7 +127,7 @@ class _Server:
         return {"first_call_us": seconds * 1e6, "calls": turns * len(self._feeds)}
 
     def measure(self, *, calls: int) -> dict[str, Any]:
-        """The microseconds of each of so many calls."""
+        """Return the microseconds of each of `calls` calls."""
         with context.mute_output():
             return {"us": self._measure(calls)}
 
@@ -134,11 +141,11 @@ class _Server:
         return times
 
     def peak(self) -> dict[str, Any]:
-        """The most memory that the process has had, its runtime included."""
+        """Return the peak memory of the process, with the runtime included."""
         return {"peak_mb": peak_memory()}
 
     def profile(self, *, folder: str, steps: int) -> dict[str, Any]:
-        """Profile some calls, and keep what the runtime's own profiler writes in a folder."""
+        """Profile some calls, with the runtime's own profile kept in a folder."""
         from cudnn_convert.benchmark import profile
 
         with context.mute_output():
@@ -147,14 +154,20 @@ class _Server:
 
 
 def _arrays() -> Any:
-    """The module of files of arrays, which imports NumPy: its threads are chosen before."""
+    """Import and return the module for files of arrays.
+
+    It imports NumPy, whose threads are chosen before.
+    """
     from cudnn_convert.benchmark import answers
 
     return answers
 
 
 def bind_to_cores(threads: int) -> None:
-    """Bound this process to so many cores, where the system can, and tell runtimes the number."""
+    """Bind the process to `threads` cores, and tell runtimes the number.
+
+    Where the system cannot bind a process, only the runtimes are told.
+    """
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     for name in (
@@ -167,7 +180,7 @@ def bind_to_cores(threads: int) -> None:
 
 
 def import_runtime(form: str) -> None:
-    """Import what runs a format, which a user's process has done once."""
+    """Import the runtime of a format, as a user's process has already."""
     import importlib
 
     names = {
@@ -181,7 +194,7 @@ def import_runtime(form: str) -> None:
 
 
 def peak_memory() -> float | None:
-    """The peak of this process's memory in MiB; None where the system does not say."""
+    """Return the peak memory of the process in MiB, or None if unknown."""
     try:
         import resource
     except ImportError:  # Windows

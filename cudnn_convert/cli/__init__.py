@@ -1,18 +1,18 @@
-"""The command line: subcommands, and what runs them.
+"""The command line: subcommands, and the way to run a subcommand.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the source, 2 the call, 3 the numbers
 differ, 4 the environment, 130 interrupted, 141 the reader of stdout has gone, 70 a bug of ours.
 
-* parser       : From words to options: the parser of every command, its help, and completion in a shell.
-* commands     : The subcommands and their flags: one call of the library each, its result on stdout.
-* batch        : The subcommand `batch`: its flags, its plan or its work, and what it says of them.
-* benchmark    : The subcommand `benchmark`: its flags, its table, its report.
-* files        : Looks at the files that flags name, before TensorFlow is imported and the source is read.
-* demo         : The sample model of `demo`: its files, and the calls that convert and run it.
+* parser       : Parses words to options: parser of every command, help, and completion in a shell.
+* commands     : The subcommands and flags: a call of the library each, with results on stdout.
+* batch        : The subcommand `batch`: flags, plan, work and messages.
+* benchmark    : The subcommand `benchmark`: flags, table and report.
+* files        : Checks the files named by flags, before importing TensorFlow and reading the source.
+* demo         : The sample model of `demo`: files, and calls for converting and running.
 * terminal     : Prints maps, inspections, choices and proofs, and shows progress.
-* streams      : Stdout and stderr of a command: closed by a reader, cut off by a full disk, or not there.
+* streams      : Stdout and stderr of a command: closed by a reader, full, or missing.
 * __main__     : `python -m cudnn_convert.cli` is the command `cudnn-convert`.
-* child_process: Runs each command in a child process: a crash there ends one command only.
+* child_process: Runs each command in a child process: a crash ends only a single command.
 
 May import: version, text, errors, formats, context, storage, process, model, options, report, artifacts,
 inspection, pipeline, batch, benchmark.
@@ -133,7 +133,10 @@ def _show_tail(native: IO[bytes]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, *, within: Within = directly) -> int:
-    """Run the command line and give its exit code; `within` runs the work somewhere."""
+    """Run the command line and return the exit code.
+
+    `within` runs the work somewhere.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words and COMPLETING not in os.environ:
         with redirect_stdout(sys.stderr), suppress(SystemExit):
@@ -155,7 +158,10 @@ def _run_conversion(words: Sequence[str], within: Within) -> int:
 
 
 def _exit_code(work: Callable[[], int], *, as_json: bool = False) -> int:
-    """The exit code of `work`, its errors in words; `as_json`: on stdout as an object too."""
+    """Return the exit code of `work`, with errors printed as text.
+
+    With `as_json` errors are on stdout as an object too.
+    """
     try:
         try:
             return work()
@@ -172,7 +178,7 @@ def _exit_code(work: Callable[[], int], *, as_json: bool = False) -> int:
 
 
 def _in_words(error: Exception, *, as_json: bool) -> int:
-    """Print an error on stderr and give its exit code.
+    """Print an error on stderr and return the exit code.
 
     With `as_json` stdout gets it too, but for a proof that failed, whose report is there.
     """
@@ -199,7 +205,10 @@ def _tell(
     remedies: Sequence[str] = (),
     as_json: bool,
 ) -> int:
-    """Print an error's lines on stderr, and with `as_json` an object on stdout; return the exit code."""
+    """Print an error's lines on stderr, and return the exit code.
+
+    With `as_json` an object is printed on stdout too.
+    """
     lines = [*map(visible, lines)]
     print(*(f"cudnn-convert: {line}" for line in lines), sep="\n", file=sys.stderr)
     if as_json:

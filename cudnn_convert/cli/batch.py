@@ -1,4 +1,4 @@
-"""The subcommand `batch`: its flags, its plan or its work, and what it says of them."""
+"""The subcommand `batch`: flags, plan, work and messages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def batch(words: Sequence[str], _: Within = directly) -> int:
 
 
 def add_engine(parser: Parser) -> None:
-    """Add the flags of where the work is done."""
+    """Add the flags for the place of the work."""
     parser.add_argument(
         "--engine", choices=("local", "ray"), default="local", help="where: default here; ray on a cluster"
     )
@@ -65,7 +65,7 @@ def add_engine(parser: Parser) -> None:
 
 
 def check_engine(flags: argparse.Namespace) -> None:
-    """Raise UsageError where the flags of an engine do not go together."""
+    """Raise UsageError where the flags of an engine conflict."""
     if flags.jobs is not None and flags.jobs < 1:
         raise UsageError(f"--jobs: expected at least 1, found {flags.jobs}")
     if flags.jobs is not None and flags.jobs > _MOST_JOBS:
@@ -75,14 +75,14 @@ def check_engine(flags: argparse.Namespace) -> None:
 
 
 def _add_conversion(parser: Parser) -> None:
-    """Add the flags of a conversion that a row of a manifest may have too."""
+    """Add the flags of a conversion, shared with the rows of a manifest."""
     parser.add_argument("--format", choices=FORMATS, default="savedmodel", help="default %(default)s")
     add_flags(parser, *_GROUPS)
     parser.add_argument("--no-verify", action="store_true", help="do not compare results with sources")
 
 
 def _read_flags(words: Sequence[str]) -> dict[str, Any]:
-    """The options that the flags of a manifest's row give. Raises UsageError."""
+    """Return the options given by the flags of a manifest's row. Raises UsageError."""
     parser = Parser(prog=f"{PROGRAM} batch", add_help=False)
     _add_conversion(parser)
     for action in parser._actions:
@@ -133,7 +133,7 @@ def _open_engine(flags: argparse.Namespace, count: int) -> Iterator[Engine]:
 
 @contextmanager
 def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any]] | None]:
-    """A `map` over the processes of an engine, None for one process."""
+    """Yield a `map` over the processes of an engine, or None for a lone process."""
     if flags.engine == "ray":
         from cudnn_convert.batch import ray_cluster
 
@@ -147,7 +147,7 @@ def open_share(flags: argparse.Namespace) -> Iterator[Callable[..., Iterator[Any
 
 
 class _Printer:
-    """Hears each result: shows how far the batch is, and says at once what went wrong or is to be done."""
+    """A listener for results: shows progress, and prints failures and advice at once."""
 
     def __init__(self, plan: BatchPlan, tell: Callable[[str], None], *, is_quiet: bool) -> None:
         self._all, self._tell, self._is_quiet = len(plan.jobs), tell, is_quiet
@@ -166,7 +166,10 @@ class _Printer:
 
 @contextmanager
 def show_progress(flags: argparse.Namespace) -> Iterator[Callable[[str], None]]:
-    """Show progress at a terminal; yield a function that prints a line on stderr beside it."""
+    """Show progress at a terminal, and yield a function to print a line.
+
+    The line goes to stderr, beside the progress.
+    """
     if getattr(flags, "quiet", False) or sys.stderr is None or not sys.stderr.isatty():
         yield lambda text: print(visible(text), file=sys.stderr)
         return

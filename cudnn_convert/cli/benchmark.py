@@ -1,4 +1,4 @@
-"""The subcommand `benchmark`: its flags, its table, its report."""
+"""The subcommand `benchmark`: flags, table and report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VOUCHED: Final = ("custom_objects", "limit", "trust")
 
 
 def benchmark(words: Sequence[str], _: Within = directly) -> int:
-    """`cudnn-convert benchmark MODEL...`; models are run in processes of their own."""
+    """Run `cudnn-convert benchmark MODEL...`, with each model in a separate process."""
     parser = Parser(
         prog=f"{PROGRAM} benchmark",
         description="Measure how fast models run on this machine, and compare those that answer alike.",
@@ -76,7 +76,7 @@ def benchmark(words: Sequence[str], _: Within = directly) -> int:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Whole numbers above 0 apart by commas, each once."""
+    """Return whole numbers above 0 apart by commas, each once."""
     words = text.split(",")
     if not all(word.isascii() and word.isdigit() and 0 < int(word) < 1 << 31 for word in words):
         raise argparse.ArgumentTypeError(f"expected whole numbers above 0 apart by commas, found {text!r}")
@@ -120,7 +120,7 @@ def _benchmark(flags: argparse.Namespace) -> int:
 
 
 def _prepare_folder(folder: Path | None) -> Path | None:
-    """The folder for profiles, which must be a new or an empty one. Raises UsageError, WriteError."""
+    """Make the folder for profiles, new or empty. Raises UsageError, WriteError."""
     if folder is None:
         return None
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -136,7 +136,7 @@ def _prepare_folder(folder: Path | None) -> Path | None:
 def _keep_report(
     flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]
 ) -> Iterator[Callable[[BenchmarkResult], None]]:
-    """Yield a function that writes `--report`, checked before anything is measured."""
+    """Yield a function for writing `--report`, checked before any measurement."""
     if flags.report is None:
         yield lambda _: None
         return

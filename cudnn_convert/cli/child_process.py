@@ -1,4 +1,4 @@
-"""Runs each command in a child process: a crash there ends one command only.
+"""Runs each command in a child process: a crash ends only a single command.
 
 libhdf5, TensorFlow and ONNX Runtime may abort, loop or exhaust memory on malicious files. The child has
 limits of memory, time and file size; a crash or a limit becomes one line and exit code 1, and the child's
@@ -35,7 +35,7 @@ def run_in_child(
     native: IO[bytes] | None,
     tell: Callable[[list[str]], object],
 ) -> int:
-    """Do `work` in a child process, and return its exit code.
+    """Do `work` in a child process, and return the child's exit code.
 
     `subject` is what messages are about, `out` what the child writes, `native` the file that native code and
     the fault handler of the child write to; `tell` gets the lines on an irregular end.
@@ -61,13 +61,16 @@ def run_in_child(
 
 
 class _SharedMemory:
-    """Memory shared by child and parent, which outlives a crash of the child."""
+    """Memory shared by child and parent, still present after a crash of the child."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, _SHARED)
 
     def end(self) -> None:
-        """Note a regular end of the child: OpenBLAS exits where it finds no memory."""
+        """Note a regular end of the child.
+
+        OpenBLAS exits where it finds no memory.
+        """
         self._shared[0] = 1
 
     @property
@@ -75,7 +78,7 @@ class _SharedMemory:
         return bool(self._shared[0])
 
     def mark(self, artifact: str) -> None:
-        """Note the artifact that the child works on, "" for none."""
+        """Note the child's current artifact, or ""."""
         content = os.fsencode(artifact)[: _SHARED - 2]
         self._shared[1 : len(content) + 2] = content + b"\0"
 
@@ -85,13 +88,13 @@ class _SharedMemory:
 
 
 def _wipe() -> None:
-    """Clear the progress line of a child that crashed."""
+    """Clear the progress line of a crashed child."""
     if sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", _DUMB) != _DUMB:
         print(_CLEAR_LINE, end="", file=sys.stderr)
 
 
 def can_fork() -> bool:
-    """Whether this system supports the child process."""
+    """Return True if the system supports the child process."""
     return hasattr(os, "fork")
 
 
@@ -120,9 +123,9 @@ def _bind(limits: Limits, parent: int) -> None:
 
 
 def _outcome(child: int, limits: Limits, native: IO[bytes] | None, shared: _SharedMemory) -> tuple[int, str]:
-    """Wait for the child; return its exit code and the cause of an irregular end.
+    """Wait for the child, and return the exit code with the cause of an end.
 
-    The cause is "" for a regular end.
+    The cause is that of an irregular end. The cause is "" for a regular end.
     """
     stopped, late = False, False
 

@@ -1,4 +1,4 @@
-"""The subcommands and their flags: one call of the library each, its result on stdout."""
+"""The subcommands and flags: a call of the library each, with results on stdout."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def convert(words: Sequence[str], within: Within = directly) -> int:
 
 
 def _propose(source: str) -> str:
-    """The two commands that a source without an OUT may have been meant for."""
+    """Return two commands as advice for a source lacking an OUT."""
     here = any(Path(f"{source}{suffix}").exists() for suffix in ("", ".index", ".meta"))
     if not here and remote.address_of(Path(source)) is None:
         return f"such as {PROGRAM} model.ckpt model.onnx"
@@ -118,7 +118,7 @@ def _convert(flags: argparse.Namespace) -> int:
 
 
 def inspect(words: Sequence[str], within: Within = directly) -> int:
-    """`cudnn-convert inspect`: what a source is, and the command that converts it."""
+    """Run `cudnn-convert inspect`: describe a source, and print the command for converting."""
     parser = Parser(
         prog="cudnn-convert inspect",
         description="Say what a source is, what is in it, and how to convert it. Nothing is run.",
@@ -206,7 +206,7 @@ def _verify(flags: argparse.Namespace) -> int:
 
 
 def _verdict(result: Verification) -> str:
-    """The line on stdout for a verification without differences."""
+    """Return the line on stdout for a passed verification."""
     if result.end_to_end == "equal":
         left = 0 if result.ops is None else len(result.ops.not_reached) + len(result.ops.not_looked_at)
         return f"equal; op by op {left} not shown" if left else "equal"
@@ -275,7 +275,7 @@ def _record(flags: argparse.Namespace) -> int:
 
 
 def demo(words: Sequence[str], within: Within = directly) -> int:
-    """`cudnn-convert demo [DIR]`: convert a sample model by commands that are printed."""
+    """Run `cudnn-convert demo [DIR]`: convert a sample model by printed commands."""
     parser = Parser(
         prog=f"{PROGRAM} demo",
         description="Convert a sample model and run the results. Each command is printed before it runs.",
@@ -360,14 +360,17 @@ SUBCOMMANDS: Final[dict[str, Callable[[Sequence[str], Within], int]]] = {
 
 
 def _options(flags: argparse.Namespace, **others: Any) -> Options:
-    """The options of parsed flags, whose files are there. Raises UsageError, AccessError."""
+    """Return the options of parsed flags, with the files present. Raises UsageError, AccessError."""
     options = read_options(flags, **others)
     require_files(options)
     return options
 
 
 def _print(result: Any, flags: argparse.Namespace, show: Callable[[Any], None]) -> int:
-    """Print a result on stdout: as JSON with `--json`, else by `show`; return the exit code."""
+    """Print a result on stdout, as JSON or by `show`, and return the exit code.
+
+    `--json` chooses JSON.
+    """
     if flags.json:
         print(result.to_json())
     else:
@@ -377,10 +380,10 @@ def _print(result: Any, flags: argparse.Namespace, show: Callable[[Any], None]) 
 
 @contextmanager
 def _write_reports(flags: argparse.Namespace, apart: Sequence[tuple[str, Path]]) -> Iterator[Keep]:
-    """Yield a function that keeps the report, and write what `--report` and `--card` name at the end.
+    """Yield a function to keep the report, and write the report files at the end.
 
-    A failed proof is also printed with `--json`. An error after the work changes no exit code, since OUT is
-    in place.
+    They are those that `--report` and `--card` name. A failed proof is also printed with `--json`. An error
+    after the work changes no exit code, since OUT is in place.
     """
     from cudnn_convert.report.files import write_reports
 

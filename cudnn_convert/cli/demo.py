@@ -1,4 +1,4 @@
-"""The sample model of `demo`: its files, and the calls that convert and run it.
+"""The sample model of `demo`: files, and calls for converting and running.
 
 `sample.zip` has the checkpoint of models/crf_tagger: a sequence tagger of TensorFlow 1.15, of a bidirectional
 LSTM and a CRF. scripts/write_sample.py writes it.
@@ -20,7 +20,7 @@ _ARCHIVE: Final = "sample.zip"
 
 
 def unpack(folder: Path) -> None:
-    """Write the files of the sample to `folder`, which is made where there is none.
+    """Write the files of the sample to `folder`, made if missing.
 
     Raises UsageError for anything but a new or an empty local folder, and WriteError.
     """
@@ -43,7 +43,7 @@ def unpack(folder: Path) -> None:
 
 
 def calls(folder: Path) -> Iterator[list[str]]:
-    """Yield the words of each call: inspect the sample, convert it to two formats, run both results."""
+    """Yield the words of each call: inspect, convert to two formats, run both results."""
     sample, saved_model, onnx = (str(folder / name) for name in (SAMPLE, "model_cpu", "model.onnx"))
     yield ["inspect", sample]
     yield [sample, saved_model]

@@ -1,4 +1,4 @@
-"""Looks at the files that flags name, before TensorFlow is imported and the source is read."""
+"""Checks the files named by flags, before importing TensorFlow and reading the source."""
 
 from collections.abc import Iterator
 from glob import iglob
@@ -14,7 +14,7 @@ _ZIP: Final = b"PK"
 
 
 def require_files(options: Options) -> None:
-    """Raise UsageError where --data, --golden or --architecture name no file of their kind.
+    """Raise UsageError where --data, --golden or --architecture names a missing or unfit file.
 
     Files in stores are left out. Raises AccessError for a file that cannot be read.
     """

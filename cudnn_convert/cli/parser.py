@@ -1,4 +1,4 @@
-"""From words to options: the parser of every command, its help, and completion in a shell.
+"""Parses words to options: parser of every command, help, and completion in a shell.
 
 Shells complete by argcomplete: it runs the command with the typed line in `COMP_LINE`, and the parser that
 would parse the line answers (argcomplete 3.7, finders.py `CompletionFinder.__call__`).
@@ -34,14 +34,15 @@ Within = Callable[[Callable[[], int], argparse.Namespace], int]
 
 
 def directly(work: Callable[[], int], _: argparse.Namespace) -> int:
-    """Do the work in this process."""
+    """Do the work in the current process."""
     return work()
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose usage errors are one line; without abbreviations, which later flags would break.
+    """A parser with usage errors in a line and unabbreviated flags.
 
-    `everyday`: the only flags that `--help` shows, by destination; `--help-all` then shows all.
+    Abbreviations are left out, for later flags would break them. `everyday`: the only flags that `--help`
+    shows, by destination; `--help-all` then shows all.
     """
 
     def __init__(self, *, everyday: Sequence[str] = (), **settings: Any) -> None:
@@ -52,7 +53,10 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
 
     def parse_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
-        """Parse all words. Raises UsageError, with the flag that an unknown one may stand for."""
+        """Parse all words.
+
+        Raises UsageError, with the flag that an unknown one may stand for.
+        """
         if COMPLETING in os.environ:
             import argcomplete
 
@@ -64,7 +68,10 @@ class Parser(argparse.ArgumentParser):
         return flags
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
-        """Raise UsageError for a word that looks like a flag and is none, unless help is asked for."""
+        """Raise UsageError for an unknown flag, unless help is asked for.
+
+        Such a word looks like a flag and is none.
+        """
         if {"-h", "--help", self.help_flag} & {*words}:
             return
         for word in words[: words.index("--")] if "--" in words else words:
@@ -78,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         return UsageError(f"{_name(word)}: {what}; {cure}")
 
     def _find_near(self, word: str) -> str | None:
-        """Return the flag that begins like a word, or is spelled almost like it."""
+        """Return the flag with the same beginning or almost the same spelling."""
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         begins = [flag for flag in flags if flag.startswith(word)]
         return next(iter([*begins, *difflib.get_close_matches(word, flags, n=1, cutoff=_ALMOST)]), None)
@@ -88,11 +95,11 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def help_flag(self) -> str:
-        """The flag that shows all others."""
+        """The flag for showing all flags."""
         return "--help-all" if self.everyday else "--help"
 
     def format_help(self) -> str:
-        """Return the help: everyday flags and examples where they are named, else all flags."""
+        """Return the help: everyday flags and examples if named, else all flags."""
         if not self.everyday:
             return super().format_help()
         formatter = self._get_formatter()
@@ -112,12 +119,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def _name(word: str) -> str:
-    """The flag of a word that may also have its value."""
+    """Return the flag of a word, with any value cut off."""
     return word.partition("=")[0]
 
 
 class _HelpAll(argparse.Action):
-    """Prints all flags and exits, as `--help` does with the everyday ones."""
+    """The action for printing all flags and exiting.
+
+    `--help` does so with the everyday flags.
+    """
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         assert isinstance(parser, Parser)
@@ -139,7 +149,7 @@ def add_flags(parser: argparse.ArgumentParser, *groups: str) -> None:
 
 
 def add_flag(parser: Any, name: str) -> None:
-    """Add the flag of one option to a parser or a group of one."""
+    """Add the flag of an option to a parser or to a parser's group."""
     option, kind = Options.__dataclass_fields__[name], KINDS[name]
     known = {key: option.metadata[key] for key in ("help", "metavar", "choices") if key in option.metadata}
     if most := option.metadata.get("most"):
@@ -154,13 +164,16 @@ def add_flag(parser: Any, name: str) -> None:
 
 
 def read_options(flags: argparse.Namespace, **others: Any) -> Options:
-    """The Options of parsed flags. Raises UsageError for a value that an option cannot have."""
+    """Return the Options of parsed flags.
+
+    Raises UsageError for a value that an option cannot have.
+    """
     given = {name: getattr(flags, name) for name in KINDS if getattr(flags, name, None) is not None}
     return Options(**given | others)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of where a report goes."""
+    """Add the flags for the place of a report."""
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the report: .html, or JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     amount = parser.add_mutually_exclusive_group()
@@ -180,9 +193,10 @@ def also_complete(argument: argparse.Action, words: Collection[str]) -> None:
 
 
 def words_to_complete(commands: Collection[str]) -> list[str]:
-    """Return the first word of the line that a shell asks about if it is a subcommand, else nothing.
+    """Return the completed line's first word if a subcommand, else an empty list.
 
-    The parser of the subcommand answers then, for the words after it.
+    The line is the one that a shell asks about. The parser of the subcommand answers then, for the words
+    after it.
     """
     from argcomplete.lexers import split_line
 
@@ -195,7 +209,7 @@ def words_to_complete(commands: Collection[str]) -> list[str]:
 
 
 def print_completion(shell: str) -> None:
-    """Print the code that registers completion in a shell."""
+    """Print the code for registering completion in a shell."""
     from argcomplete.shell_integration import shellcode
 
     print(shellcode([PROGRAM], shell=shell), end="")

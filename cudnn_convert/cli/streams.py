@@ -1,8 +1,9 @@
-"""Stdout and stderr of a command: closed by a reader, cut off by a full disk, or not there.
+"""Stdout and stderr of a command: closed by a reader, full, or missing.
 
-A tool whose reader has gone, as `head` does, ends without a word, with the code that a shell gives one that
-SIGPIPE ended. Python ignores that signal, and would print a traceback. What cannot be written on stdout is
-an error; on stderr it is lost, since there is nowhere else to say so, and the work goes on.
+Stdout and stderr may be cut off by a full disk. A tool whose reader has gone, as `head` does, ends without a
+word, with the code that a shell gives one that SIGPIPE ended. Python ignores that signal, and would print a
+traceback. What cannot be written on stdout is an error; on stderr it is lost, since there is nowhere else to
+say so, and the work goes on.
 """
 
 import errno
@@ -18,7 +19,7 @@ PIPE_CLOSED: Final = 128 + 13
 
 
 def open_streams() -> None:
-    """Have stdout and stderr, whatever happens to them, in the place of Python's.
+    """Open failsafe stdout and stderr in place of Python's streams.
 
     Descriptors that are closed lead nowhere: the next file that is opened would be taken for one of them.
     """
@@ -35,7 +36,7 @@ def open_streams() -> None:
 
 
 def wrap_stderr(stream: Any) -> Any:
-    """A stream that does what `stream` does as long as it can be written, and then nothing."""
+    """Return a stream for `stream`, silent after a failed write."""
     return _wrap(stream, _Output)
 
 
@@ -44,7 +45,10 @@ def _wrap(stream: Any, kind: type["_Output"]) -> Any:
 
 
 class _Output(io.TextIOWrapper):
-    """A stream that leads nowhere once it has failed, so that Python's last flush does not fail again."""
+    """A stream with output discarded after a failure.
+
+    It leads nowhere then, so that Python's last flush does not fail again.
+    """
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(
@@ -57,7 +61,7 @@ class _Output(io.TextIOWrapper):
         self._stream = stream  # which closes its buffer when nothing refers to it any more
 
     def write(self, text: str, /) -> int:
-        """Write a text and return its length."""
+        """Write a text and return the text's length."""
         try:
             return super().write(text)
         except OSError as cause:
@@ -65,7 +69,7 @@ class _Output(io.TextIOWrapper):
         return len(text)
 
     def flush(self) -> None:
-        """Write what is in the buffer."""
+        """Write the contents of the buffer."""
         try:
             super().flush()
         except OSError as cause:
@@ -78,7 +82,7 @@ class _Output(io.TextIOWrapper):
         self._fail(cause)
 
     def _fail(self, cause: OSError) -> None:
-        """Do nothing: what is said on stderr is lost without it."""
+        """Ignore the failure: output on stderr is simply lost."""
 
 
 class _Stdout(_Output):

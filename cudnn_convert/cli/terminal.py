@@ -60,7 +60,10 @@ _SHOWN: Final = 4
 
 
 def show_map(subject: Subject) -> None:
-    """Print a weight map on stdout; `?` for a part that was not located."""
+    """Print a weight map on stdout.
+
+    A part that was not located is `?`.
+    """
     assert subject.weights is not None
     console = Screen(stderr=False)
     where = subject.artifact or f"what --format {subject.format} writes"
@@ -102,7 +105,10 @@ def _variables(rows: Iterable[VariableReport]) -> Table:
 
 
 def show_inspection(inspection: Inspection) -> None:
-    """Print an inspection on stdout; recurrences of uncalled functions are only counted."""
+    """Print an inspection on stdout.
+
+    Recurrences of uncalled functions are only counted.
+    """
     console = Screen(stderr=False)
     versions = ", ".join(f"{name} {version}" for name, version in inspection.versions.items())
     title = f"{inspection.source}: {inspection.kind}{f' ({versions})' if versions else ''}"
@@ -174,7 +180,10 @@ def _recurrences(recurrences: Iterable[InspectedRecurrence]) -> Table:
 
 
 def _weights(recurrences: Iterable[InspectedRecurrence]) -> Iterator[str]:
-    """Lines on where weights are, one for all recurrences that share them."""
+    """Yield lines on the place of weights, a line per shared set.
+
+    Recurrences that share their weights have one line.
+    """
     sharing: dict[tuple[str, tuple[WeightTensor, ...], tuple[WeightTensor, ...]], list[str]] = {}
     for recurrence in recurrences:
         weights = (recurrence.copies, recurrence.raw, recurrence.canonical)
@@ -204,7 +213,10 @@ def _width(width: Any) -> str:
 
 
 def show_answers(answers: Answers, *, quiet: bool = False) -> None:
-    """Print a table of outputs on stdout, a row for each of every call; on stderr what was fed."""
+    """Print a table of outputs on stdout, and the feeds on stderr.
+
+    The table has a row for each output of every call.
+    """
     if not quiet:
         errors = Screen(stderr=True)
         kind = "random whole numbers" if answers.drawn == WHOLE else "random"
@@ -233,10 +245,10 @@ def _show_value(item: Any) -> str:
 
 
 def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False) -> None:
-    """Print on stderr what was chosen, what asks for something to be done, and the verdict, in that order.
+    """Print choices, notes, warnings and the verdict on stderr, in order.
 
-    `chosen_here`: no flag named the format. `verbose`: recurrences, the flags that repeat the choices, and
-    the figures of the proof too.
+    Notes and warnings are what asks for something to be done. `chosen_here`: no flag named the format.
+    `verbose`: recurrences, the flags that repeat the choices, and the figures of the proof too.
     """
     console = Screen(stderr=True)
     if verbose and report.recurrences:
@@ -258,7 +270,10 @@ def explain(report: Report, *, chosen_here: bool = False, verbose: bool = False)
 
 
 def explain_proof(result: Verification, *, verbose: bool = False) -> None:
-    """Print on stderr the warnings of a verification and its verdict; `verbose`: its figures too."""
+    """Print the warnings of a verification and the verdict on stderr.
+
+    With `verbose` the figures are printed too.
+    """
     _proof(Screen(stderr=True), result, verdict.of_verification(result), verbose=verbose)
 
 
@@ -279,7 +294,7 @@ def _sizes(report: Report) -> Table:
 
 
 def _figures(console: Screen, result: Verification) -> None:
-    """Print each recurrence by itself, each output, what else was compared, and the inputs."""
+    """Print each recurrence, each output, the further comparisons, and the inputs."""
     if result.recurrences:
         console.print(_recurrence_table(result))
     table = _make_table("output", "values", "max abs error", "max error [% of tolerance]", "judged as")
@@ -305,14 +320,14 @@ def _figures(console: Screen, result: Verification) -> None:
 
 
 def describe_ops(asked: OpsReport) -> str:
-    """A line on the ops around recurrences."""
+    """Return a line on the ops around recurrences."""
     counts = f"{asked.ops} ops, {asked.constants} constants, {asked.gates} gates"
     regions = f" in {asked.regions} regions" if asked.regions else ""
     return f"around recurrences: {asked.verdict} ({counts}{regions})" if asked.asked else asked.verdict
 
 
 def _in_chunks(streamed: StreamReport) -> str:
-    """A line on the answers to feeds that came in chunks."""
+    """Return a line on the answers to feeds in chunks."""
     verdict = f"{'equal to' if streamed.passed else 'different from'} {streamed.beside}"
     worst = f"worst difference {streamed.worst:.2e}, {streamed.needed:.1%} of tolerance"
     hidden = f"; not judged: {', '.join(streamed.unjudged)}" if streamed.unjudged else ""
@@ -320,7 +335,7 @@ def _in_chunks(streamed: StreamReport) -> str:
 
 
 def describe_search(searched: DecodingReport) -> str:
-    """A line on a search that was compared with one in NumPy."""
+    """Return a line on a search compared with NumPy's search."""
     verdict = "equal to a search in NumPy" if searched.passed else "different from a search in NumPy"
     rows = f"{searched.examples} rows, {searched.compared} tokens, {searched.ended} ends"
     ties = f", {searched.ties} turned by rounding" if searched.ties else ""
@@ -329,7 +344,7 @@ def describe_search(searched: DecodingReport) -> str:
 
 
 def _recurrence_table(result: Verification) -> Table:
-    """A table of each recurrence's own check, and what its inputs would have shown."""
+    """Return a table of each recurrence's check, and the power of the inputs."""
     table = _make_table(
         *("recurrence", "layer", "in the artifact", "max abs error", "max error [% of tolerance]"),
         *("wrong weights [tolerances]", "weakest weight [tolerances]", ""),
@@ -348,12 +363,12 @@ def _recurrence_table(result: Verification) -> Table:
 
 
 def _times(share: float | None) -> str:
-    """A share of the tolerance as a multiple."""
+    """Return a share of the tolerance as a multiple."""
     return "-" if share is None else f"{share:,.0f}"
 
 
 def _recording(facts: dict[str, Any]) -> str:
-    """A line on a recording: its file, recorder, devices and TF32."""
+    """Return a line on a recording: file, recorder, devices and TF32."""
     names = [device["description"] for device in facts["devices"] if device["type"] == "GPU"] or ["CPU"]
     built = "".join(f", {name} {facts[name]}" for name in ("cuda", "cudnn") if facts[name])
     tf32 = "on" if facts["tf32"]["on"] else "off"
@@ -369,7 +384,7 @@ def show_notes(notes: Iterable[str]) -> None:
 
 
 def show_plan(actions: Iterable[tuple[Job, str]]) -> None:
-    """Print on stdout what a batch would do, a line a model."""
+    """Print the plan of a batch on stdout, a line a model."""
     table = _make_table("what", "source", "OUT", "format", "bytes")
     for job, action in actions:
         table.add_row(action, job.source, job.out, job.options.format, decimal(job.size))
@@ -377,7 +392,7 @@ def show_plan(actions: Iterable[tuple[Job, str]]) -> None:
 
 
 def show_summary(summary: Summary) -> None:
-    """Print on stderr how many models ended with each status, and what was proven."""
+    """Print the number of models by status, and the proofs, on stderr."""
     table = _make_table("status", "models")
     for status, count in summary.counts.items():
         table.add_row(status, str(count))
@@ -389,7 +404,10 @@ def show_summary(summary: Summary) -> None:
 
 
 def _describe_proofs(summary: Summary) -> str:
-    """How many models have a proof, how close the worst of them came to its tolerance, and what is left."""
+    """Return the number of proven models, the largest error, and the unproven rest.
+
+    The error is a share of its tolerance.
+    """
     proven = [proof for proof in summary.proofs if proof is not None]
     total = sum(summary.counts.values()) + summary.missing
     facts = []
@@ -403,7 +421,10 @@ def _describe_proofs(summary: Summary) -> str:
 
 
 def show_benchmark(result: BenchmarkResult) -> None:
-    """Print on stdout a row for each model and size, then where the time of each goes."""
+    """Print a row for each model and size on stdout, then the profiles.
+
+    A profile says where the time of a model goes.
+    """
     from cudnn_convert.benchmark.page import micros
 
     table = _make_table(
@@ -442,7 +463,7 @@ def show_benchmark(result: BenchmarkResult) -> None:
 
 
 class Screen(Console):
-    """A console for names from files: no markup, no control sequences."""
+    """A console for names from files, free of markup and control sequences."""
 
     def __init__(self, *, stderr: bool) -> None:
         is_seen = (sys.stderr if stderr else sys.stdout).isatty()
@@ -450,11 +471,14 @@ class Screen(Console):
         super().__init__(stderr=stderr, width=width, soft_wrap=True, **_AS_IT_IS)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Replace what is not printable, in cells of tables too."""
+        """Replace unprintable characters, in cells of tables too."""
         return super().render_str(visible(text), **settings)
 
     def print_table(self, table: Table) -> None:
-        """Print a table of text; each row as a paragraph where its columns need a wider terminal."""
+        """Print a table of text, or paragraphs on a narrow terminal.
+
+        Each row is a paragraph where its columns need a wider terminal.
+        """
         if self.measure(table, options=self.options.update(width=_WIDE)).maximum <= self.width:
             self.print(table)
             return
@@ -466,7 +490,10 @@ class Screen(Console):
 
 
 def _make_table(*columns: str) -> Table:
-    """A table whose names fold where a terminal is narrow, and are never cut."""
+    """Return a table with folded instead of cut names.
+
+    Names fold where a terminal is narrow.
+    """
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -474,14 +501,17 @@ def _make_table(*columns: str) -> Table:
 
 
 class _Console(Console):
-    """A console that keeps the cursor: a killed process could not bring it back."""
+    """A console with a visible cursor.
+
+    A killed process could not bring a hidden cursor back.
+    """
 
     def show_cursor(self, show: bool = True) -> bool:
         return False
 
 
 class _Share(progress.ProgressColumn):
-    """A bar and the amounts, where they are known."""
+    """A bar and the amounts, if known."""
 
     _bar = progress.BarColumn(bar_width=24)
 
@@ -500,7 +530,7 @@ class _Amount(progress.ProgressColumn):
 
 
 class _Time(progress.ProgressColumn):
-    """The time left, from the first part that is done on; before it, the time passed."""
+    """The time left, or the time passed before the first part is done."""
 
     _passed = progress.TimeElapsedColumn()
 
@@ -512,9 +542,9 @@ class _Time(progress.ProgressColumn):
 
 
 class Line:
-    """The progress line; the thread that works calls `at` and `close`, another draws it.
+    """The progress line.
 
-    It comes after a second.
+    The thread that works calls `at` and `close`, another draws it. It comes after a second.
     """
 
     def __init__(self) -> None:
@@ -534,7 +564,7 @@ class Line:
         self._timer.start()
 
     def at(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Take a step and its amounts, as a `context.ProgressCallback`."""
+        """Take a step with amounts, as a `context.ProgressCallback`."""
         if step != self._step:
             self._step = step
             self._progress.reset(self._task, total=None, description=step)
@@ -546,7 +576,7 @@ class Line:
             self._progress.console.print(visible(text), soft_wrap=True, **_AS_IT_IS)
 
     def close(self) -> None:
-        """Remove the line, or keep it from coming."""
+        """Remove the line, or cancel a pending line."""
         self._timer.cancel()
         with self._lock:
             self._ended = True

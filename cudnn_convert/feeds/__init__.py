@@ -1,9 +1,9 @@
 """Feeds from a user's data: recordings of arrays, records, tables.
 
-* data    : What `--data` names: whole calls in arrays, or examples that are drawn and batched.
-* features: What `--features` says: which feature of an example becomes which input, and how.
-* records : Examples of files: TFRecords, and rows of CSV and Parquet files.
-* pipeline: From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
+* data    : Reads the data of `--data`: whole calls in arrays, or examples drawn and batched.
+* features: Reads `--features`: the feature of an example for each input, with type and shape.
+* records : Reads examples from files: TFRecords, and rows of CSV and Parquet files.
+* pipeline: Makes batches of examples by `tf.data`: shuffled, batched, parsed at once, prefetched.
 
 May import: text, errors, private, context, storage, model, casts, options, weights, read.tensorbundle,
 storage.staging.

@@ -1,4 +1,4 @@
-"""What `--data` names: whole calls in arrays, or examples that are drawn and batched.
+"""Reads the data of `--data`: whole calls in arrays, or examples drawn and batched.
 
 An `.npz` has the arrays of a call, or of several as `feed<k>/KEY`; files `.npy` have one each, and are named
 by their keys. With `--batch` or `--limit-examples` the first axis of these arrays lists examples. Records and
@@ -55,7 +55,10 @@ _HEADS: Final = {b"PK\x03\x04": "npz", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The user's data: a path, a pattern or arrays by key, and how examples become calls."""
+    """The user's data, a path, a pattern or arrays, with the settings of calls.
+
+    The arrays are by key. The settings say how examples become calls.
+    """
 
     pattern: Path | Mapping[str, Any]
     features: Sequence[str] = ()
@@ -65,7 +68,7 @@ class Data:
 
     @classmethod
     def of(cls, options: Options, *, seed: int) -> Data | None:
-        """The data that options name; None where they name none."""
+        """Return the data named by options, or None."""
         if options.data is None:
             return None
         return cls(options.data, options.features, options.batch, options.limit_examples, seed)
@@ -75,13 +78,13 @@ class Data:
 
     @property
     def name(self) -> str:
-        """The data as a report names it."""
+        """The name of the data in a report."""
         return "the given arrays" if isinstance(self.pattern, Mapping) else remote.name_of(self.pattern)
 
     def match(self) -> list[Path]:
-        """The files that it names, in order of their names; they may lie in a store.
+        """Return the matching files, in order of name.
 
-        Raises UsageError for the address of another kind of store, AccessError.
+        They may lie in a store. Raises UsageError for the address of another kind of store, AccessError.
         """
         if isinstance(self.pattern, Mapping):
             return []
@@ -94,7 +97,7 @@ class Data:
         return [Path(name) for name in names if Path(name).is_file()]
 
     def describe(self) -> DataCalls:
-        """The calls of data whose files are read elsewhere."""
+        """Return the calls of data with files read elsewhere."""
         return DataCalls(str(self), [], self.name)
 
 
@@ -115,9 +118,10 @@ Shard = Path | tuple[tuple[RecordPlace, ...], ...]
 
 
 def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
-    """The shards of the user's data, whose calls in order are those of `read_calls`, and these without feeds.
+    """Return the shards of the user's data, and the described calls.
 
-    Raises UsageError for tables and examples in arrays, and where records are damaged.
+    The shards' calls in order are those of `read_calls`; the described calls have no feeds. Raises UsageError
+    for tables and examples in arrays, and where records are damaged.
     """
     files = data.match()
     if not files or isinstance(data.pattern, Mapping):
@@ -136,7 +140,7 @@ def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
 
 
 def _cut(places: Sequence[RecordPlace], drawing: Drawing) -> Iterator[Shard]:
-    """Cut the calls that are drawn into shards."""
+    """Cut the drawn calls into shards."""
     from cudnn_convert.feeds import pipeline
 
     most = -(-drawing.calls // _SHARDS)
@@ -154,7 +158,7 @@ def _cut(places: Sequence[RecordPlace], drawing: Drawing) -> Iterator[Shard]:
 
 
 def read_shard(data: Data, shard: Shard) -> DataCalls:
-    """The calls of one shard. Raises UsageError."""
+    """Read the calls of a shard. Raises UsageError."""
     if isinstance(shard, Path):
         return read_calls(replace(data, pattern=shard))
     from cudnn_convert.feeds import pipeline
@@ -168,7 +172,7 @@ def read_shard(data: Data, shard: Shard) -> DataCalls:
 
 
 def read_calls(data: Data) -> DataCalls:
-    """The calls of a user's data. Raises UsageError, MissingDependencyError."""
+    """Read the calls of a user's data. Raises UsageError, MissingDependencyError."""
     if isinstance(data.pattern, Mapping):
         return _read_arrays(data, [], "npz")
     files = data.match()
@@ -196,7 +200,10 @@ def _find_one_kind(data: Data, files: Sequence[Path]) -> str:
 
 
 def _find_kind(path: Path) -> str:
-    """The kind of a file: by its suffix, else by its first bytes, else `npz`, whose reader refuses it."""
+    """Return the kind of a file, by suffix or else by first bytes.
+
+    Any other file is `npz`, whose reader refuses it.
+    """
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     if suffixes and suffixes[-1] in _KINDS:
         return _KINDS[suffixes[-1]]
@@ -243,7 +250,10 @@ def _read_arrays(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
 
 
 def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Array]:
-    """All calls as one, along the first axis. Raises UsageError where that does not list examples."""
+    """Join all calls along the first axis.
+
+    Raises UsageError where that axis does not list examples.
+    """
     keys = feeds[0].keys()
     for call in feeds:
         sizes = {key: value.shape[0] if value.ndim else None for key, value in call.items()}
@@ -261,13 +271,16 @@ def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Ar
 def _draw(
     data: Data, count: int, *, known: int, batches: Callable[[Drawing], list[dict[str, Array]]]
 ) -> DataCalls:
-    """Draw examples and read their batches."""
+    """Draw examples and read the batches."""
     drawing = _choose(data, count, known=known)
     return replace(_describe(data, count, drawing), feeds=batches(drawing))
 
 
 def _choose(data: Data, count: int, *, known: int) -> Drawing:
-    """Which examples are taken: those of one call stay in their order, more are shuffled."""
+    """Choose the examples of the calls.
+
+    Those of one call stay in their order, more are shuffled.
+    """
     from cudnn_convert.feeds import pipeline
 
     size, taken = data.batch or BATCH, min(known, data.limit or EXAMPLES)
@@ -278,7 +291,10 @@ def _choose(data: Data, count: int, *, known: int) -> Drawing:
 
 
 def _describe(data: Data, count: int, drawing: Drawing) -> DataCalls:
-    """The calls that are drawn of `count` examples, -1 of an unknown number, without their feeds."""
+    """Describe the calls drawn from `count` examples, with empty feeds.
+
+    A `count` of -1 is an unknown number.
+    """
     if drawing.taken == count:
         return data.describe()
     of = f"{count:,}" if count >= 0 else f"more than {drawing.known:,}"
@@ -332,10 +348,10 @@ def _read_records(data: Data, files: Sequence[Path], features: Mapping[str, Inpu
 def _find_places(
     data: Data, files: Sequence[Path], features: Mapping[str, InputFeature]
 ) -> tuple[list[RecordPlace], int]:
-    """Where the records are that examples are drawn from, and how many there are, -1 where there are more.
+    """Find the places of the records to draw from, and the number of records.
 
-    Where there are more, files are taken in an order of their own, so that the first do not stand for all.
-    Raises UsageError where `features` are none.
+    The number is -1 where there are more. Where there are more, files are taken in an order of their own, so
+    that the first do not stand for all. Raises UsageError where `features` are none.
     """
     for ordered in (files, np.random.default_rng(data.seed).permutation(np.array(files, object)).tolist()):
         places: list[RecordPlace] = []
@@ -357,7 +373,7 @@ def _find_places(
 
 
 def _scan(file: Path) -> Iterator[RecordPlace]:
-    """The records of a file, which may lie in a store."""
+    """Yield the places of the records in a file, local or in a store."""
     with staging.local_copy(file) as local:
         for record in records.scan(local, flag=FLAG):
             yield record if local is file else replace(record, path=file)

@@ -1,4 +1,4 @@
-"""What `--features` says: which feature of an example becomes which input, and how.
+"""Reads `--features`: the feature of an example for each input, with type and shape.
 
     KEY=float32[?,13]       numbers; ? is a length of its own in each example, padded to the longest
     KEY=int64[]             one number
@@ -41,7 +41,7 @@ _MOST: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class InputFeature:
-    """One input of the model, and the feature of each example that it is made of.
+    """An input of the model, made from a feature of each example.
 
     `shape` is that of one example: None, which only the first size may be, is a length of its own. `axis` is
     where the examples go. `coding` is empty for a list of values, else `bytes` or `bits` for a string of
@@ -60,33 +60,39 @@ class InputFeature:
 
     @property
     def is_variable(self) -> bool:
-        """Whether examples have lengths of their own."""
+        """True for examples of different lengths."""
         return bool(self.shape) and self.shape[0] is None
 
     @property
     def inner(self) -> int:
-        """How many elements a step has, or the whole where all sizes are fixed."""
+        """The number of elements per step, or in total for fixed sizes."""
         return math.prod(size for size in self.shape if size is not None)
 
     @property
     def kind(self) -> str:
-        """The kind of list that an example has it in: `float`, `int64` or `bytes`."""
+        """The kind of the feature's list in an example: `float`, `int64` or `bytes`."""
         if self.coding or self.dtype.kind == "O":
             return "bytes"
         return "float" if self.dtype.kind == "f" else "int64"
 
     @property
     def parsed_as(self) -> tuple[str, int | None]:
-        """The kind of its list, and how many values that has, None for any number."""
+        """The kind and number of values of the feature's list.
+
+        The number is None where any is allowed.
+        """
         return self.kind, 1 if self.coding else None if self.is_variable else self.inner
 
     @property
     def bytes_per_step(self) -> int:
-        """Bytes of a string that a step takes, or the whole where all sizes are fixed."""
+        """The bytes of a string per step, or in total for fixed sizes."""
         return -(-self.inner // 8) if self.coding == BITS else self.inner * self.dtype.itemsize
 
     def __str__(self) -> str:
-        """The feature as it is written in `--features`, without what only JSON has."""
+        """Return the feature as text for `--features`.
+
+        What only JSON can say is left out.
+        """
         if self.length_of is not None:
             return f"{self.key}={_LENGTHS}{self.length_of}"
         name = {"": self.dtype.name, "bytes": f"{_BYTES}{self.dtype.name}", BITS: BITS}[self.coding]
@@ -96,7 +102,7 @@ class InputFeature:
 
 
 def parse_features(given: Sequence[str]) -> dict[str, InputFeature]:
-    """The features by input key. Raises UsageError."""
+    """Parse the features, and return the features by input key. Raises UsageError."""
     specs: dict[str, Any] = {}
     for item in given:
         for key, spec in _items(item):
@@ -117,7 +123,7 @@ def parse_features(given: Sequence[str]) -> dict[str, InputFeature]:
 
 
 def _refuse_two_forms(features: Sequence[InputFeature]) -> None:
-    """Raise UsageError where two inputs are made of one feature that would be parsed in two ways."""
+    """Raise UsageError if two inputs need a feature parsed in two ways."""
     first: dict[str, InputFeature] = {}
     for feature in features:
         other = first.setdefault(feature.name, feature)
@@ -127,7 +133,7 @@ def _refuse_two_forms(features: Sequence[InputFeature]) -> None:
 
 
 def _items(text: str) -> list[tuple[str, Any]]:
-    """The keys and specs of one value of the flag."""
+    """Return the keys and specs in a value of the flag."""
     if text.endswith(".json"):
         try:
             text = Path(text).read_text(encoding="utf-8")
@@ -189,7 +195,7 @@ def _make(key: str, spec: Mapping[str, Any]) -> InputFeature:
 
 
 def _read_shape(given: Any, where: str) -> tuple[tuple[int | None, ...], int]:
-    """The sizes of an example, and the axis that `batch` stands at."""
+    """Return the sizes of an example, and the axis of `batch`."""
     sizes = [*given] if isinstance(given, list | tuple) else [None, None]
     axis = sizes.index(_BATCH) if _BATCH in sizes else 0
     sizes = [size for size in sizes if size != _BATCH]

@@ -1,4 +1,4 @@
-"""From examples to batches by `tf.data`: shuffled, batched, parsed at once, prefetched.
+"""Makes batches of examples by `tf.data`: shuffled, batched, parsed at once, prefetched.
 
 A batch is made before it is parsed: one call of `tf.io.parse_example` for many examples costs a fraction of
 one call for each. Where a batch is refused, its records are looked at one by one for the one that is wrong.
@@ -30,7 +30,7 @@ _PARSED: Final = {"float": tf.float32, "int64": tf.int64, "bytes": tf.string}
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Which examples make the batches: `taken` of `known`, shuffled by `seed` where it is given."""
+    """A choice of examples for batches: `taken` of `known`, shuffled by `seed` if given."""
 
     known: int
     taken: int
@@ -39,7 +39,7 @@ class Drawing:
 
     @property
     def calls(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return -(-self.taken // self.batch)
 
 
@@ -51,7 +51,7 @@ def batch_examples(
     *,
     flag: str,
 ) -> list[dict[str, Array]]:
-    """The arrays of each batch by input key.
+    """Return the arrays of each batch by input key.
 
     `examples` is a dataset of serialized Examples, `locate` says where the one of a number is. Raises
     UsageError for the first example that is damaged or does not fit its features.
@@ -87,7 +87,7 @@ def batch_examples(
 
 
 def _draw(examples: Any, drawing: Drawing) -> Any:
-    """A dataset of batches of numbers and serialized Examples."""
+    """Return a dataset of batches of numbers and serialized Examples."""
     numbered = examples.take(drawing.known).enumerate()
     if drawing.seed is not None:
         numbered = numbered.shuffle(
@@ -97,13 +97,13 @@ def _draw(examples: Any, drawing: Drawing) -> Any:
 
 
 def draw_numbers(drawing: Drawing) -> list[Array]:
-    """The numbers of the examples of each batch, the same as of records."""
+    """Return the numbers of the examples of each batch, the same as of records."""
     with tf_private.eager_mode():
         return [numbers.numpy() for numbers, _ in _draw(tf.data.Dataset.range(drawing.known), drawing)]
 
 
 def read_records(places: Sequence[RecordPlace]) -> Any:
-    """A dataset of the serialized Examples of all files that `places` are in, in this order."""
+    """Return a dataset of the serialized Examples in all files of `places`, in order."""
     with tf_private.eager_mode():
         files = [path for path, _ in groupby(places, lambda record: record.path)]
         whole = None
@@ -115,13 +115,16 @@ def read_records(places: Sequence[RecordPlace]) -> Any:
 
 
 def hold(serialized: Sequence[bytes]) -> Any:
-    """A dataset of serialized Examples that are in memory."""
+    """Return a dataset of serialized Examples in memory."""
     with tf_private.eager_mode():
         return tf.data.Dataset.from_tensor_slices(tf.constant([*serialized], tf.string, [len(serialized)]))
 
 
 def _parse(serialized: Any, features: Mapping[str, InputFeature]) -> dict[str, Any]:
-    """Tensors by input key, and `KEY/steps`: how many steps each example has, where that varies."""
+    """Return tensors by input key, and the numbers of steps as `KEY/steps`.
+
+    The numbers are there for features whose examples vary in length.
+    """
     wanted = [feature for feature in features.values() if feature.length_of is None]
     # An input may be made of the feature that another is made of: each feature is parsed once.
     parsed = tf.io.parse_example(serialized, {feature.name: _spec_of(feature) for feature in wanted})
@@ -169,7 +172,10 @@ def _check_multiple(steps: Any, counts: Any, share: int) -> Any:
 
 
 def _decode(strings: Any, feature: InputFeature) -> tuple[Any, Any]:
-    """The elements of strings of bytes, and how many steps each has; padded where that varies."""
+    """Return the elements of byte strings, and the steps of each string.
+
+    Elements are padded, and steps counted, where the number of steps varies.
+    """
     sizes, share = tf.cast(tf.strings.length(strings), tf.int64), feature.bytes_per_step
     steps = _check_multiple(sizes // share, sizes, share)
     if not feature.is_variable:
@@ -197,7 +203,7 @@ def _decode(strings: Any, feature: InputFeature) -> tuple[Any, Any]:
 
 
 def _has_empty(arrays: Mapping[str, Array]) -> bool:
-    """Whether a feature of any example has no steps."""
+    """Return True if a feature of any example is empty."""
     return any((steps == 0).any() for key, steps in arrays.items() if key.endswith(_STEPS))
 
 
@@ -207,7 +213,7 @@ def _explain(
     locate: Callable[[int], str],
     among: set[int] | None = None,
 ) -> str | None:
-    """The first example that is wrong, of those `among`, and what is wrong with it."""
+    """Return the first wrong example of `among`, and the fault, or None."""
     try:
         for numbers, serialized in drawn:
             for number, each in zip(numbers.numpy(), serialized.numpy(), strict=True):
@@ -221,7 +227,7 @@ def _explain(
 
 
 def _find_cut_off(value: Array, feature: InputFeature) -> int | None:
-    """The first row with a number that its type does not have; None where there is none."""
+    """Return the first row with a number outside the feature's type, or None."""
     if feature.divisor is not None or feature.dtype.kind == "O" or value.dtype == feature.dtype:
         return None
     outside = casts.find_changed(value, feature.dtype).reshape(len(value), -1).any(1)
@@ -229,7 +235,7 @@ def _find_cut_off(value: Array, feature: InputFeature) -> int | None:
 
 
 def _finish(value: Array, feature: InputFeature) -> Array:
-    """An input in the type and with the axes that its feature says."""
+    """Return an input in the type and axes of the feature."""
     if feature.divisor is not None:
         kind = feature.dtype if feature.dtype.kind == "f" else np.dtype(np.float32)
         value = (value / np.asarray(feature.divisor, np.float64)).astype(kind)

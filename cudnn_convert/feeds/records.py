@@ -1,4 +1,4 @@
-"""Examples of files: TFRecords, and rows of CSV and Parquet files.
+"""Reads examples from files: TFRecords, and rows of CSV and Parquet files.
 
 A record is its length as uint64, the masked CRC-32C of the length, the bytes, the masked CRC-32C of these
 (tensorflow v2.21.0 tsl/lib/io/record_writer.h). TensorFlow allocates what a length says before it reads; so
@@ -39,7 +39,10 @@ _AGAIN: Final = "write it again"
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """Where a record is: its file, the offset of its head in the expanded bytes, and its length."""
+    """The place of a record: file, offset and length in bytes.
+
+    The offset is that of its head in the expanded bytes.
+    """
 
     path: Path
     offset: int
@@ -50,13 +53,13 @@ class RecordPlace:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file is one of gzip."""
+    """Return True if a file is compressed by gzip."""
     with path.open("rb") as stream:
         return stream.read(len(_GZIP)) == _GZIP
 
 
 def is_records(path: Path) -> bool:
-    """Whether a file begins with a record's head."""
+    """Return True if a file begins with a record's head."""
     try:
         with _open(path) as stream:
             head = stream.read(_HEAD.size)
@@ -66,9 +69,10 @@ def is_records(path: Path) -> bool:
 
 
 def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace]:
-    """Yield the place of each record of a file; with `values` also check its bytes.
+    """Yield the place of each record of a file.
 
-    Raises UsageError for a head that is wrong, a file that ends early, or more bytes than the limits allow.
+    With `values` the bytes of each record are checked too. Raises UsageError for a head that is wrong, a file
+    that ends early, or more bytes than the limits allow.
     """
     stored = path.stat().st_size
     compressed = is_compressed(path)
@@ -95,7 +99,10 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace
 
 
 def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
-    """The bytes of records that `scan` found, in the order given. Raises UsageError for damaged ones."""
+    """Read the bytes of records found by `scan`, in the given order.
+
+    Raises UsageError for damaged records.
+    """
     contents: dict[RecordPlace, bytes] = {}
     in_order = sorted(places, key=lambda record: (str(record.path), record.offset))
     for path, of_file in groupby(in_order, key=lambda record: record.path):
@@ -115,7 +122,7 @@ def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
 
 
 def _open(path: Path) -> Any:
-    """A stream of the expanded bytes of a file."""
+    """Open a stream of the expanded bytes of a file."""
     return gzip.open(path) if is_compressed(path) else path.open("rb")
 
 
@@ -128,7 +135,7 @@ def _extend(crc: int, data: bytes) -> int:
 
 
 def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
-    """The error of a compressed file that becomes too large, with the limit that it needs."""
+    """Return the error for an oversized compressed file, with the limit needed."""
     whole = 0
     with gzip.open(path) as stream:
         while chunk := stream.read(_CHUNK):
@@ -144,7 +151,10 @@ def _too_short(where: str, length: int, there: int) -> UsageError:
 
 
 def _check_bytes(stream: Any, length: int, where: str, *, values: bool) -> None:
-    """Pass over the bytes of a record and their checksum; compare them with `values`."""
+    """Pass over the bytes and the checksum of a record.
+
+    With `values` the two are compared.
+    """
     if not values:
         stream.seek(length + _TAIL, 1)
         return
@@ -163,7 +173,7 @@ def _require_checksum(where: str, crc: int, tail: bytes) -> None:
 
 
 def describe(example: Any) -> str:
-    """What an Example has: each feature with its kind and how many values."""
+    """Return the features of an Example as text, with kinds and numbers of values."""
     features = example.features.feature
     names = (f"{name} {_describe_values(features[name])}" for name in sorted(features))
     return ", ".join(names) or "no features"
@@ -179,7 +189,10 @@ def _describe_values(feature: Any) -> str:
 
 
 def suggest(examples: list[bytes]) -> str:
-    """The value of `--features` that takes all that some examples have; empty where they have nothing."""
+    """Return a value of `--features` for all features of some examples.
+
+    It is empty where they have none.
+    """
     import tensorflow as tf
 
     parsed = [tf.train.Example.FromString(each).features.feature for each in examples]
@@ -202,7 +215,7 @@ def _count(feature: Any, kind: str) -> int:
 
 
 def find_fault(serialized: bytes, features: Mapping[str, InputFeature]) -> str | None:
-    """What is wrong with an Example for these features; None where nothing is."""
+    """Return the fault of an Example for the features, or None."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
@@ -244,7 +257,10 @@ _ROWS: Final = 1024
 
 
 def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
-    """Yield the rows of a CSV file whose first line names its columns. Raises UsageError."""
+    """Yield the rows of a CSV file with column names. Raises UsageError.
+
+    The first line names the columns.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:  # Excel marks its UTF-8
             lines = csv.DictReader(stream)
@@ -280,7 +296,10 @@ def _parse_number(word: str, feature: InputFeature, where: str) -> float:
 
 
 def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> Iterator[Row]:
-    """Yield the rows of a Parquet file. Raises UsageError, MissingDependencyError without its library."""
+    """Yield the rows of a Parquet file.
+
+    Raises UsageError, and MissingDependencyError without the library PyArrow.
+    """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as cause:
@@ -307,14 +326,14 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str)
 
 
 def _flatten(value: Any) -> list[Any]:
-    """The values of a cell in order; lists may lie in each other."""
+    """Return the values of a cell, with nested lists flattened in order."""
     if not isinstance(value, list):
         return [] if value is None else [value]
     return [leaf for item in value for leaf in _flatten(item)]
 
 
 def _require(where: str, columns: Sequence[str], features: Mapping[str, InputFeature]) -> None:
-    """Require one column for each feature. Raises UsageError."""
+    """Raise UsageError if a feature has a missing or repeated column."""
     for name in (feature.name for feature in features.values()):
         if columns.count(name) > 1:
             raise UsageError(f"{where}: expected one column {name}, found {columns.count(name)}")
@@ -324,7 +343,10 @@ def _require(where: str, columns: Sequence[str], features: Mapping[str, InputFea
 
 
 def _make_example(values: Mapping[str, list[Any]], features: Mapping[str, InputFeature], where: str) -> bytes:
-    """The bytes of an Example. Raises UsageError for values of another kind than their feature's."""
+    """Return the bytes of an Example.
+
+    Raises UsageError for values of another kind than their feature's.
+    """
     import tensorflow as tf
 
     example = tf.train.Example()

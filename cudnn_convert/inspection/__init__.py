@@ -1,14 +1,14 @@
-"""Describes a source, and the command that converts it, without running it.
+"""Describes a source, and the command for a conversion, by reading alone.
 
 Sources are read, planned and refused by the functions of a conversion, so both give the same answers. An
 `Inspection` is the same for the library and for `--json`.
 
-* alternatives     : The commands that convert a source, planned as a conversion plans them.
-* inspect          : Inspects a source: reads and plans it, without running or writing.
+* alternatives     : Plans the commands for converting a source, as a conversion does.
+* inspect          : Inspects a source by reading and planning alone.
 * graph_recurrences: Recurrences of a source with a graph: live, dead, and in uncalled functions.
-* gpu_only         : The ops of a graph, beside recurrences, because of which not every CPU runs it.
-* weights_only     : Recurrences of weights without a graph, and which tensors hold them.
-* keras_model      : A Keras model and its recurrent layers, from config and shapes of weights.
+* gpu_only         : Lists the ops of a graph, beside recurrences, missing on some CPUs.
+* weights_only     : Describes recurrences of graphless weights, and the tensors of the weights.
+* keras_model      : Describes a Keras model and the recurrent layers, from config and shapes of weights.
 
 May import: errors, formats, context, model, options, weights, graph, graph.passes, recurrences, keras,
 keras.config, read, read.dialects, read.tensorbundle, plan, targets, storage.staging.
@@ -23,7 +23,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class WeightTensor:
-    """A tensor of the file with weights of a recurrence, under its stored name."""
+    """A tensor of the file with weights of a recurrence, under the stored name."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,12 +32,13 @@ class WeightTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedRecurrence:
-    """One recurrence; a number is None where the file does not give it.
+    """A recurrence of the source.
 
-    `axes` are those of its input, in order. `live`: whether the converted signature needs it, None where that
-    depends on a choice. `raw` is the one-dimensional parameter blob, `canonical` the tensors of its matrices
-    and biases; `copies` says which exist and whether they agree. `settings` are those of a Keras layer.
-    `streams`: whether it can go on from its last step, None where that depends on a choice.
+    A number is None where the file does not give it. `axes` are those of its input, in order. `live`: whether
+    the converted signature needs it, None where that depends on a choice. `raw` is the one-dimensional
+    parameter blob, `canonical` the tensors of its matrices and biases; `copies` says which exist and whether
+    they agree. `settings` are those of a Keras layer. `streams`: whether it can go on from its last step,
+    None where that depends on a choice.
     """
 
     name: str
@@ -73,9 +74,9 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A signature by its key, "" where it was chosen from the graph.
+    """A signature by key.
 
-    `taken`: the command converts it.
+    The key is "" where it was chosen from the graph. `taken`: the command converts it.
     """
 
     key: str
@@ -86,7 +87,7 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of several commands that convert the source, and the flags in it that choose."""
+    """A command among several for converting the source, with the choosing flags."""
 
     flags: tuple[str, ...]
     command: tuple[str, ...]
@@ -94,7 +95,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The description of a source; none of it was run.
+    """The description of a source, made by reading alone.
 
     `command` converts it, as a list of shell words. It is None where the source is portable already, where
     one of `candidates` must be chosen, or where conversion is impossible; `reasons` say which, as a
@@ -120,5 +121,5 @@ class Inspection:
     gpu_ops: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The JSON object that `inspect --json` prints."""
+        """Return the JSON object of `inspect --json`."""
         return json.dumps(asdict(self), indent=2, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The commands that convert a source, planned as a conversion plans them.
+"""Plans the commands for converting a source, as a conversion does.
 
 Where planning refuses, the remedies of its reasons are applied to the options and planned in turn. An
 inspection has one command where one alternative is left, all of them where the user must choose, else the
@@ -57,7 +57,7 @@ def library_versions(model: Model) -> dict[str, str]:
 
 
 def tags(folder: Path) -> list[str]:
-    """List the tags of a SavedModel's graphs that `--tag` can choose, comma-separated."""
+    """List the choosable `--tag` values of a SavedModel's graphs, comma-separated."""
     return _choosable([listed for listed, _ in _infos(folder)])
 
 
@@ -67,7 +67,10 @@ def _choosable(listed: Sequence[str]) -> list[str]:
 
 
 def other_tags(folder: Path) -> list[tuple[str, str]]:
-    """The graph that is read without `--tag`, in words, with the tags of each that is not."""
+    """Return the graph read by default, in words, with the tags of each further graph.
+
+    The default is the graph that is read without `--tag`.
+    """
     listed = [each for each, _ in _infos(folder)]
     choices = _choosable(listed)
     if "serve" in choices:
@@ -127,7 +130,7 @@ def command(source: Path, options: Options) -> tuple[str, ...]:
 
 
 def flags(options: Options) -> tuple[str, ...]:
-    """Return the flags on the source that differ from the defaults, and `--no-verify`."""
+    """Return the flags on the source with changed values, and `--no-verify`."""
     return list_flags(options, (*READING, *VOUCHED))
 
 
@@ -149,7 +152,7 @@ def _out(source: Path, form: str) -> Path:
 
 
 def _word(text: str) -> str:
-    """A path that is neither a flag nor a subcommand."""
+    """Return a path as a word, unlike any flag or subcommand."""
     return f"./{text}" if text.startswith("-") or text in SUBCOMMANDS else text
 
 
@@ -169,7 +172,7 @@ def build_inspection(
     options: Options | None = None,
     gpu_ops: Sequence[str] = (),
 ) -> Inspection:
-    """An inspection, with the command of `options` where there are any."""
+    """Return an inspection, with the command of `options` if any."""
     return Inspection(
         source=str(source),
         kind=model.kind,
@@ -188,7 +191,7 @@ def build_inspection(
 def with_alternatives(
     inspection: Inspection, source: Path, alternatives: Alternatives, options: Options
 ) -> Inspection:
-    """The inspection with the command of the only alternative, or with all alternatives.
+    """Return the inspection with the command of the only alternative, or with all alternatives.
 
     One that claims something of the model, as its number of directions, is listed even if it is the only one:
     the user must say whether the claim is true.
@@ -212,7 +215,7 @@ _REPEATED: Final = frozenset({"inputs", "outputs", "set"})
 
 
 def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options]:
-    """Apply the remedies of a refusal, except those that contradict given options.
+    """Apply the remedies of a refusal, except remedies in conflict with given options.
 
     Gives one set of options where each reason leaves one remedy, else one for each remedy of the first reason
     that leaves several.
@@ -227,21 +230,24 @@ def follow_remedies(reasons: Iterable[Reason], options: Options) -> list[Options
 
 
 def _choices(reason: Reason, options: Options) -> list[Change]:
-    """List the changes of options that a reason advises, and the options leave open."""
+    """List the changes of options advised by a reason and left open by the options."""
     changes = (remedy.options for remedy in reason.remedies)
     open_changes = [change for change in changes if all(_is_open(options, *item) for item in change.items())]
     return [change for k, change in enumerate(open_changes) if change not in open_changes[:k]]
 
 
 def _is_open(options: Options, name: str, value: Any) -> bool:
-    """Whether an option is at its default or has this value; `set` is always open."""
+    """Return True if an option has the default or the given value.
+
+    `set` is always open.
+    """
     given = getattr(options, name)
     given = tuple(given) if isinstance(given, list) else given  # the command line has lists
     return name == "set" or given in (_USUAL[name], value)
 
 
 def _merge(change: Change, more: Change) -> dict[str, Any]:
-    """Both changes; a repeated flag has the items of both."""
+    """Return both changes, with the items of both for a repeated flag."""
     merged = {**change, **more}
     for name in _REPEATED & change.keys() & more.keys():
         merged[name] = tuple(dict.fromkeys((*change[name], *more[name])))
@@ -260,7 +266,7 @@ _WIDTH: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """The possible plans, each with its options.
+    """The possible plans, each with the plan's options.
 
     `reasons`: why the given options are refused, if they are.
     """
@@ -270,7 +276,7 @@ class Alternatives:
 
 
 def plan_alternatives(model: Model, options: Options) -> Alternatives:
-    """Plan a conversion by `options`, or by each of the changes that a refusal advises.
+    """Plan a conversion by `options`, or by each change advised by a refusal.
 
     Raises UsageError for `options` and ReadError for the file, but no refusals.
     """
@@ -301,7 +307,10 @@ _STEPS: Final = 128
 def with_streams(
     inspection: Inspection, source: Path, model: Model, tried: Alternatives, options: Options
 ) -> Inspection:
-    """The inspection of a source with a graph, with what streams; as it is where a choice is left."""
+    """Return the inspection of a source with a graph, with the streaming parts.
+
+    It is as it was where a choice is left.
+    """
     if len(tried.plans) != 1 or not tried.plans[0][1].recurrences:
         return inspection
     from cudnn_convert.plan import decoding, streaming
@@ -329,7 +338,10 @@ def with_streams(
 
 
 def with_streams_of_weights(inspection: Inspection, source: Path, options: Options) -> Inspection:
-    """The inspection of weights without a graph, each recurrence of which is a signature."""
+    """Return the inspection of bare weights, with the streaming recurrences.
+
+    The weights are those without a graph, each recurrence of which is a signature.
+    """
     recurrences = tuple(
         replace(recurrence, streams=None if recurrence.directions is None else recurrence.directions == 1)
         for recurrence in inspection.recurrences
@@ -344,7 +356,7 @@ def with_streams_of_weights(inspection: Inspection, source: Path, options: Optio
 def with_streams_of_layers(
     inspection: Inspection, source: Path, model: Architecture, options: Options
 ) -> Inspection:
-    """The inspection of a Keras model, with which of its layers stream."""
+    """Return the inspection of a Keras model, with the streaming layers."""
     entries = [entry for _, entry in layer_tree.walk(model.config)]
     around = {layer_tree.layer_name(entry): entry for entry in entries}
     recurrences = tuple(
@@ -369,7 +381,10 @@ def with_streams_of_layers(
 
 
 def _has_open_steps(entries: Sequence[Entry]) -> bool:
-    """Whether an input leaves the number of steps open, or none says it."""
+    """Return True if an input has an open or unknown number of steps.
+
+    The number is unknown where no input says it.
+    """
     configs = [entry["config"] for entry in entries if isinstance(entry["config"], Mapping)]
     shapes = [values.shape(config.get("batch_input_shape", config.get("batch_shape"))) for config in configs]
     stated = [shape for shape in shapes if shape is not None and len(shape) > 1]
@@ -377,17 +392,20 @@ def _has_open_steps(entries: Sequence[Entry]) -> bool:
 
 
 def _format(form: str) -> str:
-    """The format itself if it can have states as inputs and outputs, else the default."""
+    """Return the format if fit for states as inputs and outputs, else the default."""
     return form if Keeps.STATES in FORMATS[form].keeps else "savedmodel"
 
 
 def _searchable(form: str) -> str:
-    """The format itself if it can have a search, else the default."""
+    """Return the format if fit for a search, else the default."""
     return form if "decode" in FORMATS[form].flags else "savedmodel"
 
 
 def _is_wrapped(name: str, entries: Mapping[str, Entry]) -> bool:
-    """Whether a layer is inside one that calls it for each step."""
+    """Return True if `name` is of a TimeDistributed layer.
+
+    Such a layer calls another for each step.
+    """
     return name in entries and entries[name]["class_name"] == "TimeDistributed"
 
 

@@ -1,4 +1,4 @@
-"""The ops of a graph, beside recurrences, because of which not every CPU runs it."""
+"""Lists the ops of a graph, beside recurrences, missing on some CPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cudnn_convert.graph.passes import channels_last
 
 
 def list_ops(graph: Graph) -> list[str]:
-    """Describe each kind once, with how many there are: `2 Conv2D of NCHW`."""
+    """Describe each kind once, with the number of ops: `2 Conv2D of NCHW`."""
     counts = Counter(text for node in graph.node if (text := _describe(node)))
     return [f"{count} {text}" if count > 1 else text for text, count in sorted(counts.items())]
 

@@ -77,7 +77,10 @@ def hollow(model: Model) -> Model:
 
 
 def describe_node(model: Model, index: Index, node: NodeDef, tensors: Any) -> GraphRecurrence:
-    """Describe a cuDNN or block node; `tensors` are its imported inputs, None if unknown."""
+    """Describe a cuDNN or block node.
+
+    `tensors` are its imported inputs, None if unknown.
+    """
     if not tensors:
         with tf.Graph().as_default():
             tensors = [tf.compat.v1.placeholder(tf.float32)] * len(index.data_inputs(node))
@@ -130,7 +133,7 @@ def _keys(
     origin: parameter_source.ParameterRoot,
     blob: WeightTensor | None,
 ) -> CanonicalParameters | None:
-    """The canonical set of a node, matched as in `recurrences.weight_copies`."""
+    """Return the canonical set of a node, matched as in `recurrences.weight_copies`."""
     if origin.computed:
         return None
     matches = weight_copies.match_by_scope(model, origin.op, facts.mode, facts.directions)
@@ -143,7 +146,10 @@ def _keys(
 
 
 def _describe_tensor(model: Model, index: Index, name: str) -> WeightTensor | None:
-    """Describe a variable or a constant without reading it; None for other ops."""
+    """Describe a variable or constant by metadata alone, or return None for another op.
+
+    It is not read.
+    """
     if name in model.variables:
         tensor = model.variables[name]
         return WeightTensor(name, tuple(tensor.shape), tensor.dtype.name)
@@ -161,7 +167,7 @@ def _are_full(index: Index, node: NodeDef) -> bool:
 
 
 def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> GraphRecurrence:
-    """Describe a BlockLSTM or LSTMBlockCell by its kernel `[inputs + units, 4*units]`.
+    """Describe a BlockLSTM or LSTMBlockCell by the kernel `[inputs + units, 4*units]`.
 
     Source: tensorflow v2.21.0 core/ops/rnn_ops.cc. The cell computes one step, `[batch, inputs]`.
     """
@@ -175,7 +181,7 @@ def _block(node: NodeDef, tensors: Any, leaves: tuple[WeightTensor, ...]) -> Gra
 
 
 class InspectedGraph:
-    """A model's inlined graph, and the imported part that recurrences and signatures need."""
+    """The inlined graph of a model, with the part imported for recurrences and signatures."""
 
     def __init__(self, model: Model, more: Sequence[str] = ()) -> None:
         """Inline and import the graph.
@@ -197,7 +203,7 @@ class InspectedGraph:
         self._seen = _import_needed(self.graph, self.index, needed)
 
     def end(self, tensor: str) -> End:
-        """The dtype and shape of a tensor."""
+        """Return the dtype and shape of a tensor."""
         try:
             assert self._seen is not None
             tensor_of_end = self._seen.shapes.get_tensor_by_name(tensor)
@@ -209,9 +215,10 @@ class InspectedGraph:
     def recurrences(
         self, live: Mapping[str, bool], checked: Collection[str], convention: Convention
     ) -> Iterator[InspectedRecurrence]:
-        """Each node once, even if called several times; nodes of uncalled functions last.
+        """Describe each node once, with nodes of uncalled functions last.
 
-        `live` by node; `checked` are the nodes whose copies of weights are known to agree.
+        A node counts once even if called several times. `live` by node; `checked` are the nodes whose copies
+        of weights are known to agree.
         """
         groups: dict[tuple[str, str], list[Any]] = {}
         for node in self.nodes:
@@ -242,7 +249,10 @@ class InspectedGraph:
 
 
 def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> GraphRecurrence | None:
-    """Describe a node, None where its attributes are invalid, which a refusal reports."""
+    """Describe a node, or return None for invalid attributes.
+
+    A refusal reports them.
+    """
     try:
         return describe_node(model, index, node, tensors)
     except (CudnnConvertError, ValueError):
@@ -250,7 +260,7 @@ def _try_describe(model: Model, index: Index, node: NodeDef, tensors: Any) -> Gr
 
 
 def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator[InspectedRecurrence]:
-    """The cuDNN nodes of uncalled functions, found by calling each function once."""
+    """Yield the cuDNN nodes of uncalled functions, found by a call of each function."""
     graph: Any = model.graph
     called = {name for name, _ in known}
     functions = [
@@ -278,7 +288,7 @@ def _find_uncalled(model: Model, known: Collection[tuple[str, str]]) -> Iterator
 
 
 def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
-    """The inlined graph, or the graph itself where TensorFlow cannot read it."""
+    """Return the inlined graph, or the graph as given if unreadable by TensorFlow."""
     try:
         return inlining.flatten(graph, keep, origins=True)
     except InvalidModelError:
@@ -286,7 +296,7 @@ def _flat(graph: AnyGraph, keep: Sequence[str]) -> Any:
 
 
 def _import_needed(graph: AnyGraph, index: Index, ops: Sequence[str]) -> Graph | None:
-    """Import what `ops` need, None where TensorFlow does not know an op."""
+    """Import the nodes for `ops`, or return None for ops unknown to TensorFlow."""
     needed = extract_nodes(graph, index.ancestors(ops))
     try:
         _ = needed.shapes

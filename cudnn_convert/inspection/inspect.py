@@ -1,6 +1,6 @@
-"""Inspects a source: reads and plans it, without running or writing.
+"""Inspects a source by reading and planning alone.
 
-Weights without a graph are described without TensorFlow.
+Nothing is run or written. Weights without a graph are described without TensorFlow.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _WEIGHTS: Final = "weights of a Keras model, each recurrence on its own: the who
 
 
 def alone(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
-    """Inspect weights without a graph, planned as for ONNX, which needs no TensorFlow.
+    """Inspect graphless weights, planned as for ONNX.
 
-    Without a requested format, the command converts to ONNX where a name is no valid op name.
+    ONNX needs no TensorFlow. Without a requested format, the command converts to ONNX where a name is no
+    valid op name.
     """
     tried = alternatives.plan_alternatives(model, replace(options, format="onnx"))
     plans = [plan for _, plan in tried.plans if isinstance(plan, RecurrencesPlan)]
@@ -65,7 +66,7 @@ def alone(source: Path, model: Model, options: Options, form: str | None) -> Ins
 
 
 def graph(source: Path, model: Model, options: Options) -> Inspection:
-    """Inspect a checkpoint with its graph, a frozen graph, or a SavedModel."""
+    """Inspect a checkpoint with a graph, a frozen graph, or a SavedModel."""
     from cudnn_convert.inspection import gpu_only
     from cudnn_convert.inspection.graph_recurrences import InspectedGraph, hollow
 
@@ -92,7 +93,10 @@ def graph(source: Path, model: Model, options: Options) -> Inspection:
 
 
 def portable(source: Path, model: Model, options: Options) -> Inspection:
-    """Inspect a TensorFlow 2 SavedModel without live cuDNN functions."""
+    """Inspect a portable TensorFlow 2 SavedModel.
+
+    It has no live cuDNN functions.
+    """
     from cudnn_convert.inspection.graph_recurrences import InspectedGraph
 
     seen = InspectedGraph(ensure_graph(model, options))
@@ -107,20 +111,23 @@ def portable(source: Path, model: Model, options: Options) -> Inspection:
 
 
 def _convention(tried: Alternatives, options: Options) -> Convention:
-    """That of the only alternative, where a refusal's advice led to it."""
+    """Return the convention of the only alternative, else of the options.
+
+    The only alternative is that to which a refusal's advice led.
+    """
     taken = tried.plans[0][0] if len(tried.plans) == 1 else options
     return Convention(taken.gate_order, taken.forget_bias)
 
 
 def _has_compared(tried: Alternatives) -> bool:
-    """Whether a single plan compared the copies of all weights."""
+    """Return True if a single plan compared the copies of all weights."""
     return len(tried.plans) == 1 and tried.plans[0][0].weights == "auto"
 
 
 def _live(seen: InspectedGraph, whole: Model, tried: Alternatives, options: Options) -> dict[str, bool]:
-    """Whether each node is needed, where all plans agree.
+    """Return True by node for needed nodes, False for dead nodes.
 
-    Without a plan the file's signatures decide.
+    A node counts where all plans agree. Without a plan the file's signatures decide.
     """
     if tried.plans:
         needed = [{node.name for node in plan.graph.node} for _, plan in tried.plans]
@@ -134,7 +141,10 @@ def _live(seen: InspectedGraph, whole: Model, tried: Alternatives, options: Opti
 
 
 def _cudnn_ops(recurrences: Sequence[InspectedRecurrence]) -> list[str]:
-    """The kinds of recurrences that may need a GPU; the names of those without a graph."""
+    """Return the kinds of recurrences in need of a GPU.
+
+    Recurrences without a graph have names instead.
+    """
     needing = (each for each in recurrences if each.needs_gpu and each.live is not False)
     return [*dict.fromkeys(each.op or each.name or "the recurrence" for each in needing)]
 
@@ -142,9 +152,9 @@ def _cudnn_ops(recurrences: Sequence[InspectedRecurrence]) -> list[str]:
 def _runs_on_cpu(
     recurrences: Sequence[InspectedRecurrence], tried: Alternatives, others: Sequence[str]
 ) -> bool | None:
-    """Whether the source runs on a CPU, None where unknown. `others` are ops that do not, beside recurrences.
+    """Return True if the source runs on a CPU, or None if unknown.
 
-    A plan has checked all further ops.
+    `others` are ops that do not, beside recurrences. A plan has checked all further ops.
     """
     needing = [recurrence.live for recurrence in recurrences if recurrence.needs_gpu]
     if any(needing) or others:
@@ -153,7 +163,7 @@ def _runs_on_cpu(
 
 
 def _signatures(seen: InspectedGraph, model: Model, tried: Alternatives) -> Iterator[Offered]:
-    """The signatures of the file, else the one chosen from its graph."""
+    """Yield the signatures of the file, else a signature chosen from the graph."""
     plans = [plan for _, plan in tried.plans]
     taken = {part.name for part in plans[0].parts} if len(plans) == 1 else set()
     if len(plans) == 1 and not model.signatures:
@@ -178,10 +188,11 @@ def _offer(seen: InspectedGraph, key: str, signature: Signature, *, taken: bool)
 @silence(on_cpu=False)  # nothing runs: some sources need no TensorFlow
 @with_limits
 def inspect_source(source: Path, options: Options, *, form: str | None = None) -> Inspection:
-    """Inspect `source`, with the command for the format `form`, by default the fitting one.
+    """Inspect `source`, with the command for the format `form`.
 
-    `options` say how the source is read. Raises ReadError and AccessError where it cannot be, UsageError
-    where the options do not fit it, AmbiguousSourceError where `source` is not one model.
+    The default is the fitting format. `options` say how the source is read. Raises ReadError and AccessError
+    where it cannot be, UsageError where the options do not fit it, AmbiguousSourceError where `source` is not
+    one model.
     """
     options = replace(options, format=form or "savedmodel")
     flags.check_options(options)
@@ -207,7 +218,10 @@ def inspect_source(source: Path, options: Options, *, form: str | None = None) -
 def _by_tag(
     source: Path, options: Options, tags: Sequence[str], reasons: tuple[str, ...], form: str | None
 ) -> Inspection:
-    """Inspect each graph of a SavedModel; whether recurrences are live stays open."""
+    """Inspect each graph of a SavedModel.
+
+    Whether recurrences are live stays open.
+    """
     each = {tag: inspect_source(source, replace(options, tag=tag), form=form) for tag in tags}
     recurrences: list[InspectedRecurrence] = []
     for inspection in each.values():

@@ -1,4 +1,4 @@
-"""A Keras model and its recurrent layers, from config and shapes of weights.
+"""Describes a Keras model and the recurrent layers, from config and shapes of weights.
 
 No layer is built. Also from the config: the inputs and outputs, the format that fits, and why a model needs
 no conversion or cannot be verified.
@@ -37,7 +37,7 @@ _SETTINGS: Final = ("go_backwards", "return_sequences", "return_state", "statefu
 
 
 def describe_layers(model: Architecture) -> Iterator[InspectedRecurrence]:
-    """The LSTM and GRU layers, CuDNN or not, in config order."""
+    """Yield the LSTM and GRU layers in config order, CuDNN layers included."""
     tops = layer_tree.layer_entries(model.config) if layer_tree.is_model(model.config) else [model.config]
     for top in tops:
         listed = model.weights.get(layer_tree.layer_name(top), ())
@@ -51,7 +51,10 @@ def describe_layers(model: Architecture) -> Iterator[InspectedRecurrence]:
 
 
 def _recurrent(entry: Entry, path: str = "") -> Iterator[tuple[str, Entry, Entry | None]]:
-    """The LSTM and GRU layers in an entry: path, layer, and its Bidirectional or None."""
+    """Yield the LSTM and GRU layers in an entry.
+
+    Each is a path, a layer, and its Bidirectional or None.
+    """
     here = f"{path}/{layer_tree.layer_name(entry)}".strip("/")
     inside = layer_tree.inside(entry)
     if entry["class_name"] == "Bidirectional" and inside and _is_recurrent(inside[0]):
@@ -77,7 +80,10 @@ def _triples(listed: Listed) -> Iterator[tuple[str, CudnnLayer, tuple[WeightTens
 
 
 def _describe_tensor(name: str, tensor: Tensor) -> WeightTensor:
-    """A tensor under its path in the file, which may differ from its name."""
+    """Describe a tensor under the path in the file.
+
+    The path may differ from its name.
+    """
     return WeightTensor(str(getattr(tensor, "key", name)).strip("/"), tuple(tensor.shape), tensor.dtype.name)
 
 
@@ -100,7 +106,10 @@ def _take_weights(
 
 
 def _plain_tensors(path: str, listed: Listed) -> tuple[WeightTensor, ...]:
-    """The weights of a CPU layer: of a top-level one all, else by name."""
+    """Return the weights of a CPU layer, by name for a nested layer.
+
+    A top-level layer has all.
+    """
     parts = path.split("/")
     return tuple(
         _describe_tensor(name, tensor)
@@ -136,7 +145,7 @@ def _describe_layer(
 
 
 def inspect_keras(source: Path, model: Model, options: Options, form: str | None) -> Inspection:
-    """Inspect a Keras model by its config alone."""
+    """Inspect a Keras model by the config alone."""
     architecture = model.architecture
     assert architecture is not None
     names = dict.fromkeys(options.custom_class_names)
@@ -183,7 +192,10 @@ def inspect_keras(source: Path, model: Model, options: Options, form: str | None
 
 
 def _cut_before_losses(model: Model, options: Options, brought: classes.Vouched) -> tuple[Options, list[str]]:
-    """The options with a cut before layers of other code at a model's end, such as a loss, and a note."""
+    """Return the options cut before a model's foreign end layers, and a note.
+
+    Such layers are of other code, such as a loss.
+    """
     ends, are_last = cut_layers.find_ends(model.layers, brought)
     if not (ends and are_last):
         return options, []
@@ -194,9 +206,9 @@ def _cut_before_losses(model: Model, options: Options, brought: classes.Vouched)
 
 
 def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
-    """Why a Keras model needs no conversion, or why its config is not understood.
+    """Return the reason against a conversion of a Keras model, if any.
 
-    Empty where it needs one.
+    It needs none, or its config is not understood. Empty where it needs one.
     """
     if reason := validate.describe_unknown_model(model.layers.config, options.custom_class_names):
         return (reason,)
@@ -206,7 +218,10 @@ def _needs_no_conversion(model: Model, options: Options) -> tuple[str, ...]:
 
 
 def signature(model: Architecture) -> Offered:
-    """The inputs and outputs under Keras' names; outputs have no dtype or shape."""
+    """Return the inputs and outputs under Keras' names.
+
+    Outputs have no dtype or shape.
+    """
     config, entries = model.config["config"], layer_tree.layer_entries(model.config)
     if model.config["class_name"] == "Sequential" or not isinstance(config, Mapping):
         if not entries:
@@ -230,7 +245,7 @@ def _input(name: str, config: Mapping[str, Any]) -> End:
 
 
 def _ends(listed: Any) -> list[str]:
-    """The layers of `input_layers` or `output_layers`, repeated names numbered as Keras does."""
+    """Return the layers of `input_layers` or `output_layers`, repeated names numbered as in Keras."""
     ends: list[str] = []
     seen: Counter[str] = Counter()
     for name, _, _ in layer_tree.references(listed):
@@ -240,7 +255,7 @@ def _ends(listed: Any) -> list[str]:
 
 
 def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
-    """The default format for a Keras model.
+    """Return the default format for a Keras model.
 
     `keras` where Keras 3 can represent it, else `h5`; `savedmodel` for `time_major` layers and those that
     newer Keras computes otherwise, which both would read wrongly, and for images that not every CPU takes
@@ -265,12 +280,18 @@ def fitting(path: Path, model: Architecture, brought: classes.Vouched) -> str:
 
 
 def _list_channels_first(model: Architecture, *, keras3: bool) -> list[str]:
-    """The layers of channels-first images that a format of layers cannot have channels last."""
+    """List the layers on channels-first images.
+
+    They are those that a format of layers cannot have channels last.
+    """
     return channels_first.find_layers(channels_last.rewrite(model, keras3=keras3)[0], keras3=keras3)
 
 
 def unproven(model: Architecture, brought: classes.Vouched) -> list[str]:
-    """Why the model cannot be verified: its first layer may not be built. Else empty."""
+    """Return the reason for an impossible verification, if any.
+
+    It is impossible where the first layer may not be built.
+    """
     layers = validate.refusals(model, brought)
     if layers and validate.own_part(model, brought) is None:
         return [f"{layers[0]}; nothing stands before this layer that could be verified"]

@@ -1,4 +1,4 @@
-"""Recurrences of weights without a graph, and which tensors hold them.
+"""Describes recurrences of graphless weights, and the tensors of the weights.
 
 Recurrences come from the plan, or where that needs flags from keys and shapes. `canonical_tensors` finds the
 tensors of each canonical set, and `describe_difference` whether two copies agree. `GraphRecurrence` describes
@@ -24,7 +24,7 @@ from cudnn_convert.weights import parameter_blob
 
 @dataclass(frozen=True, slots=True)
 class GraphRecurrence:
-    """A recurrence of a graph, before its tensors are compared.
+    """A recurrence of a graph, before the comparison of tensors.
 
     A size is None where no static shape and no tensor gives it. `blob` is the variable or constant of its
     parameters, `matrices` those from which they are computed, `keys` its canonical set.
@@ -54,7 +54,7 @@ class GraphRecurrence:
         return Sizes(self.mode, self.layers, self.directions, *widths)
 
     def describe(self, node: Any) -> InspectedRecurrence:
-        """The `InspectedRecurrence` of the node, without tensors."""
+        """Return the `InspectedRecurrence` of the node, with tensors left out."""
         axes = ("time", "batch", "input") if self.time_major else ("batch", "time", "input")
         return InspectedRecurrence(
             name=node.name,
@@ -83,7 +83,10 @@ _MOST: Final = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class _Unread:
-    """A stand-in for a tensor: reading it gives zeros without memory and records its key."""
+    """A stand-in for a tensor: a read gives zeros and records the key.
+
+    It takes no memory.
+    """
 
     key: str
     tensor: Tensor
@@ -103,7 +106,10 @@ class _Unread:
 
 
 def canonical_tensors(model: Model) -> dict[str, tuple[WeightTensor, ...]]:
-    """The tensors of each canonical set by scope, without reading them."""
+    """Return the tensors of each canonical set by scope, by metadata alone.
+
+    They are not read.
+    """
     asked: list[str] = []
     unread = {key: _Unread(key, tensor, asked) for key, tensor in model.variables.items()}
     again = {parameters.scope: parameters for parameters in dialects.find(model.path, unread)}
@@ -127,7 +133,7 @@ def describe_tensors(tensors: Mapping[str, Tensor], names: Iterable[str]) -> tup
 
 
 def describe_copies(raw: Sequence[WeightTensor], keys: Sequence[WeightTensor], compared: str | None) -> str:
-    """Which copies exist, and whether they agree.
+    """Describe the existing copies of weights, and the agreement.
 
     `compared` is None where unknown, "" where they agree, else the difference.
     """
@@ -145,7 +151,10 @@ def describe_difference(
     dtype: np.dtype[Any],
     convention: Convention,
 ) -> str | None:
-    """How the copies differ, "" where they agree, None where they are too large."""
+    """Describe the difference of the copies.
+
+    It is "" where they agree, None where they are too large.
+    """
     if math.prod(raw.shape) > _MOST:
         return None
     try:
@@ -159,7 +168,7 @@ def describe_difference(
 def recurrences(
     model: Model, plans: Sequence[RecurrencesPlan], convention: Convention, *, checked: bool
 ) -> Iterator[InspectedRecurrence]:
-    """The recurrences of weights without a graph.
+    """Yield the recurrences of graphless weights.
 
     From a single plan; from what several plans agree on; without a plan from names and shapes. `checked`: the
     plan compared the copies.
@@ -185,7 +194,7 @@ def recurrences(
 
 
 def signatures(plan: RecurrencesPlan) -> Iterator[Offered]:
-    """The signature of each recurrence; named sizes in a shape are open dimensions."""
+    """Yield the signature of each recurrence, with named sizes as open dimensions."""
     for single in plan.singles:
         names = single.signature
         ends = [
@@ -198,7 +207,7 @@ def signatures(plan: RecurrencesPlan) -> Iterator[Offered]:
 def _describe_planned(
     model: Model, variable: str, singles: Sequence[graphless.Single], keys: tuple[WeightTensor, ...]
 ) -> InspectedRecurrence:
-    """One recurrence of several plans; a size on which they differ becomes None."""
+    """Describe a recurrence of several plans, with None for a disputed size."""
     raw, first = _raw(model, variable), singles[0].recurrence
     sizes = [single.recurrence.sizes for single in singles]
     recurrence = _describe_unknown(
@@ -220,7 +229,10 @@ def _describe_planned(
 def _describe_keys(
     sets: Sequence[CanonicalParameters], raw: tuple[WeightTensor, ...], keys: tuple[WeightTensor, ...]
 ) -> InspectedRecurrence:
-    """The recurrence of a scope's canonical keys; `sets` are all that fit them."""
+    """Describe the recurrence of a scope's canonical keys.
+
+    `sets` are all that fit them.
+    """
     parameters = sets[0]
     modes = dict.fromkeys(mode for fitting in sets for mode in fitting.modes)
     mode = next(iter(modes)) if len(modes) == 1 else graphless.mode_by_name(parameters.scope)
@@ -240,7 +252,7 @@ def _describe_keys(
 
 
 def _blob(model: Model, key: str) -> InspectedRecurrence:
-    """A blob without canonical keys: its sizes are unknown.
+    """Describe a blob lacking canonical keys, with unknown sizes.
 
     The scope's default name may give the mode.
     """
@@ -250,13 +262,13 @@ def _blob(model: Model, key: str) -> InspectedRecurrence:
 
 
 def _agree(items: Sequence[Any], name: str) -> Any:
-    """The common value of an attribute, None where values differ."""
+    """Return the common value of an attribute, or None for different values."""
     values = {getattr(item, name) for item in items}
     return values.pop() if len(values) == 1 else None
 
 
 def _describe_unknown(name: str, mode: Mode | None, dtype: str, *, batch_major: bool) -> InspectedRecurrence:
-    """A recurrence with unknown sizes and tensors."""
+    """Return a recurrence with unknown sizes and tensors."""
     return InspectedRecurrence(
         name=name,
         op="",
@@ -274,7 +286,7 @@ def _compare(
     single: graphless.Single,
     convention: Convention,
 ) -> str:
-    """Describe the copies where no plan compared them."""
+    """Describe copies of weights left uncompared by all plans."""
     sizes = single.recurrence.sizes
     sets = [parameters for parameters in model.canonical if parameters.scope == scope]
     fitting = [parameters for parameters in sets if sizes.mode in parameters.modes]

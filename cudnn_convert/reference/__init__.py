@@ -1,4 +1,4 @@
-"""What cuDNN computes, in float64 NumPy, from the tensors that a source stores.
+"""Computes cuDNN's equations in float64 NumPy from the tensors stored in a source.
 
 This is the judge of every lowering, so it shares no code with `weights`, `read` or `lower`: it computes a
 blob's offsets independently, and evaluates canonical tensors by the equations of TensorFlow's CPU-compatible
@@ -10,13 +10,13 @@ Sources: NVIDIA cuDNN 9 API, cudnnRNNMode_t; tensorflow v1.15.0
 contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py (CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell),
 python/ops/rnn_cell_impl.py (BasicRNNCell) and python/keras/layers/cudnn_recurrent.py (CuDNNLSTM, CuDNNGRU).
 
-* steps  : One step of one layer and direction, from each form of weights.
-* search : What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
+* steps  : Computes a step of a layer and direction, from each form of weights.
+* search : Searches over a model's steps, example by example in NumPy, with the effect of rounding.
 * convolutions: Convolutions in float64, channels last, a product for each place of the window.
-* keras_layers: Layers of Keras in float64 NumPy, each as the version that wrote its file computed it.
-* cells  : Recurrent layers of Keras with masks, in float64 NumPy, from their configs.
+* keras_layers: Layers of Keras in float64 NumPy, as computed by the version behind a file.
+* cells  : Recurrent layers of Keras with masks, in float64 NumPy, from layer configs.
 * images : Layers of Keras over images and films, channels last, in float64 NumPy.
-* mutants: What a step would answer with other weights, to measure the power of inputs.
+* mutants: Computes the answers of a step with wrong weights, to measure the power of inputs.
 
 May import: nothing.
 Entry: `run`, on the steps that `steps_from_blob` or a function of `DIALECTS` gives.
@@ -61,7 +61,7 @@ DIALECTS: Final[Mapping[str, Callable[..., CellSteps]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LayerRun:
-    """The input and results of one layer.
+    """The input and results of a layer.
 
     `x [time, batch, inputs]`; `y [time, batch, directions*width]`, zeros past each length; the final states
     `h [directions, batch, width]` and `c [directions, batch, units]`.

@@ -1,4 +1,4 @@
-"""Recurrent layers of Keras with masks, in float64 NumPy, from their configs.
+"""Recurrent layers of Keras with masks, in float64 NumPy, from layer configs.
 
 They are those around cuDNN's: SimpleRNN, LSTM, GRU, and RNN of one cell or of several, one on the other.
 Sources: keras v2.2.4 layers/recurrent.py, backend/tensorflow_backend.py rnn; tensorflow v1.13.2
@@ -34,11 +34,14 @@ ACTIVATIONS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
 
 
 class UnknownError(Exception):
-    """Says that a layer's setting has no equation here."""
+    """An error for a layer's setting unknown to the equations."""
 
 
 def activation(config: Config, key: str = "activation") -> Callable[[Array], Array]:
-    """The function that a config names. Raises UnknownError for others than those of `ACTIVATIONS`."""
+    """Return the function named by a config.
+
+    Raises UnknownError for others than those of `ACTIVATIONS`.
+    """
     name = config.get(key) or "linear"
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise UnknownError(f"{key}={name}")
@@ -98,7 +101,7 @@ _CELLS: Final[Mapping[str, tuple[Callable[[Config, Sequence[Array]], Step], int]
 
 
 def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
-    """The cells of a layer, from the one that takes its input on."""
+    """List the cells of a layer, from the cell at the input on."""
     if kind in _CELLS:
         return [(kind, config)]
     if kind != "RNN":
@@ -111,7 +114,10 @@ def _list_cells(kind: str, config: Config) -> list[tuple[str, Config]]:
 
 
 class _StackedCells:
-    """Cells one on the other. Their states are a list, cell by cell, or from the last cell on `reversed`."""
+    """Cells in a stack, with a flat list of states.
+
+    The states are cell by cell, or from the last cell on with `reversed`.
+    """
 
     def __init__(self, cells: Sequence[tuple[str, Config]], weights: Sequence[Array], *, is_reversed: bool):
         self._steps: list[Step] = []
@@ -130,7 +136,7 @@ class _StackedCells:
         self.widths = [int(config["units"]) for kind, config in order for _ in range(_CELLS[kind][1])]
 
     def __call__(self, x: Array, states: Sequence[Array]) -> tuple[Array, list[Array]]:
-        """What the last cell gives, and the new states."""
+        """Return the last cell's output, and the new states."""
         left, groups = [*states], []
         for count in self._counts[::-1] if self._reversed else self._counts:
             groups.append(left[:count])
@@ -153,7 +159,7 @@ def recur(
     differences: frozenset[str],
     wrapper: str = "",
 ) -> list[Array]:
-    """Compute a layer: its outputs, and its states where it returns them.
+    """Compute a layer: the outputs, and the states if returned by the layer.
 
     `inputs` are `x [batch, time, features]` and perhaps initial states `[batch, units]`; `mask [batch, time]`
     is false at the steps that are left out. `differences` are names of keras/config/differences.py, `wrapper`
@@ -198,7 +204,7 @@ def recur(
 
 
 def _gives_zeros(config: Config, differences: frozenset[str], wrapper: str) -> bool:
-    """Whether masked steps give zeros, not what came before."""
+    """Return True if masked steps give zeros instead of the previous output."""
     if differences & {"last_output_at_masked_steps", "first_state_at_masked_steps"}:
         return False
     if wrapper != "Bidirectional":

@@ -20,14 +20,17 @@ Pairs = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a convolution moves over each axis: strides, dilations, and `pads`, or SAME where they are None."""
+    """The movement of a convolution over each axis: strides, dilations, and `pads` or SAME.
+
+    SAME is where `pads` are None.
+    """
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[tuple[int, int], ...] | None
 
     def edges(self, sizes: Sequence[int], kernel: Sequence[int]) -> list[tuple[int, int]]:
-        """The zeros before and behind each axis."""
+        """Return the zeros before and behind each axis."""
         if self.pads is not None:
             return [*self.pads]
         pairs = []
@@ -37,14 +40,14 @@ class Window:
         return pairs
 
     def slices(self, offset: Sequence[int], counts: Sequence[int]) -> tuple[slice, ...]:
-        """What of a padded image one place of the window meets."""
+        """Return the slices of a padded image met by a place of the window."""
         axes = zip(offset, counts, self.strides, self.dilations, strict=True)
         parts = [slice(p * d, p * d + (count - 1) * s + 1, s) for p, count, s, d in axes]
         return (slice(None), *parts)
 
 
 def _prepare(image: Array, sizes: Sequence[int], window: Window) -> tuple[Array, list[int]]:
-    """The padded image, and how often the window fits into each axis."""
+    """Return the padded image, and the counts of window places along each axis."""
     edges = window.edges(image.shape[1:-1], sizes)
     padded = np.pad(image.astype(np.float64), [(0, 0), *edges, (0, 0)])
     spans = [(places - 1) * dilation + 1 for places, dilation in zip(sizes, window.dilations, strict=True)]
@@ -53,7 +56,7 @@ def _prepare(image: Array, sizes: Sequence[int], window: Window) -> tuple[Array,
 
 
 def convolve(image: Array, kernel: Array, window: Window) -> Array:
-    """`[N, *sizes, C]` with `[*window, C, O]` to `[N, *counts, O]`."""
+    """Convolve `[N, *sizes, C]` with `[*window, C, O]` to `[N, *counts, O]`."""
     sizes = kernel.shape[:-2]
     padded, counts = _prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, kernel.shape[-1]))
@@ -63,7 +66,7 @@ def convolve(image: Array, kernel: Array, window: Window) -> Array:
 
 
 def convolve_depthwise(image: Array, kernel: Array, window: Window) -> Array:
-    """`[N, H, W, C]` with `[h, w, C, m]` to `[N, H', W', C*m]`, each channel by itself."""
+    """Convolve each channel apart: `[N, H, W, C]` and `[h, w, C, m]` to `[N, H', W', C*m]`."""
     sizes = kernel.shape[:-2]
     padded, counts = _prepare(image, sizes, window)
     total = np.zeros((len(image), *counts, *kernel.shape[-2:]))
@@ -73,7 +76,7 @@ def convolve_depthwise(image: Array, kernel: Array, window: Window) -> Array:
 
 
 def spread(sizes: Sequence[int], kernel: Array, image: Array, window: Window) -> Array:
-    """The transposed convolution: `[N, *counts, O]` with `[*window, C, O]` to `[N, *sizes, C]`."""
+    """Compute the transposed convolution: `[N, *counts, O]` with `[*window, C, O]` to `[N, *sizes, C]`."""
     edges = window.edges(sizes, kernel.shape[:-2])
     whole = [size + before + behind for size, (before, behind) in zip(sizes, edges, strict=True)]
     total = np.zeros((len(image), *whole, kernel.shape[-2]))

@@ -18,12 +18,15 @@ Config = Mapping[str, Any]
 
 
 def _per_axis(value: Any, rank: int) -> tuple[int, ...]:
-    """A setting for each axis of an image."""
+    """Return a setting for each axis of an image."""
     return (int(value),) * rank if isinstance(value, int) else tuple(int(each) for each in value)
 
 
 def _size_after(size: int, kernel: int, stride: int, padding: str, more: int | None) -> int:
-    """The size that a transposed convolution makes of an axis; `kernel` is dilated, `more` output_padding."""
+    """Return the size of an axis after a transposed convolution.
+
+    `kernel` is dilated, `more` output_padding.
+    """
     if more is None:
         return size * stride + (max(kernel - stride, 0) if padding == "valid" else 0)
     return (size - 1) * stride + kernel - 2 * (kernel // 2 if padding == "same" else 0) + more
@@ -53,7 +56,10 @@ def transpose_convolution(
 
 
 def pool(config: Config, image: Array, *, is_average: bool) -> Array:
-    """Compute a pool: `[N, *sizes, C]` to `[N, *counts, C]`; an average is of the places in the image."""
+    """Compute a pool: `[N, *sizes, C]` to `[N, *counts, C]`.
+
+    An average is of the places in the image.
+    """
     rank = image.ndim - 2
     sizes = _per_axis(config["pool_size"], rank)
     strides = _per_axis(config.get("strides") or config["pool_size"], rank)

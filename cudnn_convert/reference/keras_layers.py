@@ -1,4 +1,4 @@
-"""Layers of Keras in float64 NumPy, each as the version that wrote its file computed it.
+"""Layers of Keras in float64 NumPy, as computed by the version behind a file.
 
 It judges what tf_keras makes of a file: `keras/config/differences.py` says which versions differ, and the
 equations here are written apart from the layers that compute so.
@@ -26,7 +26,7 @@ _EPSILON: Final = 1.001e-5
 
 @dataclass(frozen=True, slots=True)
 class KerasLayer:
-    """A layer by its class and config.
+    """A layer, as class, config and weights.
 
     `weights` are in the order of Keras. `differences` are names of keras/config/differences.py, `wrapper` is
     the class of the layer that has this one inside.
@@ -39,7 +39,7 @@ class KerasLayer:
     wrapper: str = ""
 
     def has(self, difference: str) -> bool:
-        """Whether the layer computes as the older Keras of a difference does."""
+        """Return True if the layer computes as the older Keras of a difference."""
         return difference in self.differences
 
 
@@ -48,7 +48,7 @@ _Equation = Callable[[KerasLayer, Sequence[Array], Sequence[Array | None]], list
 
 
 def compute(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]) -> list[Array]:
-    """Compute what a layer gives for `inputs`, each with its mask or None.
+    """Compute the outputs of a layer for `inputs`, each with a mask or None.
 
     Raises UnknownError for a class or a setting that has no equation here.
     """
@@ -58,7 +58,10 @@ def compute(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | 
 
 
 def passes_mask(layer: KerasLayer) -> bool | None:
-    """Whether a layer hands on the mask of its input; None where that is not known here."""
+    """Return True if a layer hands on the mask of the input.
+
+    The answer is None where that is not known here.
+    """
     if layer.kind == "ReLU":
         return not layer.has("relu_without_mask")
     if layer.kind == "ActivityRegularization":
@@ -87,7 +90,7 @@ def _recur(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | N
 def _time_distributed(
     layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]
 ) -> list[Array]:
-    """One layer for each step; its mask is what the steps' masks are."""
+    """Apply a layer at each step, with the mask of each step."""
     inner = layer.config["layer"]
     each = KerasLayer(inner["class_name"], inner["config"], layer.weights, layer.differences)
     mask = None if layer.has("time_distributed_without_mask") else masks[0]
@@ -236,7 +239,7 @@ def _attend(layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | 
 
 
 def _of_image(equation: Callable[[KerasLayer, Array], Array], rank: int) -> _Equation:
-    """An equation for channels last, for images of either layout."""
+    """Return an equation for channels last, for images of either layout."""
 
     def channels_last(
         layer: KerasLayer, inputs: Sequence[Array], masks: Sequence[Array | None]

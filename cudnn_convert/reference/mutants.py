@@ -1,4 +1,4 @@
-"""What a step would answer with other weights, to measure the power of inputs.
+"""Computes the answers of a step with wrong weights, to measure the power of inputs.
 
 At the first step a wrong recurrence combines the same products as the right one: exchanged gates exchange two
 of them, a dropped bias omits one term. So every mutant costs a few elementwise operations.
@@ -28,7 +28,7 @@ _ROWS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A cell at its first step: `x [batch, inputs]`, `h [batch, width]`, `c [batch, units]`.
+    """A cell at the first step: `x [batch, inputs]`, `h [batch, width]`, `c [batch, units]`.
 
     All are float64.
     """
@@ -59,7 +59,7 @@ class _Sums:
         return replace(self, **{part: tuple(getattr(self, part)[k] for k in order) for part in parts})
 
     def put(self, part: str, gate: int, value: Any) -> _Sums:
-        """Replace one gate's term."""
+        """Replace the term of a gate."""
         values = [*getattr(self, part)]
         values[gate] = value
         return replace(self, **{part: tuple(values)})
@@ -69,7 +69,7 @@ _ALL: Final = ("wx", "rh", "bias", "recurrent_bias")
 
 
 def structural(directions: Sequence[First]) -> Iterator[tuple[int, str, tuple[F64, F64]]]:
-    """`(direction, what is wrong, the answer)` of each structural mutant of a layer.
+    """Yield the direction, fault and answer of each structural mutant of a layer.
 
     `directions` are those of the layer. Mutants: two gates exchanged, wholly or in one matrix; a kernel or
     recurrent kernel transposed or zero, wholly or for one gate; a bias dropped; a GRU candidate's bias on the
@@ -133,7 +133,7 @@ def _alter_sums(first: First, sums: _Sums) -> Iterator[tuple[str, _Sums]]:
 def _alter_products(
     products: tuple[F64, ...], matrices: Sequence[F64], values: F64, names: Sequence[str]
 ) -> Iterator[tuple[str, tuple[F64, ...]]]:
-    """The products with one kind of matrix zero or transposed, wholly or for one gate."""
+    """Yield products with zero or transposed matrices, wholly or for a single gate."""
     zeros = tuple(np.zeros_like(product) for product in products)
     if any(matrix.any() for matrix in matrices):
         yield " zero", zeros
@@ -197,21 +197,24 @@ class WeightEffects:
             self._raise("recurrent kernel", gate, effects, first.h)
 
     def _raise(self, title: str, gate: int, effects: F64, values: F64) -> None:
-        """Update a gate's effects: `effects [batch, units]` of its sum times `values [batch, inputs]`."""
+        """Update the largest effects of a gate's weights.
+
+        The effects are `effects [batch, units]` of its sum times `values [batch, inputs]`.
+        """
         start = np.zeros((len(self._units), values.shape[1]), np.float32)
         best = self._best.setdefault((title, gate), start)
         for effect, row in zip(effects, np.abs(values).astype(np.float32), strict=True):
             np.maximum(best, effect[:, None] * row, out=best)
 
     def weakest(self) -> float:
-        """The smallest effect of a weight changed by `MOVED`, in tolerances.
+        """Return the smallest effect of a weight changed by `MOVED`, in tolerances.
 
         Infinite where all weights are 0.
         """
         return min((float(shares.min()) for _, shares in self._shares()), default=np.inf)
 
     def below(self, least: float) -> list[tuple[str, int, int, float]]:
-        """The matrices with weights whose effect is below `least`.
+        """Return the matrices of weights with an effect below `least`.
 
         Each is `(matrix and gate, number of such weights, number of weights, smallest effect)`.
         """
@@ -232,7 +235,7 @@ class WeightEffects:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """How the right answer `before` changes, at `units`, with a gate's sums."""
+    """The change of the right answer `before`, at `units`, with a gate's sums."""
 
     first: First
     units: F64
@@ -241,7 +244,7 @@ class _Shown:
     before: tuple[F64, F64]
 
     def tolerances(self, inputs: Sequence[F64], states: Sequence[F64]) -> F64:
-        """The change by one unit of a gate's sum, in tolerances `[batch, units]`.
+        """Return the change per unit of a gate's sum, in tolerances `[batch, units]`.
 
         The change is a first-order estimate.
         """

@@ -1,8 +1,9 @@
-"""What a search over a model's steps finds, example by example in NumPy, and what rounding may turn.
+"""Searches over a model's steps, example by example in NumPy, with the effect of rounding.
 
-The judge of decoders, so it shares no code with them: candidates of an example are listed and sorted, and
-sequences are kept whole, without parents to follow back. Beside each path a second one is carried, whose
-states are moved by rounding at every step: how far its score goes away is the noise of the scores.
+It finds what a search should find, and what rounding may turn. The judge of decoders, so it shares no code
+with them: candidates of an example are listed and sorted, and sequences are kept whole, without parents to
+follow back. Beside each path a second one is carried, whose states are moved by rounding at every step: how
+far its score goes away is the noise of the scores.
 
 Sources: Wu et al. 2016, Google's Neural Machine Translation System, equation 14 (the length penalty);
 docs/tutorials/decoding.md for ties, ends and padding.
@@ -25,10 +26,10 @@ Step = Callable[[Array, Sequence[Array]], tuple[Array, list[Array]]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a search goes; `noise [n, steps]` of a sample, None for a search by score.
+    """The rules of a search: beams by score, or a sample by `noise [n, steps]`.
 
-    `mask [n, vocabulary]` is true for tokens that are never chosen. `scores [n, width]` are those that beams
-    begin with, by default 0 for the first alone.
+    `noise` is None for a search by score. `mask [n, vocabulary]` is true for tokens that are never chosen.
+    `scores [n, width]` are those that beams begin with, by default 0 for the first alone.
     """
 
     width: int
@@ -43,18 +44,21 @@ class Rules:
     scores: Array | None = None
 
     def begin(self, row: int) -> list[Path]:
-        """The empty paths of an example."""
+        """Return the empty paths of an example."""
         scores = [0.0] + [-np.inf] * (self.width - 1) if self.scores is None else self.scores[row]
         return [Path(score=float(score), other=float(score)) for score in scores]
 
     def rank(self, score: Any, length: Any) -> Any:
-        """What beams are sorted by."""
+        """Return the sorting value of beams."""
         return score / ((5.0 + length) / 6.0) ** self.penalty
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A sequence so far; without one its score is minus infinity. `other` is the score of its second path."""
+    """A sequence so far, with a score.
+
+    Without a sequence the score is minus infinity. `other` is the score of its second path.
+    """
 
     tokens: tuple[int, ...] = ()
     score: float = -np.inf
@@ -64,7 +68,7 @@ class Path:
 
 @dataclass(slots=True)
 class Example:
-    """The paths of an example, best first, and how close its choices were.
+    """The paths of an example, best first, and the smallest gaps of the choices.
 
     `kept` is the smallest gap of ranks between what was kept and what was not, `order` that between any two
     that stood next to each other; `share` the smallest distance of a noise from where another token begins.
@@ -80,7 +84,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search should find, and the noise of its scores."""
+    """The expected result of a search, and the noise of the scores."""
 
     examples: list[Example]
     noise: float
@@ -121,7 +125,7 @@ def search(
 
 
 def read_scale(values: Array) -> str:
-    """What numbers `[m, vocabulary]` of tokens are: `probabilities`, `log_probabilities` or `logits`.
+    """Return the scale of token numbers `[m, vocabulary]`: `probabilities`, `log_probabilities` or `logits`.
 
     Probabilities are not negative and add up to 1; their logarithms are not positive. All else is logits.
     """
@@ -135,15 +139,16 @@ def read_scale(values: Array) -> str:
 
 
 def _next(path: Path, length: int) -> int:
-    """The token that a path's next step reads: its last, if it got it in this step; else 0.
+    """Return the token read by a path's next step.
 
-    A step in int8 takes its scales from all rows, so rows whose answers are not read must be alike too.
+    It is the path's last, if it got it in this step; else 0. A step in int8 takes its scales from all rows,
+    so rows whose answers are not read must be alike too.
     """
     return path.tokens[-1] if len(path.tokens) == length else 0
 
 
 def _move(rng: np.random.Generator, state: Array) -> Array:
-    """Move a state by about one unit in the last place."""
+    """Move a state by about a unit in the last place."""
     if state.dtype.kind != "f":
         return state
     ways = rng.choice(np.array([-1, 1], state.dtype), state.shape)
@@ -151,7 +156,10 @@ def _move(rng: np.random.Generator, state: Array) -> Array:
 
 
 def _keep_best(example: Example, log_probs: Array, others: Array, rules: Rules) -> list[int]:
-    """Extend all paths by all tokens and keep the best; returns the parent of each path kept."""
+    """Extend all paths by all tokens, keep the best, and return the parents.
+
+    There is a parent for each path kept.
+    """
     candidates: list[tuple[float, int, int]] = []
     for parent, path in enumerate(example.paths):
         if path.ended:
@@ -186,7 +194,7 @@ def _extend(path: Path, token: int, log_probs: Array, others: Array, end: int | 
 
 
 def _draw(example: Example, log_probs: Array, others: Array, rules: Rules, noise: float) -> list[int]:
-    """Extend the one path by the token that a noise draws."""
+    """Extend the single path by the token drawn by a noise."""
     (path,) = example.paths
     if path.ended or path.score == -np.inf:
         return [0]
@@ -210,7 +218,10 @@ def _draw(example: Example, log_probs: Array, others: Array, rules: Rules, noise
 def score_sequences(
     step: Step, tokens: Array, states: Sequence[Array], sequences: Array, lengths: Array
 ) -> Array:
-    """The sums of log probabilities of given sequences `[n, width, steps]`, as far as each is long."""
+    """Return the log probability sums of given sequences `[n, width, steps]`.
+
+    Each sequence counts as far as it is long.
+    """
     n, width, steps = sequences.shape
     rows = np.repeat(np.arange(n), width)
     fed, carried = tokens[rows], [state[rows] for state in states]

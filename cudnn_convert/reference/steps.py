@@ -1,4 +1,4 @@
-"""One step of one layer and direction, from each form of weights.
+"""Computes a step of a layer and direction, from each form of weights.
 
 `Gates` has the weights of one pseudo-layer gate by gate, in one order for all sources, and a step that is
 written independently of the dialects' equations. That step can sum its products in another order, with
@@ -27,7 +27,7 @@ Products: TypeAlias = Sequence[F64]
 
 @dataclass(frozen=True, slots=True)
 class CellStep:
-    """One step of a pseudo-layer.
+    """A step of a pseudo-layer.
 
     Called with `x [batch, inputs]`, `h [batch, width]` and `c [batch, units]` it gives the next `h` and `c`;
     width is units without a projection. `weigh` multiplies inputs, of all steps at once or of one; `advance`
@@ -52,7 +52,7 @@ ORDERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
 
 
 class CellSteps(Sequence[CellStep]):
-    """Steps by number, each made by `make` on access and not kept.
+    """Steps by number, each made by `make` on every access.
 
     A caller that needs them repeatedly makes a tuple. Raises IndexError past the end.
     """
@@ -97,7 +97,7 @@ _PLAIN: Final = ("hidden",)
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The weights of one pseudo-layer: a matrix or vector for each gate of `NAMES`.
+    """The weights of a pseudo-layer: a matrix or vector for each gate of `NAMES`.
 
     `kernel`: matrices `[units, inputs]`, or None where the input itself goes to each gate;
     `recurrent_kernel`: matrices `[units, width]`; `bias` and `recurrent_bias`: vectors `[units]`;
@@ -132,7 +132,7 @@ class Gates:
         return self.units if self.kernel is None else int(self.kernel[0].shape[1])
 
     def compose_projection(self) -> Gates:
-        """The cell with the projection multiplied into the recurrent matrices.
+        """Return the cell with the projection multiplied into the recurrent matrices.
 
         Its hidden state is the unprojected one.
         """
@@ -142,7 +142,7 @@ class Gates:
         return replace(self, recurrent_kernel=matrices, projection=None)
 
     def as_type(self, dtype: Any) -> Gates:
-        """The weights cast to another float type."""
+        """Return the weights cast to another float type."""
         recurrent, bias, other = (
             tuple(np.asarray(array, dtype) for array in group)
             for group in (self.recurrent_kernel, self.bias, self.recurrent_bias)
@@ -152,19 +152,20 @@ class Gates:
         return Gates(self.mode, kernel, recurrent, bias, other, projection)
 
     def weigh(self, x: F64) -> list[F64]:
-        """The input's term of each gate, `[batch, units]`, without the bias."""
+        """Return the input's term of each gate, `[batch, units]`, before the bias."""
         if self.kernel is None:
             return [x] * len(self.bias)
         return [x @ matrix.T for matrix in self.kernel]
 
     def recur(self, h: F64) -> list[F64]:
-        """The state's term of each gate, `[batch, units]`, without the bias."""
+        """Return the state's term of each gate, `[batch, units]`, before the bias."""
         return [h @ matrix.T for matrix in self.recurrent_kernel]
 
     def step(self, order: np.random.Generator | None = None) -> CellStep:
-        """A step of these weights; with `order` one of other rounding, drawn from it.
+        """Return a step of the weights, with rounding drawn from `order` if given.
 
-        Products are then summed in another order, and activations are inexact as in `_inexact`.
+        The rounding of such a step is another. Products are then summed in another order, and activations are
+        inexact as in `_inexact`.
         """
         if order is None:
             return CellStep(self.weigh, lambda wx, h, c: self.finish(wx, self.recur(h), h, c), lambda: self)
@@ -191,7 +192,7 @@ class Gates:
 
     @staticmethod
     def add_bias(products: Sequence[F64], biases: Sequence[F64]) -> list[F64]:
-        """Each gate's term with its bias."""
+        """Return the term of each gate with the gate's bias added."""
         return [product + bias for product, bias in zip(products, biases, strict=True)]
 
 
@@ -227,7 +228,7 @@ def finish_step(
 
 
 def _inexact(value: F64, order: np.random.Generator) -> F64:
-    """Perturb values of sigmoid or tanh by up to the epsilon of their type.
+    """Perturb values of sigmoid or tanh by up to the epsilon of the type.
 
     Runtimes approximate both within a few such units, also where they saturate: their 0 or 1 is not exact,
     and large recurrent weights amplify the difference.
@@ -249,7 +250,7 @@ def steps_from_blob(
     gate_order: str = "tf",
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """One step for each pseudo-layer from cuDNN's parameters, a 1-D array.
+    """Return a step for each pseudo-layer from cuDNN's parameters, a 1-D array.
 
     With `skip_input` layer 0 has no W. With a `projection` it is the last matrix of each pseudo-layer. Raises
     ValueError where the length is wrong.
@@ -283,7 +284,7 @@ def steps_from_blob(
 
 
 def _blob_step(mode: str, m: Sequence[F64 | None], b: F64, gate_order: str) -> CellStep:
-    """A step from the matrices and biases of a blob's pseudo-layer.
+    """Return a step from the matrices and biases of a blob's pseudo-layer.
 
     `m` has the W of each linear id, then the R; `b` likewise. LSTM ids are i, f, c, o; GRU r, z, h. A W that
     is None is the identity; an LSTM's ninth matrix is its projection.
@@ -336,7 +337,7 @@ def steps_from_regions(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """One step for each pseudo-layer from the outputs of CudnnRNNParamsToCanonical, by index.
+    """Return a step for each pseudo-layer from the outputs of CudnnRNNParamsToCanonical, by index.
 
     Weights come first, then biases, each the values of one region of the blob in memory order.
     """
@@ -367,7 +368,7 @@ def steps_from_canonical(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """One step for each pseudo-layer from the variables of TensorFlow 1's compatible cells.
+    """Return a step for each pseudo-layer from variables of TensorFlow 1's compatible cells.
 
     `tensors` is keyed without the layer's scope, e.g. `rnn/multi_rnn_cell/cell_0/basic_rnn_cell/kernel`.
     `forget_bias` is what their LSTM cell would add to its forget gate.
@@ -464,7 +465,7 @@ def steps_from_keras(
     forget_bias: float = 0.0,
     dtype: Any = np.float64,
 ) -> CellSteps:
-    """One step for each direction from the variables of Keras' CuDNNLSTM or CuDNNGRU.
+    """Return a step for each direction from variables of Keras' CuDNNLSTM or CuDNNGRU.
 
     `tensors` is keyed without the layer's scope: `kernel`, `recurrent_kernel`, `bias`, for two directions
     below `forward_layer/` and `backward_layer/`. A Keras layer is one layer.
@@ -482,7 +483,7 @@ def steps_from_keras(
 
 
 def _keras_step(mode: str, tensors: Sequence[F64], gate_order: str, forget_bias: float) -> CellStep:
-    """A step from a Keras layer's kernel, recurrent kernel and bias.
+    """Return a step from a Keras layer's kernel, recurrent kernel and bias.
 
     Columns of the kernels are gates i, f, c, o or z, r, h; the bias is bW of each, then bR of each. cuDNN
     reads the numbers of a gate's columns, row after row, as its matrix, which has the units first.

@@ -1,4 +1,4 @@
-"""A model card in Markdown: where an artifact comes from, and its verdict on a date.
+"""A model card in Markdown: the origin of an artifact, and the dated verdict.
 
 The artifact itself has neither date nor verdict, so that the same source gives the same bytes. Names in a
 card come from files of strangers: they stand in code spans, which no character in them can end.
@@ -27,12 +27,12 @@ _NONE: Final = "-"
 
 
 def of(report: Report) -> str:
-    """The card of a conversion, as Markdown. Raises UsageError for a bad `SOURCE_DATE_EPOCH`."""
+    """Return the card of a conversion as Markdown. Raises UsageError for a bad `SOURCE_DATE_EPOCH`."""
     return "\n\n".join(_list_parts(report))
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a card of this tool."""
+    """Return True if a file is a card by cudnn-convert."""
     try:
         with path.open("rb") as stream:
             return MARK.encode() in stream.read(_HEAD)
@@ -41,7 +41,10 @@ def is_ours(path: Path) -> bool:
 
 
 def date() -> str:
-    """The time in UTC, or that of `SOURCE_DATE_EPOCH` where it is set. Raises UsageError for a bad one."""
+    """Return the time in UTC, from `SOURCE_DATE_EPOCH` if set.
+
+    Raises UsageError for a bad one.
+    """
     given = os.environ.get(_EPOCH)
     if not given:
         return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -123,7 +126,10 @@ _OUTPUTS: Final = ("output", "verdict", "values", "worst difference", "of tolera
 
 
 def _recurrence(recurrence: RecurrenceReport, proof: Verification | None) -> Iterator[Sequence[str]]:
-    """A row for each place in which the recurrence was asked, with its sizes in each."""
+    """Yield a row for each place of the proven recurrence, with sizes.
+
+    A place is where the recurrence was asked.
+    """
     sizes = (recurrence.layers, recurrence.directions, recurrence.units, recurrence.input_size)
     known = (_code(recurrence.node), recurrence.op, recurrence.mode, *map(str, sizes))
     pieces = [piece for piece in (proof.recurrences if proof else ()) if piece.node == recurrence.node]
@@ -170,7 +176,10 @@ def _table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _code(name: str) -> str:
-    """A code span: fenced by more backticks than the name has in a row, `|` escaped for a table."""
+    """Return a name as a code span, with `|` escaped for a table.
+
+    The fence has more backticks than the name has in a row.
+    """
     text = visible(name).replace("|", "\\|")
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     pad = " " if "`" in text or not text.strip() else ""
@@ -178,5 +187,5 @@ def _code(name: str) -> str:
 
 
 def _text(words: str) -> str:
-    """Words without a meaning in Markdown or HTML."""
+    """Return words with the characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", visible(words))

@@ -1,4 +1,4 @@
-"""The network around recurrences as a picture, from its inputs to its outputs.
+"""Draws the network around recurrences, from the inputs to the outputs.
 
 Boxes lie in rows, each below all that lead to it; at most two lie side by side, so that words can be read on
 a phone. An edge that skips rows passes their boxes in a lane, which all edges from the same box share. A box
@@ -31,7 +31,7 @@ _MOST: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What stands in a box: names, facts below them, and the class of its verdict."""
+    """The words in a box: names, facts below, and the class of the verdict."""
 
     names: Sequence[str]
     facts: Sequence[str]
@@ -40,7 +40,10 @@ class _Words:
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A box with its lines, of which the first `names` are names, and where it lies."""
+    """A box with lines and a position.
+
+    The first `names` lines are names.
+    """
 
     title: str
     lines: tuple[str, ...]
@@ -58,10 +61,10 @@ class _Box:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """Where everything lies; `links` are those that lead down.
+    """The position of boxes and lanes.
 
-    `boxes` and `row_of` are by name, `rows` has the top and the bottom of each row, `lanes` the x of the lane
-    of a box past a row, by name and number of the row.
+    `links` are those that lead down. `boxes` and `row_of` are by name, `rows` has the top and the bottom of
+    each row, `lanes` the x of the lane of a box past a row, by name and number of the row.
     """
 
     links: Sequence[tuple[str, str]]
@@ -71,12 +74,12 @@ class _Placement:
     lanes: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def leads_on(self, name: str) -> bool:
-        """Whether a box leads to one that is in no row yet."""
+        """Return True if a box leads to a box still to be placed."""
         return any(source == name and target not in self.row_of for source, target in self.links)
 
 
 def network(subject: Subject, proof: Proof | None) -> Markup:
-    """The picture of a report's network, and a line on what was cut away."""
+    """Return the picture of a report's network, with a line on the parts cut away."""
     assert subject.network is not None
     cut = _describe_cut(subject.network)
     groups, links = _group(subject.network)
@@ -101,7 +104,7 @@ _Links = Mapping[tuple[str, str], Sequence[int]]
 
 
 def _group(drawn: Network) -> tuple[_Groups, _Links]:
-    """Put inputs that lead to the same into one box, and outputs that the same leads to."""
+    """Put inputs with the same targets into a box, and outputs with the same sources."""
     around: dict[str, set[str]] = {}
     for link in drawn.links:
         if link.source.startswith(_INPUT):
@@ -130,7 +133,7 @@ def _describe_cut(drawn: Network) -> str:
 
 
 def _describe(subject: Subject, proof: Proof | None, groups: _Groups, links: _Links) -> dict[str, _Words]:
-    """The words of each box, by the first of its names in links."""
+    """Return the words of each box, by the box's first name in links."""
     states: dict[str, list[str]] = {}
     for state in subject.states:
         states.setdefault(state.recurrence, []).append(state.kind)
@@ -176,7 +179,7 @@ def _tone(outputs: Sequence[OutputReport]) -> str:
 
 
 def _distance(links: _Links, name: str) -> Iterator[str]:
-    """Over how many ops the edges to a box come."""
+    """Yield the number of ops on the edges to a box, as text."""
     counts = [count for (_, target), ops in links.items() if target == name for count in ops]
     if most := max(counts, default=0):
         least = min(counts)
@@ -214,7 +217,10 @@ def _judge(pieces: Sequence[PieceReport]) -> str:
 
 
 def _place(links: _Links, described: Mapping[str, _Words]) -> _Placement | None:
-    """The boxes in rows, each below all that lead to it; None where lanes leave them no room."""
+    """Place the boxes in rows, each below all sources of the box.
+
+    None where lanes leave them no room.
+    """
     ranks = _rank(links, described)
     layout = _Placement(
         [edge for edge in links if {*edge} <= ranks.keys() and ranks[edge[0]] < ranks[edge[1]]]  # no loops
@@ -238,7 +244,10 @@ def _place(links: _Links, described: Mapping[str, _Words]) -> _Placement | None:
 def _place_row(
     layout: _Placement, row: Mapping[str, _Words], order: Sequence[str], share: float
 ) -> dict[str, float]:
-    """Put a row below the others, boxes and lanes in `order`; returns the x of each edge below it."""
+    """Place a row below the last row, and return the x of each edge.
+
+    Boxes and lanes are in `order`; an edge leaves below the row.
+    """
     top = layout.rows[-1][1] + _BETWEEN if layout.rows else float(_SIDE)
     lines = {name: _fit(words, share - _GAP) for name, words in row.items()}
     height = _LINE * max(len(names) + len(facts) for names, facts in lines.values()) + 2 * _PAD
@@ -260,13 +269,19 @@ def _place_row(
 
 
 def _mean(layout: _Placement, exits: Mapping[str, float], name: str) -> float:
-    """Where the edges to a box come from on average, so that arrows cross little."""
+    """Return the mean x of a box's incoming edges.
+
+    Rows sorted by it have few crossing arrows.
+    """
     above = [exits[source] for source, target in layout.links if target == name and source in exits]
     return sum(above) / len(above) if above else 0.0
 
 
 def _rank(links: _Links, described: Mapping[str, _Words]) -> dict[str, int]:
-    """The row of each box: inputs first, outputs last, recurrences by the longest way to them."""
+    """Return the row of each box: inputs first, outputs last.
+
+    Recurrences have rows by the longest way to them.
+    """
     recurrences = [name for name in described if not name.startswith((_INPUT, _OUTPUT))]
     ranks = {name: 0 if name.startswith(_INPUT) else 1 for name in described}
     for _ in recurrences:  # as many times as the longest way has recurrences; a loop ends here too
@@ -278,14 +293,17 @@ def _rank(links: _Links, described: Mapping[str, _Words]) -> dict[str, int]:
 
 
 def _fit(words: _Words, width: float) -> tuple[list[str], list[str]]:
-    """The lines of the names and of the facts in a box of a width."""
+    """Return the lines of names and of facts for a box of given width."""
     room = int((width - 2 * _PAD) / _CHARACTER)
     names = [part for name in words.names for part in _wrap(visible(name), room, "/")]
     return names, [part for fact in words.facts for part in _wrap(fact, room, " ")]
 
 
 def _wrap(text: str, room: int, behind: str) -> list[str]:
-    """Lines of at most `room` characters, broken behind a separator, and anywhere if they must."""
+    """Break text into lines of at most `room` characters.
+
+    A line is broken behind a separator, and anywhere if it must.
+    """
     pieces = [piece + behind for piece in text.split(behind)]
     pieces[-1] = pieces[-1].removesuffix(behind)
     lines = [""]
@@ -318,7 +336,10 @@ def _shape(box: _Box) -> Iterator[Markup]:
 
 
 def _arrow(layout: _Placement, source: str, target: str) -> Iterator[Markup]:
-    """A line from below one box to above another, past the rows between in the lane of the first."""
+    """Yield a line from below a box to above another box.
+
+    It passes the rows between in the lane of the first.
+    """
     end = layout.boxes[target]
     x, y = layout.boxes[source].middle, layout.rows[layout.row_of[source]][1]
     path = f"M{x:.1f} {y:.1f}"
@@ -332,6 +353,6 @@ def _arrow(layout: _Placement, source: str, target: str) -> Iterator[Markup]:
 
 
 def _bend(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A curve that begins and ends upright."""
+    """Return a curve with upright ends."""
     half = (y1 + y2) / 2
     return f" C{x1:.1f} {half:.1f} {x2:.1f} {half:.1f} {x2:.1f} {y2:.1f}"

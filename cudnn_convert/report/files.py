@@ -33,7 +33,7 @@ def write_reports(
     force: bool,
     warn: Callable[[str], None] | None = None,
 ) -> Iterator[Keep]:
-    """Yield a function that keeps a report, and put its files in place at the end.
+    """Yield a function to keep a report, then put the files in place.
 
     `report` is JSON, or a page with JSON beside it where it ends in .html; `model_card` is Markdown. Of the
     files `apart` none is touched. The report of a failed proof is written too. Raises UsageError and
@@ -79,7 +79,7 @@ def write_reports(
 def _list_files(
     report: Path | None, model_card: Path | None
 ) -> Iterator[tuple[Path, Callable[[Path], bool], _Render]]:
-    """Yield the files of a report and a card: what knows an older one, and what makes its text."""
+    """Yield the files of a report and a card, with tests for older files and renderers."""
     if report is not None and report.suffix == _PAGE:
         from cudnn_convert.report import page
 
@@ -95,7 +95,10 @@ def _list_files(
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a page or the JSON of a report of this tool, by what is in it."""
+    """Return True if the content of a file is a report by cudnn-convert.
+
+    A report is a page or JSON.
+    """
     try:
         if path.suffix == _PAGE:
             with path.open("rb") as stream:
@@ -109,5 +112,5 @@ def is_ours(path: Path) -> bool:
 
 
 def _list_fields(kind: type[Report | Verification]) -> set[str]:
-    """The fields that reports of every version have."""
+    """Return the names of the fields common to reports of every version."""
     return {field.name for field in fields(kind) if field.default is MISSING}

@@ -138,45 +138,57 @@ NOTHING = "&ndash;"
 
 @dataclass(frozen=True, slots=True)
 class Markup:
-    """Text that is HTML already; everything else is escaped."""
+    """Text in HTML already.
+
+    Everything else is escaped.
+    """
 
     text: str
 
 
 def text(value: Any) -> str:
-    """`value` as HTML."""
+    """Return `value` as HTML."""
     return value.text if isinstance(value, Markup) else escape(visible(str(value)))
 
 
 def tag(name: str, *content: Any, **attributes: str) -> Markup:
-    """An element; the attribute `class` is `class_`, `text-anchor` is `text_anchor`."""
+    """Return an element.
+
+    The attribute `class` is `class_`, `text-anchor` is `text_anchor`.
+    """
     names = {key: key.rstrip("_").replace("_", "-") for key in attributes}
     message = "".join(f' {names[key]}="{escape(visible(value))}"' for key, value in attributes.items())
     return Markup(f"<{name}{message}>{''.join(map(text, content))}</{name}>")
 
 
 def brackets(index: Iterable[int]) -> Markup:
-    """Whole numbers in brackets, on one line."""
+    """Return whole numbers in brackets, on a single line."""
     return tag("code", f"[{', '.join(map(str, index))}]", class_="short")
 
 
 def join(parts: Iterable[Any], between: str = "") -> Markup:
-    """The parts one after the other; `between` is HTML."""
+    """Join the parts as HTML, with `between` as HTML too."""
     return Markup(between.join(map(text, parts)))
 
 
 def name(value: Any) -> Markup:
-    """A name from a file: in a fixed width, broken behind a slash, and anywhere if it must."""
+    """Return a name from a file, in a fixed width.
+
+    It is broken behind a slash, and anywhere if it must.
+    """
     return tag("code", Markup(text(value).replace("/", "/<wbr>")))
 
 
 def prose(sentence: str) -> Markup:
-    """A sentence whose flags are not broken behind their dashes."""
+    """Return a sentence with unbroken flags.
+
+    A line breaks nowhere behind a flag's dashes.
+    """
     return Markup(_FLAG.sub(r'<span class="flag">\g<0></span>', text(sentence)))
 
 
 def number(value: float | int | None, form: str = ".2e") -> Markup:
-    """Format a number; None and infinite ones become a word or sign."""
+    """Format a number, or show a missing or infinite number as a word or sign."""
     if value is None:
         return Markup(NOTHING)
     if isinstance(value, float) and not math.isfinite(value):
@@ -185,7 +197,10 @@ def number(value: float | int | None, form: str = ".2e") -> Markup:
 
 
 def table(heads: Sequence[str], rows: Iterable[Iterable[Any]], *, numbers: Iterable[int] = ()) -> Markup:
-    """A table in a box, where that is narrow a card a row; `numbers` are the columns that align right."""
+    """Return a table in a box, as cards if narrow.
+
+    In a narrow box each row is a card. `numbers` are the columns that align right.
+    """
     right = set(numbers)
     kinds = ["number" if k in right else "text" for k in range(len(heads))]
 
@@ -213,7 +228,7 @@ def pairs(rows: Iterable[tuple[str, Any]], kind: str = "facts") -> Markup:
 
 
 def bullets(items: Iterable[Any]) -> Markup:
-    """A list; sentences in it are `prose`."""
+    """Return a list, with sentences as `prose`."""
     return tag("ul", *(tag("li", prose(item) if isinstance(item, str) else item) for item in items))
 
 
@@ -316,7 +331,10 @@ def _plot(
 
 
 def shorten_count(value: int) -> str:
-    """A count in at most four characters, which have room beside an axis: 999, 1.2k, 12k, 3.4M."""
+    """Format a count in at most four characters: 999, 1.2k, 12k, 3.4M.
+
+    They have room beside an axis.
+    """
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if value >= size:
             share = value / size

@@ -10,7 +10,7 @@ from cudnn_convert.values import Decoder, SearchRules, VariableState
 
 
 def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
-    """The report's line for one recurrence."""
+    """Return the report of a recurrence."""
     sizes = recurrence.sizes
     return RecurrenceReport(
         node=recurrence.node,
@@ -26,7 +26,10 @@ def of_recurrence(recurrence: Recurrence) -> RecurrenceReport:
 
 
 def of_states(streaming: Any, variables: Iterable[VariableState]) -> tuple[StateReport, ...]:
-    """The report's lines for the states of a `plan.Streaming` or None, and for those held in variables."""
+    """Return the reports of states, from a `plan.Streaming` or from variables.
+
+    Where `streaming` is None, the states are those held in variables.
+    """
     if streaming is None:
         return tuple(
             StateReport(
@@ -48,7 +51,10 @@ def of_states(streaming: Any, variables: Iterable[VariableState]) -> tuple[State
 
 
 def of_decoder(decoder: Decoder, token: str, logits: str) -> DecoderReport:
-    """The report of a search; `token` and `logits` are the source's tensors."""
+    """Return the report of a search.
+
+    `token` and `logits` are the source's tensors.
+    """
     return DecoderReport(
         **{rule.name: getattr(decoder, rule.name) for rule in fields(SearchRules)},
         token=token,

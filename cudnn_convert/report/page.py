@@ -1,4 +1,4 @@
-"""A report as one self-contained page of HTML: no script, no font, no address.
+"""A report as a self-contained page of HTML: free of scripts, fonts and addresses.
 
 Every name in it comes out of somebody's file: all text is escaped, and a policy in the page forbids it to
 load anything. First the page as a whole, then its sections: outputs, recurrences, weights.
@@ -16,28 +16,34 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def of(result: Conversion | Proof) -> str:
-    """The page of a conversion or of a verification, as text of HTML."""
+    """Return the page of a conversion or of a verification, as text of HTML."""
     proof, subject, copied = _take_apart(result)
     title = f"{_headline(proof, copied=copied)}: {subject.source if subject else 'verification'}"
     return document(title, *_list_sections(proof, subject, copied))
 
 
 def _take_apart(result: Conversion | Proof) -> tuple[Proof | None, Subject | None, bool]:
-    """The proof, the two sides, and whether anything was written."""
+    """Return the proof, the two sides, and True if an artifact exists."""
     if isinstance(result, Conversion):
         return result.verification, result.as_subject(result.out or "none"), result.out is not None
     return result, result.subject, True
 
 
 def fragment(result: Conversion | Proof) -> str:
-    """The result for a notebook: verdict, recurrences and outputs, with a style that stays inside it."""
+    """Return the result for a notebook: verdict, recurrences and outputs.
+
+    The style stays inside it.
+    """
     parts = list(_list_sections(*_take_apart(result)))
     style = Markup(f"<style>{html.SCOPED}</style>")
     return tag("div", style, *parts, class_=html.SCOPE).text
 
 
 def document(title: str, *sections: Markup) -> str:
-    """A whole page of sections, which may load nothing and is known as this tool's."""
+    """Return a whole page of sections, with loading forbidden and cudnn-convert's mark.
+
+    The mark makes the page known as this tool's.
+    """
     main = tag("main", *sections)
     head = join(
         [
@@ -111,7 +117,7 @@ def _header(proof: Proof | None, *, copied: bool) -> Markup:
 
 
 def _describe_ops(asked: values.OpsReport) -> str:
-    """A sentence on the ops around recurrences."""
+    """Return a sentence on the ops around recurrences."""
     regions = f", in {asked.regions:,} regions" if asked.regions else ""
     counts = f"{asked.ops:,} ops, {asked.constants:,} constants, {asked.gates:,} gates{regions}"
     listed = ", ".join(asked.odd)
@@ -120,7 +126,7 @@ def _describe_ops(asked: values.OpsReport) -> str:
 
 
 def _describe_chunks(streamed: values.StreamReport) -> str:
-    """A sentence on the answers to feeds that came in chunks."""
+    """Return a sentence on the answers to feeds in chunks."""
     kinds = ", ".join(streamed.chunks)
     if not streamed.passed:
         return f"Given in chunks, not equal: {streamed.message}."
@@ -130,7 +136,7 @@ def _describe_chunks(streamed: values.StreamReport) -> str:
 
 
 def _describe_search(searched: values.DecodingReport) -> str:
-    """A sentence on a search that was compared with one in NumPy."""
+    """Return a sentence on a search compared with NumPy's search."""
     if not searched.passed:
         return f"The search ({searched.kind}) is not equal: {searched.message}."
     ties = f"; rounding turned {searched.ties} rows" if searched.ties else ""
@@ -195,7 +201,7 @@ _HUGE: Final = 1e6
 
 
 def outputs(proof: Proof) -> Markup:
-    """The table of figures and the plots of each output."""
+    """Return the table of figures and the plots of each output."""
     rows = table(_OUTPUT_HEADS, map(_output_row, proof.outputs), numbers=range(2, 8))
     return section("Outputs", rows, *(_output_card(output) for output in proof.outputs))
 
@@ -215,7 +221,7 @@ def _output_row(output: values.OutputReport) -> Iterator[object]:
 
 
 def chip(*, passed: bool) -> Markup:
-    """The word for a comparison's end, in its colour."""
+    """Return the result of a comparison as a word in colour."""
     return tag("span", "equal" if passed else "different", class_=f"chip {'good' if passed else 'bad'}")
 
 
@@ -224,7 +230,7 @@ def _verdict(output: values.OutputReport) -> Markup:
 
 
 def _share(needed: float) -> Markup:
-    """A share of the tolerance in per cent, a large one in times."""
+    """Format a share of the tolerance in per cent, a large share as a multiple."""
     if math.isfinite(needed) and needed >= _TIMES:
         return tag("span", f"{needed:,.0f} times" if needed < _HUGE else f"{needed:.1e} times")
     return number(needed, ".1%")
@@ -269,7 +275,7 @@ _RECURRENCE_HEADS = (
 
 
 def recurrence_table(proof: Proof) -> Iterator[Markup]:
-    """Render the table of recurrences, and below it the changes a test would miss."""
+    """Render the table of recurrences, and below the changes missed by a test."""
     if not proof.recurrences:
         return
     rows = table(_RECURRENCE_HEADS, map(_recurrence_row, proof.recurrences), numbers=range(4, 9))
@@ -297,7 +303,7 @@ def recurrence_table(proof: Proof) -> Iterator[Markup]:
 
 
 def verdict_lines(proof: Proof) -> Iterator[str]:
-    """The verdict in a line."""
+    """Yield the verdict in a line."""
     asked = [recurrence for recurrence in proof.recurrences if recurrence.asked]
     nodes = {recurrence.node for recurrence in proof.recurrences}
     if nodes:
@@ -327,7 +333,7 @@ _UNKNOWN = "not found by its values"
 
 
 def recurrence_cards(subject: Subject) -> Markup:
-    """A card for each recurrence, its map folded in it."""
+    """Return a card for each recurrence, with the map folded in."""
     cards = [_weight_card(recurrence, subject.weights) for recurrence in subject.recurrences]
     none = tag("p", "None: no cuDNN op is left that the outputs need.", class_="soft")
     return section("Recurrences", *(cards or [none]))
@@ -393,7 +399,7 @@ def _region(region: values.TensorRegion | None) -> Markup:
 
 
 def others(variable_reports: Sequence[values.VariableReport]) -> Markup:
-    """The tensors of the source that no recurrence was decoded from."""
+    """Return the tensors of the source apart from the decoded recurrences."""
     if not variable_reports:
         return Markup("")
     rows = (

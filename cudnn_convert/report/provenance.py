@@ -1,4 +1,4 @@
-"""Provenance in an artifact: its origin as JSON, enough to verify it again."""
+"""Provenance in an artifact: the origin as JSON, enough to repeat the verification."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,10 @@ from cudnn_convert.report.values import Conversion
 
 
 def with_pieces(text: str, pieces: Sequence[dict[str, Any]]) -> str:
-    """A provenance that also says where the artifact computes which layers: `piece`, `node`, `layer`."""
+    """Add the places of layers in the artifact to a provenance.
+
+    A place is a `piece`, with `node` and `layer`.
+    """
     return json.dumps(json.loads(text) | {"pieces": [*pieces]}, indent=2) if pieces else text
 
 
@@ -23,10 +26,11 @@ def make_provenance(
     begins: Mapping[str, str] = MappingProxyType({}),
     encoded: Sequence[str] = (),
 ) -> str:
-    """An artifact's origin as JSON: enough to verify it again, without date, verdict or folders.
+    """Return an artifact's origin as JSON, enough to repeat the verification.
 
-    `tensors` maps `inputs` and `outputs` to key -> tensor name in the artifact. `begins` are inputs of the
-    source that states took the place of, `encoded` the keys of inputs that are the same at all steps.
+    It has neither date, verdict nor folders. `tensors` maps `inputs` and `outputs` to key -> tensor name in
+    the artifact. `begins` are inputs of the source that states took the place of, `encoded` the keys of
+    inputs that are the same at all steps.
     """
     streaming = {"states": [asdict(state) for state in report.states], "begins": dict(begins)}
     streaming |= {"encoded": [*encoded]} if encoded else {}

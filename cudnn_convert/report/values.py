@@ -1,4 +1,4 @@
-"""Values of a report: what was converted, compared and found."""
+"""Values of a report on a conversion, a comparison or a map."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from cudnn_convert.values import Axis, Network, SearchRules
 
 @dataclass(frozen=True, slots=True)
 class TensorRegion:
-    """The part of a tensor that holds given values.
+    """The part of a tensor with given values.
 
     `part` is its slice in Python's notation, `axes` how cuDNN's matrix lies in it.
 
@@ -25,7 +25,7 @@ class TensorRegion:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """One gate's matrix or bias of one pseudo-layer, `weights` being the field of it.
+    """A gate's matrix or bias in a pseudo-layer, with `weights` as the field.
 
     `source` is where the source has it, `target` where the artifact does; None where no part of a tensor has
     those values, or where they are all alike, so that their place cannot be told. `doubt` says what is odd
@@ -43,7 +43,7 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True)
 class LayoutReport:
-    """The order of the gates in one side's tensors.
+    """The order of the gates in the tensors of a side.
 
     `names` are the layouts of `layouts.LAYOUTS` that have this order.
     """
@@ -54,7 +54,7 @@ class LayoutReport:
 
 @dataclass(frozen=True, slots=True)
 class VariableReport:
-    """A variable or graph constant of the source that no recurrence was decoded from.
+    """A variable or graph constant of the source outside all decoded recurrences.
 
     `role`: `needed` by the outputs, `not needed`, or `other copy` of a recurrence's weights. `target` is the
     artifact's tensor of the same values, None where there is none.
@@ -68,7 +68,7 @@ class VariableReport:
 
 @dataclass(frozen=True, slots=True)
 class WeightsReport:
-    """The map from each tensor of the source to its place in the artifact.
+    """The map from each tensor of the source to a place in the artifact.
 
     Made for `--report` alone. `gates` and the layouts are by the node of each recurrence.
     """
@@ -81,7 +81,7 @@ class WeightsReport:
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceReport:
-    """One cuDNN node, its sizes, and the copy of its weights used.
+    """A cuDNN node, with the sizes and the copy of the weights used.
 
     `weights` is `canonical` or `raw`.
     """
@@ -99,7 +99,10 @@ class RecurrenceReport:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One value of one output; what is no finite number is told as text."""
+    """A value of an output.
+
+    What is no finite number is told as text.
+    """
 
     feed: int
     index: tuple[int, ...]
@@ -118,7 +121,7 @@ class OverTime:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How many values used which share of their tolerance.
+    """The numbers of values by share of the tolerance used.
 
     `exact` had no error. `counts[k]` are those with `first + k*width <= log10(error / tolerance)` and less
     than the next; the outermost bins take what lies beyond them.
@@ -132,7 +135,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """The comparison of one output over all feeds.
+    """The comparison of an output over all feeds.
 
     `worst` is the largest difference, `needed` the largest share of the tolerance used, `atol` and `rtol` the
     bound. Floats have more: `max_abs` and `max_rel`, the largest absolute and relative errors, the latter of
@@ -169,7 +172,7 @@ class OutputReport:
 
 @dataclass(frozen=True, slots=True)
 class PieceReport:
-    """Layers of the recurrence `node`, asked by themselves where the artifact computes them.
+    """The verdict on layers of the recurrence `node`, run alone in the artifact.
 
     `piece` names that place. Where `asked` is false nothing was, `message` says why, and the numbers are 0.
     `worst` is the largest absolute error, `needed` the largest share of the tolerance
@@ -200,7 +203,7 @@ class PieceReport:
 
 @dataclass(frozen=True, slots=True)
 class GlueReport:
-    """The comparison of the glue around recurrences, with their outputs given.
+    """The comparison of the glue around recurrences, with given recurrence outputs.
 
     Made where outputs hide part of it. `needed` is the largest share of the tolerance, infinite for another
     shape; `unjudged` are the tensors whose noise is too large to judge. Where `asked` is false `message` says
@@ -217,7 +220,7 @@ class GlueReport:
 
 @dataclass(frozen=True, slots=True)
 class OpDifference:
-    """The first place where an artifact's ops are other than the source's.
+    """The first difference between the ops of an artifact and of the source.
 
     `tensor` is the source's, `ops` what computes it there, `values` which inputs show the difference: empty
     where the ops themselves differ. `message` says how.
@@ -253,7 +256,10 @@ class OpsReport:
 
     @property
     def passed(self) -> bool:
-        """Whether no op was seen to differ."""
+        """True for equal ops.
+
+        It is so where no op was seen to differ.
+        """
         return self.difference is None
 
     @property
@@ -276,7 +282,7 @@ class OpsReport:
 
 @dataclass(frozen=True, slots=True)
 class StreamReport:
-    """The comparison of an artifact that got each feed in chunks of steps, with the whole.
+    """The comparison of an artifact fed in chunks of steps with the whole.
 
     `chunks` are the kinds of chunks: `of 1`, `of 7`, `of ragged sizes`. `compared` counts values of judged
     outputs over all of them, `worst` and `needed` are as in `OutputReport`; `unjudged` are the outputs whose
@@ -296,11 +302,12 @@ class StreamReport:
 
 @dataclass(frozen=True, slots=True)
 class DecodingReport:
-    """The comparison of an artifact's search with one in NumPy, on the numbers of the artifact's own step.
+    """The comparison of an artifact's search with NumPy's, on the artifact's own numbers.
 
-    `examples` were searched, of which `judged` hang on no rounding; of the others `ties` had another answer.
-    `ended` counts sequences that chose the end, `compared` the tokens of all. `worst` is the largest
-    difference of a score, `needed` its share of the tolerance. `message` describes the first difference.
+    The numbers are those of its step. `examples` were searched, of which `judged` hang on no rounding; of the
+    others `ties` had another answer. `ended` counts sequences that chose the end, `compared` the tokens of
+    all. `worst` is the largest difference of a score, `needed` its share of the tolerance. `message`
+    describes the first difference.
     """
 
     passed: bool
@@ -317,7 +324,7 @@ class DecodingReport:
 
 @dataclass(frozen=True, slots=True)
 class DecoderReport(SearchRules):
-    """A search that the artifact has beside the model: its rules, and what it takes and gives.
+    """A search in the artifact beside the model: rules, inputs and outputs.
 
     `token` and `logits` are the source's tensors.
     """
@@ -330,11 +337,11 @@ class DecoderReport(SearchRules):
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """A state that goes in and comes out: its recurrence or variable, `h`, `c` or nothing, and its keys.
+    """A state with input and output keys.
 
-    `begin_key` is the output that has the state to begin with, None where another signature gives it or it is
-    zeros. `begin_value` is that state where it depends on no input: `[layers*directions, 1, units]`, or of
-    the shape of the variable.
+    It is of a recurrence or a variable, and its kind is `h`, `c` or nothing. `begin_key` is the output that
+    has the state to begin with, None where another signature gives it or it is zeros. `begin_value` is that
+    state where it depends on no input: `[layers*directions, 1, units]`, or of the shape of the variable.
     """
 
     recurrence: str
@@ -370,7 +377,7 @@ class Subject:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The JSON object that `map --json` gives."""
+        """Return the JSON object of `map --json`."""
         return _json(self)
 
 
@@ -410,13 +417,13 @@ class Proof:
     remarks: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """The JSON object that `verify --json` gives."""
+        """Return the JSON object of `verify --json`."""
         return _json(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an artifact comes from: the SHA-256 of the source's files, versions, and the command line.
+    """The origin of an artifact: the sources' SHA-256, versions, and the command line.
 
     `versions` are those of the packages that made and proved it; `command` has the words that convert the
     source once more, of a library call too.
@@ -458,12 +465,12 @@ class Conversion:
     warnings: tuple[str, ...] = ()
 
     def as_subject(self, artifact: str | None) -> Subject:
-        """What a verification or a map of an artifact says of the same source."""
+        """Return the source's part of the report for a verification or a map."""
         names = {entry.name for entry in fields(Subject)} - {"artifact"}
         return Subject(artifact=artifact, **{name: getattr(self, name) for name in names})
 
     def to_json(self) -> str:
-        """The report as the JSON object that `--json` and `--report` give."""
+        """Return the report as the JSON object of `--json` and `--report`."""
         return _json(self)
 
 
@@ -472,7 +479,10 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Replace infinite and NaN floats by None, in nested values: JSON has no such numbers."""
+    """Replace infinite and NaN floats by None, in nested values.
+
+    JSON has no such numbers.
+    """
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

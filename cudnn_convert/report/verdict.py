@@ -1,4 +1,7 @@
-"""The verdict in a sentence, or a headline: what was proven, how closely, and what was not looked at."""
+"""The verdict as a sentence or headline: results, errors, and parts left out.
+
+It says what was proven, how closely, and what was not looked at.
+"""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +13,7 @@ _FLOAT32: Final = 1e-5
 
 
 def of_conversion(report: Conversion) -> str:
-    """Say what a conversion proved of what it wrote at `report.out`."""
+    """Return the verdict on a conversion's artifact at `report.out`."""
     assert report.out is not None
     subject = report.as_subject(report.out)
     if report.verification is None:
@@ -20,13 +23,13 @@ def of_conversion(report: Conversion) -> str:
 
 
 def of_verification(result: Proof) -> str:
-    """Say what a verification proved of `result.subject.artifact`."""
+    """Return the verdict on a verification's artifact, `result.subject.artifact`."""
     assert result.subject is not None
     return _describe(result, result.subject)
 
 
 def headline(result: Proof) -> str:
-    """The verdict in a few words with its number: `Equal: largest error 5 % of the tolerance`."""
+    """Return the verdict in a few words: `Equal: largest error 5 % of the tolerance`."""
     if not result.passed:
         return f"Different{_place(result)}"
     relation = "Equal" if result.end_to_end == "equal" else "Recurrences equal, end to end not judged"
@@ -36,7 +39,7 @@ def headline(result: Proof) -> str:
 
 
 def _place(result: Proof) -> str:
-    """Where the sides differ: in how many outputs, else in how many recurrences, else around these."""
+    """Return the number of differing outputs, else recurrences, else the place around recurrences."""
     wrong = sum(not output.passed for output in result.outputs)
     if wrong:
         return f" in {wrong:,} of {_count(len(result.outputs), 'output')}"
@@ -54,7 +57,7 @@ def _describe(result: Proof, subject: Subject) -> str:
 
 
 def _relation(result: Proof, subject: Subject) -> str:
-    """How the artifact stands to its source."""
+    """Return the relation of the artifact to the source."""
     those = "those of " if subject.alone else ""
     source = f"{those}{subject.source}"
     if result.recording is not None:
@@ -68,12 +71,12 @@ def _relation(result: Proof, subject: Subject) -> str:
 
 
 def _find_bound(result: Proof) -> float | None:
-    """The user's own bound on errors, where outputs are judged by it."""
+    """Return the user's bound on errors, if outputs are judged by the bound."""
     return max((output.atol for output in result.outputs if output.origin == "max_error"), default=None)
 
 
 def _counts(result: Proof, subject: Subject) -> Iterator[str]:
-    """What was compared: `3 outputs, 2 recurrences`."""
+    """Yield the counts of compared parts: `3 outputs, 2 recurrences`."""
     judged = sum(output.judged for output in result.outputs)
     total = len(result.outputs)
     counts = [_count(total, "output") if judged == total else f"{judged} of {_count(total, 'output')}"]
@@ -87,7 +90,7 @@ def _counts(result: Proof, subject: Subject) -> Iterator[str]:
 
 
 def _closeness(result: Proof) -> Iterator[str]:
-    """The largest error, and a bound that is not the usual one."""
+    """Yield the largest error, and the bound if unusual."""
     judged = [output for output in result.outputs if output.judged]
     absolute = [output.max_abs for output in judged if output.max_abs is not None]
     if any(output.origin == "max_error" for output in judged):
@@ -108,7 +111,10 @@ def _closeness(result: Proof) -> Iterator[str]:
 
 
 def _omissions(result: Proof, subject: Subject) -> Iterator[str]:
-    """What was not judged or not reached, with counts."""
+    """Yield the parts left out of the proof, with counts.
+
+    They were not judged, or not reached.
+    """
     if unjudged := sum(not output.judged for output in result.outputs):
         yield f"{_count(unjudged, 'output')} not judged end to end"
     # Recurrences with a layer that was not asked by itself.
@@ -130,7 +136,7 @@ def _omissions(result: Proof, subject: Subject) -> Iterator[str]:
 
 
 def percent(share: float) -> str:
-    """A share in whole per cent, as a verdict says it."""
+    """Return a share in whole per cent, for a verdict."""
     return "under 1 %" if 0 < share < 0.005 else f"{share:.0%}".replace("%", " %")
 
 

@@ -1,7 +1,7 @@
-"""Writes OUT atomically: under a temporary name beside it, then by a rename.
+"""Writes OUT atomically: under a temporary name beside OUT, then by a rename.
 
-* remote: Objects in stores, by fsspec: lists, fetches, puts and removes them.
-* staging: Local copies of what a call reads from a store, and what it writes there.
+* remote: Objects in stores, by fsspec: functions for listing, fetching, putting and removing.
+* staging: Makes local copies of a call's paths in a store, and uploads the results.
 
 A run writes to a folder beside OUT, and locks a file in it until it ends. The next run removes folders whose
 lock is free: their runs died. Where the system has no such locks, no folder is removed.
@@ -46,9 +46,10 @@ OLD: Final = ".cudnn_convert.old"
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """Make a folder beside `out`, removed afterwards unless it has the only artifact.
+    """Make a folder beside `out`, and remove the folder afterwards.
 
-    Raises OSError, also where each folder that is made is gone at once.
+    It stays where it has the only artifact. Raises OSError, also where each folder that is made is gone at
+    once.
     """
     for _ in range(_TRIES):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(out), suffix=_SUFFIX, dir=out.parent))
@@ -66,7 +67,7 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove the folder of a run, its lock last.
+    """Remove the folder of a run, with the lock last.
 
     Where the process is killed meanwhile, the next run knows the folder by its lock.
     """
@@ -80,7 +81,10 @@ def remove_folder(folder: Path) -> None:
 
 
 def _claim(folder: Path) -> int | None:
-    """Lock a new folder; None where another run removed it as stale."""
+    """Lock a new folder, or return None for a folder already removed.
+
+    Another run may remove it as stale.
+    """
     try:
         handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
     except FileNotFoundError:
@@ -113,7 +117,10 @@ def stale_folders(out: Path) -> Iterator[Path]:
 
 
 def _list_folders(out: Path) -> list[Path]:
-    """The folders of runs beside `out`, none where there are no locks to tell the dead ones."""
+    """List the folders of runs beside `out`.
+
+    The list is empty on systems without locks, which alone tell dead runs.
+    """
     name = re.compile(re.escape(_prefix(out)) + r"[a-z0-9_]{8}" + re.escape(_SUFFIX))
     beside = []
     with suppress(OSError):  # a folder that may be written to but not listed
@@ -122,7 +129,10 @@ def _list_folders(out: Path) -> list[Path]:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Whether a folder is this user's: in a shared folder others may lay out links."""
+    """Return True if a folder belongs to the user.
+
+    In a shared folder others may lay out links.
+    """
     try:
         status = path.lstat()
     except OSError:  # gone in the meantime
@@ -132,7 +142,7 @@ def _is_own_folder(path: Path) -> bool:
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder, so that one run at a time puts something in place there."""
+    """Lock a folder, to let a single run at a time put files there."""
     handle = None
     try:
         if fcntl:
@@ -146,9 +156,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def lock_file(handle: int) -> bool:
-    """Lock an open file until it is closed; False where another process has locked it.
+    """Lock an open file until the file is closed.
 
-    Raises OSError where the file system has no locks.
+    The answer is False where another process has locked it. Raises OSError where the file system has no
+    locks.
     """
     if not fcntl:
         return True
@@ -173,7 +184,7 @@ _ELSE: Final = "choose another path"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A path to write, and the files of the call that stay `apart` from it.
+    """A path to write, and the call's files to keep `apart` from the path.
 
     `apart` has the files in words and as paths. An existing path is replaced only with `force`, and only
     where `is_ours` says that this tool wrote it.
@@ -187,7 +198,7 @@ class Destination:
 
 @contextmanager
 def atomic_output(target: Destination, *, folder: bool) -> Iterator[Path]:
-    """Yield a temporary path, and move it to the target at the end.
+    """Yield a temporary path, and move the path to the target at the end.
 
     It is an empty folder, or does not exist yet. Raises UsageError where the target may not be written,
     WriteError where the system cannot. An exception in the body leaves all as it was.
@@ -224,7 +235,10 @@ def require_kind(out: object, *, folder: bool, is_folder: bool) -> None:
 
 
 def _begin(target: Destination, named: Path, stack: ExitStack) -> Path:
-    """Make the folder of this run beside the target, which messages call `named`."""
+    """Make the folder of the run beside the target.
+
+    Messages call the target `named`.
+    """
     out = target.path
     try:
         remove_stale(out)
@@ -236,7 +250,7 @@ def _begin(target: Destination, named: Path, stack: ExitStack) -> Path:
 
 
 def is_being_written(out: Path) -> bool:
-    """Whether a run, live or dead, has a folder beside `out`."""
+    """Return True if a run, live or dead, has a folder beside `out`."""
     return bool(_list_folders(out))
 
 
@@ -254,7 +268,7 @@ def remove_stale(out: Path) -> None:
 
 
 def refuse(target: Destination) -> None:
-    """Raise UsageError where writing would lose data, WriteError where that is unknown."""
+    """Raise UsageError where writing would lose data, WriteError where the risk is unknown."""
     _refuse_addresses(target.path)
     try:
         _refuse(target)
@@ -272,7 +286,10 @@ def _refuse_addresses(out: Path) -> None:
 
 
 def _real(path: Path) -> Path:
-    """The path without links; `Path.resolve` raises a RuntimeError for a link that leads to itself."""
+    """Return the path with all links resolved.
+
+    `Path.resolve` raises a RuntimeError for a link that leads to itself.
+    """
     return Path(os.path.realpath(path))
 
 
@@ -301,7 +318,10 @@ def _refuse(target: Destination) -> None:
 
 
 def refuse_existing(out: object, kind: str, *, is_ours: bool, force: bool) -> None:
-    """Raise UsageError for an OUT that exists, unless this tool wrote it and it may be replaced."""
+    """Raise UsageError for an existing OUT, unless OUT is replaceable.
+
+    It is where this tool wrote it and `force` is given.
+    """
     if not is_ours:
         actual = f"a {kind} that this tool did not write"
         raise UsageError(f"{out}: expected a new path, found {actual}; {_ELSE}")
@@ -321,7 +341,10 @@ def _move(fresh: Path, out: Path) -> None:
 
 
 def _exchange(path: Path, second: Path) -> bool:
-    """Swap two paths atomically; False where the system or the file system cannot."""
+    """Swap two paths atomically.
+
+    The answer is False where the system or the file system cannot.
+    """
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -330,7 +353,7 @@ def _exchange(path: Path, second: Path) -> bool:
 
 
 def _replace(fresh: Path, out: Path) -> None:
-    """Replace `out` in two renames, for systems that cannot exchange paths."""
+    """Replace `out` in two renames, on systems unable to exchange paths."""
     old = fresh.with_name(OLD)
     out.rename(old)
     try:
@@ -341,7 +364,7 @@ def _replace(fresh: Path, out: Path) -> None:
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove folders, innermost first, as long as they are empty."""
+    """Remove folders, innermost first, up to the first folder in use."""
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Objects in stores, by fsspec: lists, fetches, puts and removes them.
+"""Objects in stores, by fsspec: functions for listing, fetching, putting and removing.
 
 A `Path` keeps an address but for one slash: `s3:/bucket/model.ckpt`. So a path is local or an address
 wherever paths go; `address_of` gives the address of one, None for a local path.
@@ -55,13 +55,16 @@ _SIGNED: Final = re.compile(r"[^/]*@|[^/:]*:(?!\d+(/|$))|.*\?[\w.-]+=")
 
 
 def address_of(path: Path) -> str | None:
-    """The address that a path has, None for a local path. Nothing is asked of a store."""
+    """Return the address of a path, or None for a local path.
+
+    Nothing is asked of a store.
+    """
     scheme, rest = _split(path)
     return f"{scheme}://{rest}" if scheme in STORES else None
 
 
 def name_of(path: Path) -> str:
-    """A path as a user writes it: the address with both its slashes."""
+    """Return a path in the user's notation, an address with both slashes."""
     return address_of(path) or str(path)
 
 
@@ -72,7 +75,7 @@ def _split(path: Path) -> tuple[str, str]:
 
 
 def check(path: Path) -> None:
-    """Raise UsageError for the address of another kind of store, or one with credentials.
+    """Raise UsageError for the address of an unknown kind of store, or with credentials.
 
     A local path that begins like an address passes if something is there.
     """
@@ -91,17 +94,18 @@ def check(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """An object of a store: its bytes, and what the store says of its content."""
+    """An object of a store: size in bytes, and the store's checksum of the content."""
 
     size: int
     checksum: str
 
 
 def list_objects(path: Path) -> dict[str, Object]:
-    """The objects at an address and below it, by their names from its parent, with `/` between folders.
+    """Return the objects at an address and below, by name.
 
-    Those whose names merely begin like it are there too: the files of a checkpoint's prefix. Of a bucket all
-    are, by their names in it. Raises AccessError, MissingDependencyError.
+    Names are from the address's parent, with `/` between folders. Those whose names merely begin like it are
+    there too: the files of a checkpoint's prefix. Of a bucket all are, by their names in it. Raises
+    AccessError, MissingDependencyError.
     """
     _, rest = _split(path)
     above, _, name = rest.rpartition("/")
@@ -121,7 +125,10 @@ def list_objects(path: Path) -> dict[str, Object]:
 
 
 def list_below(path: Path) -> dict[str, Object]:
-    """The objects at an address (by the name "") and below it, by their names from there."""
+    """Return the objects at an address and below, by name from the address.
+
+    The object at the address itself has the name "".
+    """
     if not _split(path)[1].rpartition("/")[0]:
         return list_objects(path)
     whole = {key.removeprefix(path.name): entry for key, entry in list_objects(path).items()}
@@ -129,13 +136,13 @@ def list_below(path: Path) -> dict[str, Object]:
 
 
 def digest_objects(listed: Mapping[str, Object]) -> str:
-    """The digest of names, sizes and the store's checksums of objects; "" for none."""
+    """Return the digest of the objects' names, sizes and store checksums, or "" if empty."""
     lines = "".join(f"{name}\0{entry.size}\0{entry.checksum}\n" for name, entry in sorted(listed.items()))
     return hashlib.sha256(lines.encode()).hexdigest() if listed else ""
 
 
 def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Callable[[int], None]) -> None:
-    """Copy objects to a folder, by their names from the parent of an address.
+    """Copy objects to a folder, by name from the parent of an address.
 
     `tell` is called with the bytes that are there. Raises ReadError for a name that would leave the folder,
     AccessError, WriteError where the disk is full.
@@ -156,14 +163,17 @@ def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Calla
 
 
 def put(file: Path, path: Path) -> None:
-    """Copy a file to an address, where it appears whole. Raises WriteError."""
+    """Copy a file to an address, in a single step. Raises WriteError.
+
+    The file appears whole there.
+    """
     store = _open(path)
     with _say(path, WriteError):
         store.put_file(str(file), _key(store, path))
 
 
 def put_folder(folder: Path, path: Path, marks: Collection[str], *, tell: Callable[[int], None]) -> None:
-    """Copy a folder to an address; the file that `marks` names goes last.
+    """Copy a folder to an address, with the file named by `marks` last.
 
     What was at the address is replaced: from the first object on the place is not finished. After an error
     the new objects are removed as far as the store lets us. Raises WriteError.
@@ -197,7 +207,7 @@ def put_folder(folder: Path, path: Path, marks: Collection[str], *, tell: Callab
 
 
 def _require_whole(folder: Path, path: Path, names: list[str]) -> None:
-    """Raise WriteError where the store has not all files with their sizes."""
+    """Raise WriteError if the store lacks a file, or differs in size."""
     listed = list_below(path)
     for name in names:
         size, entry = (folder / name).stat().st_size, listed.get(name)
@@ -214,7 +224,7 @@ def put_text(text: str, path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The content of an object, None where there is none. Raises AccessError."""
+    """Return the content of an object, or None for a missing object. Raises AccessError."""
     if "" not in list_below(path):
         return None
     store = _open(path)
@@ -230,7 +240,7 @@ def remove(path: Path) -> None:
 
 
 def match(pattern: Path) -> list[Path]:
-    """The objects whose addresses match a pattern, sorted. Raises AccessError."""
+    """Return the objects with addresses of a pattern, sorted. Raises AccessError."""
     store = _open(pattern)
     with _say(pattern, AccessError):
         store.invalidate_cache()
@@ -239,12 +249,15 @@ def match(pattern: Path) -> list[Path]:
 
 
 def _key(store: Any, path: Path) -> str:
-    """The name of an object as its file system has it."""
+    """Return the name of an object in the store's file system."""
     return str(store._strip_protocol(address_of(path)))
 
 
 def _open(path: Path) -> Any:
-    """The file system of an address. Raises UsageError, MissingDependencyError, AccessError."""
+    """Return the file system of an address.
+
+    Raises UsageError, MissingDependencyError, AccessError.
+    """
     check(path)
     scheme, _ = _split(path)
     for name in _LOGGERS:
@@ -262,7 +275,7 @@ def _open(path: Path) -> Any:
 
 @contextmanager
 def _say(path: Path, kind: type[AccessError | WriteError]) -> Iterator[None]:
-    """Make an error of a store one of ours, with neither credentials nor queries in it.
+    """Convert a store's error to an error of cudnn-convert, free of credentials and queries.
 
     Each store has exceptions of its own, from several libraries, with no class in common.
     """
@@ -278,7 +291,10 @@ def _say(path: Path, kind: type[AccessError | WriteError]) -> Iterator[None]:
 
 
 def without_secrets(text: str) -> str:
-    """A store's message without users, queries of addresses and values of secret variables."""
+    """Return a store's message with users, address queries and secret values removed.
+
+    Secret values are those of variables.
+    """
     text = _QUOTED.sub("...", _QUERY.sub("", text))
     for name, value in os.environ.items():
         if len(value) > 3 and _SECRET.search(name.upper()):

@@ -1,4 +1,4 @@
-"""Local copies of what a call reads from a store, and what it writes there.
+"""Makes local copies of a call's paths in a store, and uploads the results.
 
 A call with an address among its paths works on copies in a temporary folder: a source with all its files, an
 artifact, a file that a flag names. OUT is made beside them and copied to its address at the end. Errors and
@@ -37,10 +37,11 @@ _Result = TypeVar("_Result")
 
 
 def with_copies(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Give `work` local copies in place of addresses among its paths and the files of its Options.
+    """Wrap `work` to run on local copies in place of addresses.
 
-    Its `out` is written locally, and copied to its address at the end. Raises what `work` raises, of
-    addresses; ReadError, AccessError, WriteError, UsageError and MissingDependencyError for stores.
+    The addresses are among its paths and the files of its Options. Its `out` is written locally, and copied
+    to its address at the end. Raises what `work` raises, of addresses; ReadError, AccessError, WriteError,
+    UsageError and MissingDependencyError for stores.
     """
 
     @wraps(work)
@@ -64,7 +65,7 @@ def with_copies(work: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 
 def _files_of(options: Options) -> dict[str, Path]:
-    """The options that are addresses, by name."""
+    """Return the options with an address as value, by name."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return {
         name: value
@@ -75,16 +76,16 @@ def _files_of(options: Options) -> dict[str, Path]:
 
 @contextmanager
 def open_copies() -> Iterator[Copies]:
-    """A temporary folder for copies, removed at the end."""
+    """Yield a temporary folder for copies, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as folder:
         yield Copies(Path(folder))
 
 
 @contextmanager
 def local_copy(path: Path) -> Iterator[Path]:
-    """The path of a copy of what an address has, removed at the end; a local path as it is.
+    """Yield a local copy of an address, removed at the end, or a local path.
 
-    Raises as `Copies.copy`; errors of the body name the address.
+    A local path is as it is. Raises as `Copies.copy`; errors of the body name the address.
     """
     if not remote.address_of(path):
         yield path
@@ -111,7 +112,10 @@ def _use(copies: Copies) -> Iterator[None]:
 
 
 def name_again(value: Any) -> Any:
-    """A value with addresses in place of the copies that this call works on, in paths at any depth of it."""
+    """Return a value with addresses in place of the call's copies.
+
+    It replaces paths at any depth of the value.
+    """
     copies = _CURRENT.get()
     if copies is None:
         return value
@@ -132,7 +136,10 @@ _kept: dict[Path, Path] = {}
 
 
 def keep_copy(value: Any) -> Any:
-    """A path, or Options, with copies in place of addresses, kept as long as this process runs."""
+    """Return a path, or Options, with copies in place of addresses.
+
+    The copies are kept as long as this process runs.
+    """
     if isinstance(value, Options):
         files: dict[str, Any] = {name: keep_copy(file) for name, file in _files_of(value).items()}
         return replace(value, **files)
@@ -146,7 +153,7 @@ def keep_copy(value: Any) -> Any:
 
 
 class Copies:
-    """Copies of what addresses have, in a folder, and the addresses by the copies' folders."""
+    """Copies of addresses, in a folder, with the addresses by the copies' folders."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -191,9 +198,10 @@ class Copies:
         error.__dict__.update({name: self.rename(value) for name, value in error.__dict__.items()})
 
     def copy(self, path: Path, *, is_artifact: bool = False) -> Path:
-        """Copy what lies at an address, all files of a model: its local path.
+        """Copy the file or model at an address, and return the local path.
 
-        Raises ReadError where nothing is there, or an artifact that is not finished; AccessError.
+        All files of a model are copied. Raises ReadError where nothing is there, or an artifact that is not
+        finished; AccessError.
         """
         given, path = path, _whole(path)
         listed = list_model(path)
@@ -221,7 +229,7 @@ class Copies:
         return local / given.relative_to(path)
 
     def _place(self, path: Path) -> Path:
-        """The local path of an address, in a folder of its own."""
+        """Return the local path of an address, in a separate folder."""
         folder = self._folder / str(len(self._addresses))
         folder.mkdir()
         self._addresses[str(folder)] = remote.name_of(path.parent)
@@ -243,7 +251,7 @@ class Copies:
             remote.put(local, out)
 
     def rename(self, value: Any) -> Any:
-        """A value with addresses in place of copies, in texts at any depth of it."""
+        """Return a value with addresses in place of copies, in texts at any depth."""
         match value:
             case Reason():
                 text = self.rename("".join(value))
@@ -264,7 +272,7 @@ class Copies:
 
 
 def _whole(path: Path) -> Path:
-    """The SavedModel that an address is a file of, else the address itself."""
+    """Return the SavedModel with the file at an address, else the address."""
     if path.name in _SAVED_MODELS:
         return path.parent
     above = path.parent.parent
@@ -274,7 +282,7 @@ def _whole(path: Path) -> Path:
 
 
 def list_model(path: Path) -> dict[str, remote.Object]:
-    """The objects of the model at an address, by their names from its parent.
+    """Return the objects of the model at an address, by name from the parent.
 
     Of a SavedModel and of an OUT all below it, of another folder those directly in it; else the object, or
     the files of the checkpoint that it is the prefix or a file of. Raises AccessError.
@@ -291,7 +299,7 @@ def list_model(path: Path) -> dict[str, remote.Object]:
 
 
 def _require_finished(path: Path, listed: Mapping[str, remote.Object], *, is_artifact: bool) -> None:
-    """Raise ReadError for a folder that an upload began and did not finish.
+    """Raise ReadError for a folder with an unfinished upload.
 
     An artifact's folder without its provenance is taken for one.
     """
@@ -305,9 +313,10 @@ def _require_finished(path: Path, listed: Mapping[str, remote.Object], *, is_art
 
 
 def refuse_place(out: Path, reads: Iterable[Path] = (), *, force: bool) -> None:
-    """Raise UsageError for an OUT in a store that may not be written, as for a local one.
+    """Raise UsageError for an OUT in a store unless OUT may be written.
 
-    What an upload began there and did not finish may be replaced. Raises AccessError.
+    The rules are those of a local OUT. What an upload began there and did not finish may be replaced. Raises
+    AccessError.
     """
     address = remote.name_of(out)
     if "/" not in address.partition("://")[2]:
@@ -325,7 +334,7 @@ def refuse_place(out: Path, reads: Iterable[Path] = (), *, force: bool) -> None:
 
 
 def _is_ours(out: Path, listed: Mapping[str, remote.Object]) -> bool:
-    """Whether the provenance of what lies at an address says that this tool wrote it."""
+    """Return True if the provenance at an address is by cudnn-convert."""
     kept = [name for name in ("", *MARKS) if name in listed]
     with tempfile.TemporaryDirectory(prefix="cudnn_convert.") as folder:
         local = Path(folder, out.name)

@@ -1,4 +1,4 @@
-"""For the tests of others: do two models give the same numbers?
+"""Compares the numbers of two models in a user's tests.
 
     from cudnn_convert.testing import assert_equivalent
     assert_equivalent("converted.onnx", original, {"x": x})
@@ -6,7 +6,7 @@
 Nothing heavy is imported before a comparison needs it: functions and arrays need NumPy alone.
 
 * compare: Compares two sides on the same calls: pairs of names, values, and bounds.
-* sides  : One side of a comparison: a model, file, function or answers, and its names.
+* sides  : Opens a side of a comparison: a model, file, function or answers.
 * plugin : The plugin of pytest: a fixture, and a page for each failed comparison.
 
 May import: text, errors, private, formats, context, model, weights, report, keras.config, artifacts,
@@ -33,7 +33,10 @@ __all__ = ["EquivalenceError", "assert_equivalent"]
 
 
 class EquivalenceError(VerificationError, AssertionError):
-    """Two models answer differently; `report` is the `Verification` that says where."""
+    """A difference in the answers of two models.
+
+    `report` is the `Verification` that says where.
+    """
 
 
 def assert_equivalent(
@@ -52,7 +55,7 @@ def assert_equivalent(
     lengths: Any = None,
     report: str | os.PathLike[str] | None = None,
 ) -> Verification:
-    """Runs both on the same arrays; raises EquivalenceError where answers differ.
+    """Run two sides on the same arrays, and raise EquivalenceError if answers differ.
 
     `actual`, `expected`: a function, a file or folder, a model in memory, or the answers themselves. `feeds`:
     the inputs of one call or of several in a row, by the names of `expected`; None: those of a recording.
@@ -104,7 +107,7 @@ def _float(dtype: Any) -> np.dtype[Any]:
 
 
 def write_report(result: Verification, path: Path) -> str:
-    """Writes the report, over an older one, and gives the line that says so.
+    """Write the report over an older report, and return a line with the path.
 
     Raises UsageError where another file is there, WriteError.
     """
@@ -127,7 +130,7 @@ _TIMES: Final = 10
 
 
 def describe_failure(result: Verification) -> Iterator[str]:
-    """The message of a failure, a line each."""
+    """Yield the message of a failure, a line each."""
     wrong = [output for output in result.outputs if not output.passed]
     subject = result.subject
     both = f": {subject.artifact} against {subject.source}" if subject else ""
@@ -170,7 +173,7 @@ def _number(value: float | int | None, form: str) -> str:
 
 
 def _share(needed: float) -> str:
-    """A share of the tolerance in per cent, a large one in times."""
+    """Format a share of the tolerance in per cent, a large share as a multiple."""
     return f"{needed:,.0f} times" if _TIMES <= needed < math.inf else f"{needed:.1%}"
 
 

@@ -22,7 +22,7 @@ Answers = Sequence[Mapping[str, Array]]
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How two sides are compared; the parameters of `assert_equivalent`, by the same names."""
+    """The parameters of a comparison, with the names of `assert_equivalent`."""
 
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -37,7 +37,10 @@ class Parameters:
 def judge_sides(
     actual: Side, expected: Side, feeds: Sequence[Mapping[str, Array]], parameters: Parameters
 ) -> Verification:
-    """Whether `actual` answers each of the `feeds`, by the keys of `expected`, as `expected` does."""
+    """Compare the answers of `actual` and `expected` to each of the `feeds`.
+
+    The feeds are by the keys of `expected`.
+    """
     keys = [*feeds[0]]
     own_names = {theirs: ours for ours, theirs in parameters.inputs.items()}
     if strange := [key for key in own_names if key not in keys]:
@@ -80,7 +83,10 @@ def judge_sides(
 def _answers(
     side: Side, feeds: Sequence[Mapping[str, Array]], taken: Mapping[str, str]
 ) -> list[dict[str, Array]]:
-    """The side's answers by its own names, one a call, in order: it may remember."""
+    """Return the side's answers by the side's names, a dictionary per call.
+
+    The calls are in order: a side may remember.
+    """
     if side.calls is not None and side.calls != len(feeds):
         raise UsageError(f"{side.name}: expected answers to {len(feeds)} calls, found {side.calls}")
     answers: list[dict[str, Array]] = []
@@ -157,7 +163,7 @@ def pair_inputs(side: Side, keys: Sequence[str], own_names: Mapping[str, str]) -
 def pair_outputs(
     actual: Collection[str], expected: Collection[str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """The actual side's output -> the expected side's, of those that have a partner.
+    """Return the expected side's output for each actual output with a partner.
 
     `given` is the same for names that differ. Those left on one side alone are missing, or too many, which is
     for the comparison to say; where both sides have some, a UsageError refuses to guess.
@@ -189,7 +195,7 @@ def _join_names(names: Collection[str]) -> str:
 
 
 def time_axes(given: int | Mapping[str, int] | None, feeds: Answers, answers: Answers) -> dict[str, int]:
-    """The axis of time of each output that has one. Raises UsageError.
+    """Return the time axis of each output, where known. Raises UsageError.
 
     `given`: by output, or one for every output of three axes or more that is as long there as an input is.
     """
@@ -240,10 +246,10 @@ def lengths(given: Any, feeds: Answers) -> list[Array] | None:
 
 
 def beyond(values: Mapping[str, Array], sizes: Array, axes: Mapping[str, int]) -> dict[str, Array]:
-    """Where each output lies past its row's length: True there, in the output's shape.
+    """Return masks of the output values past each row's length.
 
-    The batch is the first axis, or the second where time is the first. Raises UsageError where no output has
-    an axis of time, or one's batch is not that of the lengths.
+    A mask is True there, in the output's shape. The batch is the first axis, or the second where time is the
+    first. Raises UsageError where no output has an axis of time, or one's batch is not that of the lengths.
     """
     if not axes:
         raise UsageError(
@@ -262,7 +268,7 @@ def beyond(values: Mapping[str, Array], sizes: Array, axes: Mapping[str, int]) -
 
 
 def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str, Array]:
-    """Replace values by zeros, or their type's empty value, where `late` is true."""
+    """Replace values by zeros, or empty values of the type, where `late` is true."""
     kept = dict(values)
     for name, there in late.items():
         if name in kept and kept[name].shape == there.shape:
@@ -271,7 +277,10 @@ def without(values: Mapping[str, Array], late: Mapping[str, Array]) -> dict[str,
 
 
 def compare_without(difference: OutputDifference, late: Mapping[str, Array]) -> OutputDifference:
-    """Subtract the `late` values from a difference's counts: they prove no equality."""
+    """Subtract the `late` values from a difference's counts.
+
+    They prove no equality.
+    """
     there = late.get(difference.output)
     if there is None or not difference.compared:
         return difference
@@ -283,7 +292,7 @@ def compare_without(difference: OutputDifference, late: Mapping[str, Array]) -> 
 
 
 def calls(given: Any) -> list[dict[str, Array]]:
-    """The arrays of each call by input. Raises UsageError.
+    """Return the arrays of each call by input. Raises UsageError.
 
     `given`: a mapping, an array for the only input, a sequence of either, or the path of an `.npz` with an
     array for each input, by key, or with those of several calls as `feed0/KEY`; or that of a recording.
@@ -298,7 +307,10 @@ def calls(given: Any) -> list[dict[str, Array]]:
 
 
 def of_recording(given: Any) -> list[dict[str, Array]]:
-    """What the recording at a path was fed. Raises UsageError for anything else."""
+    """Return the feeds of the recording at a path.
+
+    Raises UsageError for anything else.
+    """
     if isinstance(given, str | os.PathLike) and Path(given).suffix == ".npz":
         path = Path(given)
         if is_recording(npz_archive.load_user_arrays(path, flag="feeds")):
@@ -309,7 +321,10 @@ def of_recording(given: Any) -> list[dict[str, Array]]:
 
 
 def of_file(path: Path) -> Sequence[Mapping[str, Array]]:
-    """The calls in an `.npz`, what was fed alone where it is a recording."""
+    """Return the calls in an `.npz`.
+
+    Of a recording they are what was fed alone.
+    """
     arrays = npz_archive.load_user_arrays(path, flag="feeds")
     if is_recording(arrays):
         from cudnn_convert.verification import recordings

@@ -30,7 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verification]:
-    """The function of `cudnn_convert.testing`, which keeps pages where `--equivalence-report` says."""
+    """Return the comparing function, with pages kept in the folder of `--equivalence-report`.
+
+    The function is that of `cudnn_convert.testing`.
+    """
     from cudnn_convert import testing
 
     folder = request.config.getoption(_OPTION)
@@ -55,14 +58,14 @@ def assert_equivalent(request: pytest.FixtureRequest) -> Callable[..., Verificat
 
 
 def _page(folder: Path, test: str, number: int) -> Path:
-    """Return a file path for one comparison, unique to its test."""
+    """Return a file path for a comparison, unique to the test."""
     stem = re.sub(r"[^\w.-]+", "_", test)[-_STEM:]
     again = f"-{number + 1}" if number else ""
     return folder / f"{stem}-{zlib.crc32(test.encode()):08x}{again}.html"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print where the pages are."""
+    """Print the paths of the pages."""
     failed = terminalreporter.stats.get("failed", [])
     pages = [value for report in failed for name, value in report.user_properties if name == _PROPERTY]
     if pages:

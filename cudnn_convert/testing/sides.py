@@ -1,4 +1,4 @@
-"""One side of a comparison: a model, file, function or answers, and its names.
+"""Opens a side of a comparison: a model, file, function or answers.
 
 No heavy package is imported before a side needs it. Files are recognised by their content.
 """
@@ -34,12 +34,12 @@ UNNAMED: Final = "input"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side; `run` takes arrays by its own names.
+    """A side of a comparison.
 
-    `kind` and `name` are what a person reads. `inputs`: these names, None where any are taken. `calls`: of
-    recorded answers, how many calls they are of. `signed`: whether it has signatures to choose from.
-    `recording` and `bound`: what a recording says of itself, and how its device widens a tolerance for a
-    type.
+    `run` takes arrays by the side's own names. `kind` and `name` are what a person reads. `inputs`: these
+    names, None where any are taken. `calls`: of recorded answers, how many calls they are of. `signed`:
+    whether it has signatures to choose from. `recording` and `bound`: what a recording says of itself, and
+    how its device widens a tolerance for a type.
     """
 
     kind: str
@@ -53,20 +53,20 @@ class Side:
 
 
 def replay_answers(name: str, answers: Sequence[Any]) -> Side:
-    """Answers that were given already, one for each call."""
+    """Return the side of given answers, an answer per call."""
     stored: Iterator[Any] = iter(answers)
     return Side("arrays", name, lambda _: next(stored), calls=len(answers))
 
 
 def is_array(value: Any) -> bool:
-    """An array of NumPy's or of another library's that becomes one."""
+    """Return True if a value is an array, or convertible to a NumPy array."""
     return hasattr(value, "__array__") and not isinstance(value, type)
 
 
 def array(value: Any, where: str) -> Array:
-    """Return a copy as a NumPy array: runtimes reuse their buffers.
+    """Return a copy as a NumPy array.
 
-    Raises UsageError for None, a mapping, a list or a tuple.
+    Runtimes reuse their buffers. Raises UsageError for None, a mapping, a list or a tuple.
     """
     if value is None or isinstance(value, Mapping | list | tuple):
         actual = "nothing" if value is None else f"a {type(value).__name__}"
@@ -75,9 +75,9 @@ def array(value: Any, where: str) -> Array:
 
 
 def by_name(answer: Any, where: str) -> dict[str, Array]:
-    """What a side answered, by name: a sequence without names is `output_0`, `output_1`, ...
+    """Return a side's answer by name.
 
-    Raises UsageError where there is nothing in it.
+    A sequence without names is `output_0`, `output_1`, ... Raises UsageError where there is nothing in it.
     """
     if isinstance(answer, tuple) and hasattr(answer, "_fields"):
         answer = dict(zip(answer._fields, answer, strict=True))
@@ -94,7 +94,10 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 
 
 def open_model(given: Any, *, where: str, signature: str | None) -> Side:
-    """Return the side of a model in memory. Raises UsageError if it cannot be called."""
+    """Return the side of a model in memory.
+
+    Raises UsageError if the model cannot be called.
+    """
     if _is(given, "onnxruntime", "InferenceSession"):
         return _session(given)
     if _is(given, "keras", "Model") or _is(given, "tf_keras", "Model"):
@@ -111,7 +114,10 @@ def open_model(given: Any, *, where: str, signature: str | None) -> Side:
 
 
 def _is(given: Any, module: str, name: str) -> bool:
-    """Whether a value is of `module.name`, without importing the module."""
+    """Return True if a value is of `module.name`, while the module stays unimported.
+
+    A module that is not imported yet has no values.
+    """
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(given, kind)
 
@@ -180,7 +186,10 @@ def _open_loaded(loaded: Any, where: str, signature: str | None) -> Side:
 
 @silence()
 def open_file(path: Path, *, where: str, signature: str | None) -> Side:
-    """The side of a file or folder, which runs on the CPU. Raises UsageError, or ReadError."""
+    """Return the side of a file or folder, run on the CPU.
+
+    Raises UsageError, or ReadError.
+    """
     try:
         is_file = path.is_file() and path.name != "saved_model.pb"
         side = (_file if is_file else _folder)(path, where, signature)
@@ -192,7 +201,7 @@ def open_file(path: Path, *, where: str, signature: str | None) -> Side:
 
 
 def _folder(path: Path, where: str, signature: str | None) -> Side:
-    """Return the side of an artifact that is a folder or has several files.
+    """Return the side of an artifact in a folder or in several files.
 
     Raises UsageError where the path is missing or not recognised.
     """
@@ -241,7 +250,7 @@ def _unknown(path: Path, where: str, actual: str) -> UsageError:
 
 
 def _by_runner(form: str, path: Path, part: Part, *, signed: bool = False) -> Side:
-    """An artifact as the verification runs it: as its user will."""
+    """Return the side of an artifact, run as by the verification and the user."""
     from cudnn_convert.artifacts import runners
 
     runner = runners.open_artifact(form, path, [part])
@@ -257,7 +266,7 @@ def _open_saved_model(path: Path, signature: str | None) -> Side:
 
 
 def _onnx(path: Path) -> Part | None:
-    """What an ONNX file takes and gives; None for a file of another kind."""
+    """Return the inputs and outputs of an ONNX file, or None for another kind."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -289,7 +298,10 @@ def _tflite(path: Path, signature: str | None) -> Side:
 
 
 def _answers(path: Path) -> Side:
-    """Answers in an `.npz`: those of `record`, or arrays named `feed0/KEY`."""
+    """Return the answers in an `.npz`, recorded or in arrays named `feed0/KEY`.
+
+    Those of `record` make a recording.
+    """
     arrays = npz_archive.load_user_arrays(path, flag="answers")
     if not is_recording(arrays):
         return replay_answers(str(path), npz_archive.calls(arrays, where=str(path)))
@@ -302,7 +314,7 @@ def _answers(path: Path) -> Side:
 
 
 def choose_signature(where: str, signature: str | None, there: Collection[str]) -> str:
-    """The signature asked for, the usual one, or the only one. Raises UsageError."""
+    """Return the wanted signature, the usual, or the only signature. Raises UsageError."""
     wanted = signature or (SERVING if SERVING in there or len(there) != 1 else next(iter(there)))
     if wanted in there:
         return wanted
@@ -311,12 +323,12 @@ def choose_signature(where: str, signature: str | None, there: Collection[str]) 
 
 
 def is_recording(arrays: Mapping[str, Array]) -> bool:
-    """Whether the arrays of a file are those that `record` writes."""
+    """Return True if the arrays of a file are written by `record`."""
     return "meta" in arrays and any(key.startswith("feed0/") for key in arrays)
 
 
 def of_model(model: Any, name: str) -> Side:
-    """Return the side of a Keras model in inference, by its input and output names.
+    """Return the side of a Keras model in inference, with named inputs and outputs.
 
     Models without names go by position.
     """
@@ -342,7 +354,7 @@ def of_model(model: Any, name: str) -> Side:
 
 
 def of_archive(path: Path) -> Side:
-    """Return the side of a `.keras` archive, loaded by the Keras that wrote it.
+    """Return the side of a `.keras` archive, loaded by the writer's version of Keras.
 
     No code in the file is run.
     """

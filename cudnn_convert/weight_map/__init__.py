@@ -1,4 +1,4 @@
-"""Maps every tensor of the source to its place in the artifact.
+"""Maps every tensor of the source to a place in the artifact.
 
 The regions of a source's blob follow from its layout. All other matrices and biases, above all those in the
 artifact, are located by comparing values, which trusts no statement of this package. So the map works for
@@ -32,7 +32,7 @@ from cudnn_convert.weights import layouts, lazy, parameter_blob
 
 
 def trace_weights(plan: Plan, form: str, artifact: Path) -> WeightsReport:
-    """Map a plan's weights to an artifact of format `form`, which must load."""
+    """Map a plan's weights to a loadable artifact of format `form`."""
     there = runners.read_arrays(form, artifact)
     here = _read_constants(plan)
     gates, sources, targets = {}, {}, {}
@@ -59,7 +59,7 @@ def _region(locations: Locations, key: Key) -> TensorRegion | None:
 
 
 def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
-    """The gate order in the tensors with the first recurrent kernel, and its names."""
+    """Return the gate order of the first recurrent kernel's tensors, and the order's names."""
     mode, order = recurrence.sizes.mode, gate_order(recurrence, locations, FIRST)
     names = [layout.name for layout in layouts.LAYOUTS if order and layout.gates.get(mode) == order]
     names += ["cudnn"] if order == mode.gates else []
@@ -69,7 +69,10 @@ def _layout(recurrence: Recurrence, locations: Locations) -> LayoutReport:
 def _variables(
     plan: Plan, here: Mapping[str, Array], there: Mapping[str, Array], decoded: set[str]
 ) -> Iterator[VariableReport]:
-    """The variables, or in a graph without variables the constants, of no recurrence."""
+    """Yield the variables outside recurrences, or else the constants.
+
+    The constants stand for them in a graph without variables.
+    """
     needed, copies = set(list_needed_variables(plan)), _copies(plan.model, plan.recurrences)
     for name, tensor in plan.model.variables.items():
         if name in decoded:
@@ -88,7 +91,7 @@ def _variables(
 
 
 def _copies(model: Model, recurrences: Sequence[Recurrence]) -> set[str]:
-    """The names of all copies of recurrences' weights: canonical keys and blobs."""
+    """Return the names of all copies of recurrences' weights: canonical keys and blobs."""
     keys = {f"{parameters.scope}{key}" for parameters in model.canonical for key in parameters.tensors()}
     return keys | {recurrence.shared for recurrence in recurrences}
 
@@ -99,7 +102,7 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class RegionStart:
-    """A region, and the index of its first element in the flat tensor."""
+    """A region, with the index of the first element in the flat tensor."""
 
     region: TensorRegion
     first: int
@@ -107,7 +110,7 @@ class RegionStart:
 
 @dataclass(frozen=True, slots=True)
 class RegionForm:
-    """One form in which a part may be written: its `TensorRegion.axes`, and its values.
+    """A form for writing a part: `TensorRegion.axes` and values.
 
     `close`: compare with a tolerance, since values may be rounded.
     """
@@ -118,7 +121,7 @@ class RegionForm:
 
 
 def matrix_forms(matrix: Array) -> list[RegionForm]:
-    """The forms in which sources and targets write cuDNN's `[units, inputs]` matrix."""
+    """Return the forms of cuDNN's `[units, inputs]` matrix in sources and targets."""
     forms = [RegionForm("as it is", matrix), RegionForm("transposed", matrix.T)]
     if matrix.shape[0] != matrix.shape[1]:
         forms.append(RegionForm("reshaped", matrix.reshape(matrix.T.shape)))
@@ -128,7 +131,7 @@ def matrix_forms(matrix: Array) -> list[RegionForm]:
 def find(
     tensors: Mapping[str, Array], forms: Sequence[RegionForm], taken: set[tuple[str, int]]
 ) -> RegionStart | None:
-    """The first free place with one of the forms, which is added to `taken`.
+    """Find the first free place of any form, and add the place to `taken`.
 
     None where there is no such place, or where all values are equal, since zeros occur in many places.
     """
@@ -146,7 +149,7 @@ def find(
 
 
 def _starts(tensor: Array, form: RegionForm) -> Iterator[int]:
-    """The flat index of each block of `tensor` that has the values of the form.
+    """Yield the flat index of each block of `tensor` with the values of the form.
 
     In a tensor of rank 1 a matrix is contiguous; in others it is a block of the last two axes.
     """
@@ -176,7 +179,7 @@ def _equal(array: Array, expected: Any, *, close: bool) -> Array:
 
 
 def _part(tensor: Array, start: int, values: Array) -> str:
-    """The block as a Python slice."""
+    """Return the block as a Python slice."""
     indices = [int(k) for k in np.unravel_index(start, tensor.shape)]
     sizes = list(values.shape) if tensor.ndim > 1 else [math.prod(values.shape)]
     lengths = [None] * (tensor.ndim - len(sizes)) + sizes
@@ -188,7 +191,7 @@ def _part(tensor: Array, start: int, values: Array) -> str:
 
 
 def whole(tensors: Mapping[str, Array], name: str, value: Array) -> str | None:
-    """The tensor with exactly the values of `value`, reshaped or transposed, or None.
+    """Return the tensor equal to `value`, reshaped or transposed, or None.
 
     The tensor of the same name is tried first.
     """
@@ -211,7 +214,7 @@ Locations: TypeAlias = Mapping[Key, RegionStart | None]
 
 
 def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
-    """Every matrix and bias of a recurrence that its source stores, by key."""
+    """Yield every stored matrix and bias of a recurrence, by key."""
     for number, layer in enumerate(recurrence.cells):
         for direction, cell in enumerate(layer):
             skipped = number == 0 and recurrence.sizes.skip_input
@@ -224,7 +227,10 @@ def parts(recurrence: Recurrence) -> Iterator[tuple[Key, Array]]:
 
 
 def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> Locations:
-    """The locations in the source; `here` has the constants of the plan's graph."""
+    """Return the locations in the source.
+
+    `here` has the constants of the plan's graph.
+    """
     variables, evidence = plan.model.variables, recurrence.evidence
     if isinstance(evidence, CanonicalEvidence):
         names = [name for name in variables if name.endswith(tuple(evidence.tensors))]
@@ -240,7 +246,7 @@ def of_source(plan: Plan, here: Mapping[str, Array], recurrence: Recurrence) -> 
 
 
 def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, RegionStart]]:
-    """Regions of the parameter blob, from split element numbers."""
+    """Yield regions of the parameter blob, from split element numbers."""
     sizes = recurrence.sizes
     cells = parameter_blob.split(np.arange(parameter_blob.length(sizes)), sizes, where=recurrence.shared)
     numbered = tuple(
@@ -257,7 +263,7 @@ def _of_blob(recurrence: Recurrence) -> Iterator[tuple[Key, RegionStart]]:
 
 
 def of_artifact(there: Mapping[str, Array], recurrence: Recurrence) -> Locations:
-    """The locations in the tensors of an artifact."""
+    """Return the locations in the tensors of an artifact."""
     return dict(_search_tensors(there, recurrence, source=False))
 
 
@@ -280,7 +286,10 @@ def _search_tensors(
 
 
 def _apply_projection(matrix: Array, projection: Any) -> list[RegionForm]:
-    """Forms of the recurrent kernel for an op without projection: kernel times projection."""
+    """Return forms of the recurrent kernel times the projection.
+
+    An op without projection takes them.
+    """
     product = matrix.astype(np.float64) @ projection.astype(np.float64)
     return [
         RegionForm(f"times the projection, {form.axes}", form.values, close=True)
@@ -289,7 +298,7 @@ def _apply_projection(matrix: Array, projection: Any) -> list[RegionForm]:
 
 
 def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Iterator[RegionForm]:
-    """Forms of the summed biases.
+    """Yield forms of the summed biases.
 
     A TensorFlow 1 LSTM cell may add 1 to the forget gate itself.
     """
@@ -302,12 +311,15 @@ def _sums(cell: Cell, gate: str, recurrence: Recurrence, *, source: bool) -> Ite
 
 
 def _read_constants(plan: Plan) -> dict[str, Array]:
-    """The constants of a plan's graph by name; recurrences alone may have none."""
+    """Return the constants of a plan's graph by name.
+
+    Recurrences alone may have none.
+    """
     return {} if plan.graph is None else dict(checkpoint.constants(plan.graph))
 
 
 def list_needed_variables(plan: Plan) -> list[str]:
-    """The checkpoint names of the variables that the outputs need."""
+    """List the checkpoint names of the variables needed by the outputs."""
     if plan.graph is None:
         return []
     from cudnn_convert.graph.session import checkpoint_key, variable_ops
@@ -320,7 +332,7 @@ FIRST: Final = (0, 0, "recurrent_kernel")
 
 
 def gate_order(recurrence: Recurrence, locations: Locations, group: tuple[int, int, str]) -> tuple[Gate, ...]:
-    """The gate order of one field of one pseudo-layer in the tensors.
+    """Return the gate order of a field of a pseudo-layer in the tensors.
 
     Empty where a gate is not located.
     """
@@ -338,7 +350,7 @@ def gate_order(recurrence: Recurrence, locations: Locations, group: tuple[int, i
 
 
 def doubt(recurrence: Recurrence, locations: Locations, key: Key) -> str:
-    """What is odd about the place of a weight, or ""."""
+    """Return the oddity in the place of a weight, or ""."""
     layer, direction, gate, field = key
     if field == "projection":
         return ""
@@ -359,7 +371,7 @@ _COMPARED: Final = ("kernel", "recurrent_kernel")
 
 
 def objections(plan: Plan, form: str, artifact: Path, *, is_copy: bool) -> tuple[str, ...]:
-    """What is wrong with the weights in an artifact of format `form`, a line each.
+    """Return the faults of the weights in an artifact of format `form`, a line each.
 
     `is_copy`: every weight must occur bit for bit, or rounded to its stored type; otherwise only the order of
     those present is checked. Recurrences too large to be read at once are skipped.
@@ -399,7 +411,7 @@ def _of(
 
 
 def _clear(values: Mapping[Key, Array]) -> set[Key]:
-    """The weights that their values identify: finite, several values, unique, asymmetric."""
+    """Return the weights identified by value: finite, several values, unique, asymmetric."""
     alike = Counter(text for value in values.values() for text in {value.tobytes(), value.T.tobytes()})
     return {
         key
@@ -413,13 +425,13 @@ def _clear(values: Mapping[Key, Array]) -> set[Key]:
 
 
 def _group(key: Key, values: Mapping[Key, Array]) -> set[Key]:
-    """The keys of all gates of one field of one pseudo-layer."""
+    """Return the keys of all gates for the field of a pseudo-layer."""
     layer, direction, _, field = key
     return {other for other in values if (*other[:2], other[3]) == (layer, direction, field)}
 
 
 def _odd(recurrence: Recurrence, locations: Locations, key: Key) -> str:
-    """How a matrix differs in place from that of the first layer, or "".
+    """Return the difference in place between a matrix and the first layer's, or "".
 
     Matrices of one field are read in one form; a graph may rearrange biases, or another field, with ops.
     """
