@@ -403,3 +403,16 @@ def test_the_number_of_ops_that_may_run_is_that_of_the_list() -> None:
     listed = {op for line in lines if not line.startswith("#") for op in line.split()}
     text = (DOCS / "security.md").read_text(encoding="utf-8")
     assert re.findall(r"pure_ops\.txt`, (\d+) ops", text) == [str(len(listed))]
+
+
+def test_every_script_is_in_the_index() -> None:
+    index = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
+    names = {path.name for path in (ROOT / "scripts").iterdir() if not path.name.startswith(("_", "."))}
+    assert {*re.findall(r"`([\w]+(?:\.py)?)`", index)} >= names - {"README.md"}
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    made = {
+        name
+        for row in re.findall(r"^\|[^|]+\|([^|]+)\|[^|]+\|$", index, re.MULTILINE)
+        for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert made and made <= {*targets}
