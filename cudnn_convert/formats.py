@@ -42,6 +42,7 @@ class Keeps(Enum):
     ONE_FILE = "all recurrences of weights without a graph in one file; otherwise each has a file"
     EQUAL_KEYS = "an input and an output of one name"
     KEYWORDS = "inputs named by words that Python reserves"
+    KERAS3 = "layers as Keras 3 has them; otherwise as Keras 2"
     CHANNELS_FIRST = "images whose channels come before their rows"
 
 
@@ -78,13 +79,17 @@ class Format:
     pieces: str = ""
     flags: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    is_keras3: bool = False
     sizes: tuple[tuple[int, int], ...] = ()
 
     @property
     def has_layers(self) -> bool:
         """True if a Keras model's layers are written in place of a graph."""
         return self.content is Content.LAYERS
+
+    @property
+    def is_keras3(self) -> bool:
+        """True if layers are those of Keras 3."""
+        return Keeps.KERAS3 in self.keeps
 
     @property
     def has_foreign_runtime(self) -> bool:
@@ -195,11 +200,10 @@ _ROWS: Final = {
         "model.keras",
         (".keras",),
         Content.LAYERS,
-        _NAMES | {Keeps.VARIABLES},
+        _NAMES | {Keeps.VARIABLES, Keeps.KERAS3},
         runtime="keras",
         pieces="keras",
         flags=("recurrences_only", "slots"),
-        is_keras3=True,
     ),
     "h5": Format(
         "an HDF5 file for tf_keras: OUT.h5, or OUT/model.h5",

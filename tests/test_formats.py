@@ -135,6 +135,18 @@ def test_no_other_module_compares_the_names_of_formats() -> None:
     assert not wrong
 
 
+def test_a_plan_reads_what_a_format_holds_alone() -> None:
+    """`has_layers` and `is_keras3` are read from these two fields."""
+    read = {
+        node.attr
+        for path in (PACKAGE / "plan").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and re.fullmatch(r"(?:\w+\.)?form|FORMATS\[.+\]", ast.unparse(node.value))
+    }
+    assert read == {"content", "keeps", "has_layers", "is_keras3"}
+
+
 MODE = re.compile("|".join(sorted((mode.value for mode in Mode), key=len, reverse=True)))
 #: How code names a mode, in any of its forms.
 NAMED = re.compile(rf"Mode\.(?:LSTM|GRU|RNN_)|[\"'(|](?:{MODE.pattern})[\"')|]")
