@@ -141,8 +141,12 @@ _ROWS: Final = {
     "savedmodel": Format(
         "a SavedModel folder, for TensorFlow 1.15 and 2",
         "saved_model",
-        keeps=frozenset(Keeps)
-        - {Keeps.CELLS, Keeps.TENSOR_NAMES, Keeps.WEIGHTS, Keeps.KEYWORDS, Keeps.CHANNELS_FIRST},
+        keeps=frozenset(
+            {
+                *(Keeps.VARIABLES, Keeps.FUNCTIONS, Keeps.TABLES, Keeps.STRINGS, Keeps.SIGNATURES),
+                *(Keeps.STATES, Keeps.ONE_FILE, Keeps.EQUAL_KEYS),
+            }
+        ),
         runtime="tensorflow",
         pieces="graph_glue",
         flags=("jit", "decode"),

@@ -145,6 +145,7 @@ def test_a_plan_reads_what_a_format_holds_alone() -> None:
         and re.fullmatch(r"(?:\w+\.)?form|FORMATS\[.+\]", ast.unparse(node.value))
     }
     assert read == {"content", "keeps", "has_layers", "is_keras3"}
+    assert [name for name, form in FORMATS.items() if form.is_keras3] == ["keras"]
 
 
 MODE = re.compile("|".join(sorted((mode.value for mode in Mode), key=len, reverse=True)))
