@@ -59,13 +59,12 @@ class Format:
     """A value of `--format`.
 
     `about` is a line of `--help`. `module`: `targets/MODULE.py` writes it, `artifacts/MODULE.py` opens it.
-    `content` and `keeps` say what it holds. `suffixes` make OUT the file itself; otherwise OUT is a folder
-    with the file `name`. `files`: for a format without suffix, the suffixes of its files after OUT's path.
-    `runtime`: what runs it, and the module of `verification/ops/` that compares its ops. `pieces`: the
-    module of `verification/pieces/` that verifies each recurrence separately; without one recurrences are
-    judged by the outputs alone. `flags`: its options that only some formats have. `sizes`: pairs of (time,
-    batch) that it computes differently from those that a proof always tries. `is_keras3`: its layers are
-    those of Keras 3.
+    `content` and `keeps` say what it holds, `computes` its float type. `suffixes` make OUT the file itself;
+    otherwise OUT is a folder with the file `name`. `files`: for a format without suffix, the suffixes of
+    its files after OUT's path. `runtime`: what runs it, and the module of `verification/ops/` that compares
+    its ops. `pieces`: the module of `verification/pieces/` that verifies each recurrence separately;
+    without one recurrences are judged by the outputs alone. `flags`: its options that only some formats
+    have. `sizes`: pairs of (time, batch) that it computes differently from those that a proof always tries.
     """
 
     about: str

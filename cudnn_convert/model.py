@@ -320,7 +320,7 @@ class LayerCall:
 class Model:
     """A source after reading: the graph, the values, and the declared signatures.
 
-    `graph` is a GraphDef, a `node_defs.Graph` once calls are inlined, or None where the source has weights
+    `graph` is a GraphDef, a `graph.Graph` once calls are inlined, or None where the source has weights
     alone; `variables` maps the op name of each variable to its value; `keys` has the keys of those that are
     restored from another.
     `together` says that all signatures belong into one artifact, not that one is to be chosen. `notes` are

@@ -2,7 +2,7 @@
 
     python scripts/measure_house.py
 
-Prints a row for each figure, with its bound. `tests/house/test_figures.py` holds the bounds.
+Prints a row for each figure, with its bound, which `tests/house/test_figures.py` asserts.
 """
 
 from __future__ import annotations
@@ -12,26 +12,21 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PACKAGE: Final = ROOT / "cudnn_convert"
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from support.package_modules import imported, module_name, trees  # noqa: E402
+
+from cudnn_convert.formats import Format  # noqa: E402
+
 #: Fields of Model and Plan that one kind of source has and another lacks.
 VARIANTS: Final = frozenset({"architecture", "graph", "saved", "whole"})
 #: Names that TensorFlow 1 gives to classes of two of its modules, which `compat` has both.
 OF_TENSORFLOW: Final = frozenset({"CudnnGRU", "CudnnLSTM", "CudnnRNN", "CudnnRNNRelu", "CudnnRNNTanh"})
-
-
-@cache
-def trees() -> dict[Path, ast.Module]:
-    """The syntax tree of each module, by its path in the package."""
-    return {
-        path.relative_to(PACKAGE): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(PACKAGE.rglob("*.py"))
-    }
 
 
 def measure_function(file: str, name: str) -> tuple[int, int]:
@@ -109,8 +104,8 @@ def list_untested_modules() -> list[str]:
 
 def find_circle() -> list[str]:
     """A circle of modules that import each other, in functions too; empty if there is none."""
-    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in trees()}
-    graph = {name: {*_imported(trees()[path], names)} - {name} for name, path in names.items()}
+    modules = {module_name(path): tree for path, tree in trees().items()}
+    graph = {name: {*imported(tree, modules)} - {name} for name, tree in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -118,22 +113,8 @@ def find_circle() -> list[str]:
     return []
 
 
-def _imported(tree: ast.Module, names: dict[str, Path]) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE.name:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}".partition(".")[2]
-                while name and name not in names:
-                    name = name.rpartition(".")[0]
-                if name:
-                    yield name
-
-
 def list_format_fields() -> tuple[list[str], list[str]]:
     """The fields of a format's row, and those of them that are booleans."""
-    sys.path.insert(0, str(ROOT))
-    from cudnn_convert.formats import Format
-
     names = [field.name for field in fields(Format)]
     return names, [field.name for field in fields(Format) if field.type in ("bool", bool)]
 

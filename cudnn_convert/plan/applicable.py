@@ -6,6 +6,7 @@ note, for they are meant for the others. An option that asks for another artifac
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,16 +22,8 @@ def _is_saved_model(model: Model) -> bool:
     return model.kind == saved_model.KIND
 
 
-def _has_layers(model: Model) -> bool:
-    return model.has_layers
-
-
 def _has_no_layers(model: Model) -> bool:
     return not model.has_layers
-
-
-def _is_graphless(model: Model) -> bool:
-    return model.is_graphless
 
 
 def _is_without_model(model: Model) -> bool:
@@ -43,11 +36,11 @@ _MEANT_FOR: Final[Mapping[str, tuple[Callable[[Model], bool], str]]] = MappingPr
     {
         "tag": (_is_saved_model, "SavedModels"),
         "architecture": (_is_without_model, "weights of Keras and checkpoints without .meta"),
-        "custom_objects": (_has_layers, "Keras models"),
+        "custom_objects": (attrgetter("has_layers"), "Keras models"),
         "recurrences_only": (_has_no_layers, "sources without Keras layers"),
         **dict.fromkeys(
             ("mode", "layers", "units", "directions", "layout", "lengths"),
-            (_is_graphless, "sources without a graph"),
+            (attrgetter("is_graphless"), "sources without a graph"),
         ),
     }
 )

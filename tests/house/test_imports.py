@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import cache
 
+from support.package_modules import PACKAGE, imported, imports, module_name, trees
 from support.samples import ROOT
 
-PACKAGE = ROOT / "cudnn_convert"
-MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted(PACKAGE.rglob("*.py"))
-}
+#: The syntax tree of each module by its name in the package.
+MODULES = {module_name(path): tree for path, tree in trees().items()}
 
 #: The rooms inside rooms, and the modules that are rooms by themselves, each with a rule of its own.
 SUBROOMS = (
@@ -126,37 +122,6 @@ report version
 HEAVY = {"tensorflow", "onnx", "onnxruntime", "tf2onnx", "keras", "tf_keras", "h5py", "google"}
 
 
-@cache
-def parsed(module: str) -> ast.Module:
-    """The syntax tree of a module, read once."""
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
-
-
-def imports(node: ast.AST) -> list[str]:
-    """The full names that an import statement names; none for any other node."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        assert node.level == 0, f"line {node.lineno}: a relative import"
-        return [f"{node.module}.{alias.name}" for alias in node.names]
-    return []
-
-
-def imported(module: str) -> Iterator[str]:
-    """The modules of the package that a module imports anywhere, by name without the package."""
-    for node in ast.walk(parsed(module)):
-        for name in imports(node):
-            package, _, rest = name.partition(".")
-            if package == "cudnn_convert":
-                yield _module(rest)
-
-
-def _module(name: str) -> str:
-    while name not in MODULES:
-        name = name.rpartition(".")[0]
-    return name
-
-
 def room(module: str) -> str:
     """The room of a module: a folder of the package, or a module at its top."""
     inner = ".".join(module.split(".")[:2])
@@ -201,9 +166,9 @@ def test_core_and_proof_import_no_product() -> None:
 
 
 def test_rooms_look_up() -> None:
-    for module in MODULES:
+    for module, tree in MODULES.items():
         allowed = {room(module), *ALLOWED[room(module)].split()}
-        refused = {name for name in imported(module) if not {name, room(name)} & allowed}
+        refused = {name for name in imported(tree, MODULES) if not {name, room(name)} & allowed}
         assert not refused, f"{module} may not import {sorted(refused)}"
 
 
@@ -214,10 +179,10 @@ def test_each_room_imports_from_rooms_before_it() -> None:
 
 
 def test_only_the_command_line_talks() -> None:
-    for module in MODULES:
+    for module, tree in MODULES.items():
         calls = {
             node.func.id
-            for node in ast.walk(parsed(module))
+            for node in ast.walk(tree)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         assert room(module) == "cli" or not calls & {"print", "exit", "quit"}, module
@@ -225,7 +190,7 @@ def test_only_the_command_line_talks() -> None:
 
 def test_what_the_command_line_loads_first_is_light() -> None:
     for module in FIRST:
-        names = {name.partition(".")[0] for node in parsed(module).body for name in imports(node)}
+        names = {name.partition(".")[0] for node in MODULES[module].body for name in imports(node)}
         assert not names & HEAVY, module
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-from support.samples import ROOT
+from support.package_modules import trees
 
 #: Whole names that say nothing of a value, and how many are bound yet. Lower a number with its names.
 CEILINGS = {"found": 5, "made": 0, "told": 0, "said": 0, "held": 0, "one": 0, "way": 1, "place": 1}
@@ -54,19 +53,18 @@ def is_participle(name: str) -> bool:
     return first in IRREGULAR or (first.endswith("ed") and first not in VERBS)
 
 
-def trees() -> Iterator[tuple[Path, ast.AST]]:
-    for path in sorted((ROOT / "cudnn_convert").rglob("*.py")):
-        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
-
-
 def test_names_that_say_nothing_become_fewer() -> None:
-    words = Counter(name for _, tree in trees() for name in map(str.lower, bound(tree)) if name in CEILINGS)
+    words = Counter(
+        name for tree in trees().values() for name in map(str.lower, bound(tree)) if name in CEILINGS
+    )
     more = {word: words[word] for word, ceiling in CEILINGS.items() if words[word] > ceiling}
     assert not more, f"choose other names: at most {CEILINGS}"
 
 
 def test_no_function_is_named_by_a_participle() -> None:
-    named = [(path, name) for path, tree in trees() for name in functions(tree) if is_participle(name)]
+    named = [
+        (path, name) for path, tree in trees().items() for name in functions(tree) if is_participle(name)
+    ]
     assert {name for _, name in named} == OVERRIDDEN, f"name functions by verbs: {named}"
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from statistics import median
 
+from support.package_modules import trees
 from support.samples import ROOT
 
 NEGATION = re.compile(
@@ -78,8 +79,7 @@ def test_the_pages_speak_plainly() -> None:
 
 
 def test_first_lines_of_docstrings_speak_plainly() -> None:
-    paths = sorted((ROOT / "cudnn_convert").rglob("*.py"))
-    texts = [line for path in paths for line in first_lines(ast.parse(path.read_text(encoding="utf-8")))]
+    texts = [line for tree in trees().values() for line in first_lines(tree)]
     assert not exceeding(measure_lines(texts), OF_LINES), f"at most {OF_LINES}"
 
 

@@ -178,7 +178,7 @@ _READ: Final = 24 * 2**20
 _FEW_STEPS: Final = 16
 #: Steps an iteration of successive loops, for cached matrices and for others, whose iterations cost more
 #: anyway. Larger numbers make the graph larger and little faster. The feeds of a proof
-#: (`verification/judges.py`) use each of them.
+#: (`verification/effort.py`) use each of them.
 _SMALL: Final = (16, 4, 1)
 _OTHERS: Final = (10, 1)
 #: The batch from which others have a plain loop. TensorFlow shares the products of a function's steps among
