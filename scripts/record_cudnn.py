@@ -1492,7 +1492,7 @@ def collect(jobs: Sequence[str], folder: Path, results: Results) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# 10. Answers. The questions are numbered as in docs/equations.md.
+# 10. Answers. The questions are numbered as in docs/cudnn-questions.md.
 
 
 def judged(results: Results) -> dict[str, float]:

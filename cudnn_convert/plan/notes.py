@@ -259,6 +259,6 @@ def _of(recurrence: Recurrence) -> Iterator[str]:
         yield f"{node}: trained with dropout {recurrence.dropout:g} between layers; inference has none"
     if not recurrence.time_major and sizes.layers * sizes.directions > 1:
         yield (
-            f"{node}: states read as [batch, layers*directions, units], as the op declares them; "
-            "on a GPU TensorFlow mixes layers and rows there, in batches of several (docs/equations.md, Q10)"
+            f"{node}: states read as [batch, layers*directions, units], as the op declares them; on a GPU "
+            "TensorFlow mixes layers and rows there, in batches of several (docs/cudnn-questions.md, Q10)"
         )

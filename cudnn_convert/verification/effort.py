@@ -67,7 +67,7 @@ CLOSE_SCORES: Final = 2
 #: rfcs/20200520-tensor-float-32.md).
 TF32: Final = 2.0**-10
 #: So many roundings of float32 are one of TF32. cuDNN 9.19.0 on an H200 was 590 to 2,400 times as far from
-#: float64 with TF32 as without; errors grow with depth and weights (docs/equations.md, Q6).
+#: float64 with TF32 as without; errors grow with depth and weights (docs/cudnn-rounding.md).
 TF32_ROUNDINGS: Final = 2**13
 
 # --- Rows of a batch, chunks and searches -------------------------------------------------------------------

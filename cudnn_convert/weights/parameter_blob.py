@@ -6,7 +6,7 @@ there is one; only after all matrices, per pseudo-layer the input biases of all 
 ones. No padding. The same order holds for every mode and dtype (apache/mxnet v1.9
 python/mxnet/rnn/rnn_cell.py FusedRNNCell._slice_weights hands this blob to cuDNN as it is; tensorflow v1.15.0
 stream_executor/cuda/cuda_dnn.cc CudnnRnnParamsDescriptor asks cuDNN region by region). A skipped input leaves
-layer 0 without input matrices, not without biases (docs/equations.md says what is known of both).
+layer 0 without input matrices, not without biases (docs/cudnn-blob.md says what is known of both).
 """
 
 from __future__ import annotations

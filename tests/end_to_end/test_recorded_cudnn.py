@@ -39,7 +39,7 @@ def measure_distances(network: Recorded, call: Call, answers: Mapping[str, Array
     """The largest difference of y, hy and cy from what cuDNN wrote, where both mean the same.
 
     Only the final states of a row of length 0 do not: cuDNN wrote zeros, artifacts hand the initial state
-    on (docs/equations.md, Q8).
+    on (docs/cudnn-questions.md, Q8).
     """
     rows = np.ones(call.feeds["x"].shape[1], bool)
     if "lengths" in call.feeds:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from support.samples import ROOT
 
-EQUATIONS, TESTING = (ROOT / "docs" / name for name in ("equations.md", "testing.md"))
+EVIDENCE, QUESTIONS, TESTING = (
+    ROOT / "docs" / f"{name}.md" for name in ("cudnn-evidence", "cudnn-questions", "testing")
+)
 #: What a row may rest on.
 KINDS = (
     *("published figures", "authors' scores", "TensorFlow's own ops", "PyTorch's own ops", "recording"),
@@ -43,7 +45,7 @@ def list_functions(file: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("page", [EQUATIONS, TESTING], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [EVIDENCE, TESTING], ids=lambda page: page.name)
 def test_every_statement_names_its_evidence_and_tests_that_exist(page: Path) -> None:
     head, *rows = read_table(page, "evidence")
     assert head == ["statement", "evidence", "test"]
@@ -58,12 +60,12 @@ def test_every_statement_names_its_evidence_and_tests_that_exist(page: Path) -> 
 
 
 def test_every_question_has_a_row_and_what_would_settle_it() -> None:
-    asked = re.findall(r"^\*\*(Q\d+)\.", EQUATIONS.read_text(encoding="utf-8"), re.MULTILINE)
-    head, *rows = read_table(EQUATIONS, "questions")
+    asked = re.findall(r"^## (Q\d+)\.", QUESTIONS.read_text(encoding="utf-8"), re.MULTILINE)
+    head, *rows = read_table(QUESTIONS, "questions")
     assert head == ["question", "answer", "what is left"]
     assert [row[0].split()[0] for row in rows] == asked == [f"Q{n}" for n in range(1, 14)]
     assert all(all(cells) and len(cells) == 3 for cells in rows)
-    statements = " ".join(row[0] for row in read_table(EQUATIONS, "evidence"))
+    statements = " ".join(row[0] for row in read_table(EVIDENCE, "evidence"))
     assert all(f"({question})" in statements for question in asked)
 
 

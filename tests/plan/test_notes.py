@@ -96,6 +96,6 @@ def test_what_a_recording_confirms_needs_no_note(case: Case) -> None:
 
 def test_states_that_the_kernel_mixes() -> None:
     assert told(Case(Mode.GRU, 1, 2, "CudnnRNNV3", time_major=False)) == (
-        "rnn: states read as [batch, layers*directions, units], as the op declares them; "
-        "on a GPU TensorFlow mixes layers and rows there, in batches of several (docs/equations.md, Q10)",
+        "rnn: states read as [batch, layers*directions, units], as the op declares them; on a GPU "
+        "TensorFlow mixes layers and rows there, in batches of several (docs/cudnn-questions.md, Q10)",
     )

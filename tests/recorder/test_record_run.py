@@ -199,9 +199,9 @@ def test_every_question_gets_an_answer() -> None:
 
 
 def test_every_question_stands_in_the_documentation() -> None:
-    page = Path(rec.__file__).resolve().parents[1] / "docs" / "equations.md"
-    paragraphs = re.split(r"^\*\*(?=Q\d)", page.read_text(), flags=re.MULTILINE)[1:]
-    assert [text.split(".")[0] for text in paragraphs] == [f"Q{n}" for n in range(1, 14)]
+    page = Path(rec.__file__).resolve().parents[1] / "docs" / "cudnn-questions.md"
+    asked = re.findall(r"^## (Q\d+)\. .+\n\n\*\*.+\?\*\*$", page.read_text(), flags=re.MULTILINE)
+    assert asked == [f"Q{n}" for n in range(1, 14)]
 
 
 def test_a_case_that_raises_is_recorded(tmp_path: Path) -> None:
