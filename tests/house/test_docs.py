@@ -40,6 +40,7 @@ MODEL = "models/crf_tagger/model.ckpt"
 TAGGER = f"{TF1}/bilstm_tagger/model.ckpt"
 WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5", "model.json")}
 TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
+PREFIX = {f"main/{name}": f"{TF1}/build_prefix/{name}" for name in ("model.ckpt", "golden.npz")}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
     "README.md": {"model.ckpt": TAGGER, "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
@@ -98,11 +99,11 @@ FILES: dict[str, dict[str, str]] = {
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
     "docs/feeding.md": {"model.ckpt": MODEL},
     "docs/benchmark.md": {"model.ckpt": MODEL},
-    "docs/adding-a-format.md": {
-        "main/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
-        "main/golden.npz": f"{TF1}/build_prefix/golden.npz",
-    },
+    "docs/adding-a-reader.md": PREFIX,
+    "docs/adding-a-target.md": PREFIX,
 }
+#: A page that goes on where another ends, in its folder and with its names.
+GOES_ON = {"docs/adding-a-dialect.md": "docs/adding-a-reader.md"}
 #: A page whose checkpoint has lost its graph.
 WITHOUT_META = "docs/tutorials/weights.md"
 #: `tests/stories/test_stories.py`, `tests/testing/test_documentation.py` and
@@ -151,10 +152,11 @@ CITED_FILES = {"cudnn_gru.py", "cudnn_rnn_ops_test.py", "layers.py", "ops.py"}
 TUTORIAL_MODULES = {
     "docs/stories.md": {"test_tagger.py"},
     "docs/tutorials/keras-files.md": {"attention.py"},
-    "docs/adding-a-format.md": {
-        *("cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"),
-        *("cudnn_convert/read/dialects/stacked.py", "train/cell.py"),
-        *("cudnn_convert/targets/json_weights.py", "cudnn_convert/artifacts/json_weights.py"),
+    "docs/adding-a-reader.md": {"cudnn_convert/read/numpy_archive.py", "tests/read/test_numpy_archive.py"},
+    "docs/adding-a-dialect.md": {"cudnn_convert/read/dialects/stacked.py", "train/cell.py"},
+    "docs/adding-a-target.md": {
+        "cudnn_convert/targets/json_weights.py",
+        "cudnn_convert/artifacts/json_weights.py",
     },
 }
 
@@ -298,16 +300,22 @@ class Python:
 
 def pages() -> Iterator[Any]:
     for page in PAGES:
-        if page not in ELSEWHERE:
+        if page not in (*ELSEWHERE, *GOES_ON.values()):
             files = (page, *SLOW.get(page, ()))
             yield pytest.param(page, marks=pytest.mark.slow(*files) if page in SLOW else ())
 
 
 @pytest.mark.parametrize("page", pages())
 def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples(page, tmp_path)
     monkeypatch.chdir(tmp_path)
     python = Python(monkeypatch)
+    if page in GOES_ON:
+        run_page(GOES_ON[page], tmp_path, python)
+    run_page(page, tmp_path, python)
+
+
+def run_page(page: str, folder: Path, python: Python) -> None:
+    samples(page, folder)
     for block in blocks(PAGES[page].read_text(encoding="utf-8")):
         if block.language == "python":
             python.run(page, block.text)
