@@ -110,7 +110,7 @@ PARTS = {
 BUILT_IN = {"lower": {"decode"}}
 
 #: The page that shows the tables of rooms, and the lines around them.
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "imports.md"
 IMPORTS = "<!-- imports -->\n{}<!-- /imports -->"
 PARTS_TABLE = "<!-- parts -->\n{}<!-- /parts -->"
 
@@ -146,7 +146,7 @@ def _listed(rooms: str) -> str:
     return ", ".join(f"`{name}`" for name in rooms.split())
 
 
-def test_the_architecture_page_has_the_rules() -> None:
+def test_the_page_of_imports_has_the_rules() -> None:
     """Where they differ, the failure shows the lines to paste."""
     for table in (IMPORTS.format(import_table()), PARTS_TABLE.format(parts_table())):
         assert table in PAGE.read_text(encoding="utf-8"), f"{PAGE.name}: expected these lines:\n{table}"
