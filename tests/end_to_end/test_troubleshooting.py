@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: each failure is real, its commands print what stands there, and it is gone."""
+"""docs/troubleshooting/: each failure is real, its commands print what stands there, and it is gone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.troubleshooting import CASES, MASKED, PARAGRAPHS
 #: The paragraphs whose commands are typed each time. Those of the others are the same but for the file, or
 #: print and write what the tests of a format see.
 TYPED: Final = (
-    "When it does not work",
+    "Troubleshooting",
     "Key stack_bidirectional_rnn/cell_0/bidirectional_rnn/bw/cudnn_compatible_lstm_cell/bias not found in "
     "checkpoint",
     "The passed save_path is not a valid checkpoint: model.ckpt/",
@@ -36,7 +36,7 @@ PROVEN: Final = ("CudnnCompatibleLSTMCell is not faster than LSTMBlockCell",)
 
 
 def test_every_paragraph_has_its_case() -> None:
-    assert [*PARAGRAPHS] == [*CASES]
+    assert {*PARAGRAPHS} == {*CASES}
 
 
 def made(heading: str, folder: Path) -> Path:
@@ -96,7 +96,7 @@ def test_the_failure_is_real(tmp_path: Path, heading: str) -> None:
 
 
 def tiered() -> Iterator[Any]:
-    files = ("docs/troubleshooting.md", "tests/support/troubleshooting.py", "cudnn_convert/cli/")
+    files = ("docs/troubleshooting", "tests/support/troubleshooting.py", "cudnn_convert/cli/")
     for heading in CASES:
         yield pytest.param(heading, marks=() if heading in TYPED else pytest.mark.slow(*files))
 

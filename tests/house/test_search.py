@@ -1,4 +1,4 @@
-"""Messages as people paste them lead to their paragraph of docs/troubleshooting.md by the words in them."""
+"""Messages as people paste them lead to their paragraph of docs/troubleshooting/ by the words in them."""
 
 from __future__ import annotations
 
@@ -61,9 +61,11 @@ def _words(text: str) -> set[str]:
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_message_leads_to_its_paragraph(message: str) -> None:
-    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs" / "troubleshooting").glob("*.md")
     parts = {
-        part.partition("\n")[0]: _words(part) for part in re.split(r"^### ", page, flags=re.MULTILINE)[1:]
+        part.partition("\n")[0]: _words(part)
+        for page in pages
+        for part in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     }
     counts = Counter(word for words in parts.values() for word in words)
     scores = {

@@ -34,7 +34,7 @@
 * advice_graphs      : Advice about sources with a graph.
 * advice_keras       : Advice about files of Keras.
 * advice_weights     : Advice about weights without a graph.
-* troubleshooting    : The paragraphs of docs/troubleshooting.md, with their files.
+* troubleshooting    : The paragraphs of docs/troubleshooting/, with their files.
 
 `user/` is what a user's process runs, in which cudnn_convert cannot be imported; `programs/` has what a
 test starts to see it killed, counted or watched.

@@ -1,4 +1,4 @@
-"""The paragraphs of docs/troubleshooting.md, and of each the files, the failures and what a user runs after.
+"""The paragraphs of docs/troubleshooting/, each with its files, its failures and what a user runs after.
 
 Used by test_troubleshooting.py; failures.py has the failures.
 """
@@ -21,7 +21,8 @@ from support.keras3_samples import Export, exported
 from support.keras_samples import keras_fixture
 from support.samples import ROOT, Fixture, fixture
 
-PAGE: Final = ROOT / "docs" / "troubleshooting.md"
+DOCS: Final = ROOT / "docs"
+PAGES: Final = (DOCS / "troubleshooting.md", *sorted((DOCS / "troubleshooting").glob("*.md")))
 TAGGER: Final = fixture("1.15.5-bilstm_tagger")
 MASKED: Final = exported("keras-3.15.1-masked")
 _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,10 +31,11 @@ _BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def paragraphs() -> dict[str, list[tuple[list[str], list[str]]]]:
     """By heading, the commands in words, each with the lines that are shown of what it prints."""
     found: dict[str, list[tuple[list[str], list[str]]]] = {}
-    for part in re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
-        heading, _, text = part.partition("\n")
+    text = "".join(page.read_text() for page in PAGES)
+    for part in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
+        heading, _, below = part.partition("\n")
         heading = heading.replace("`", "")
-        for block in _BLOCK.findall(text):
+        for block in _BLOCK.findall(below):
             for line in block.splitlines():
                 if line.startswith("$ "):
                     found.setdefault(heading, []).append((shlex.split(line[2:]), []))
@@ -176,7 +178,7 @@ _IN_KERAS: Final = [of_keras("tf.keras-1.15.5-sequential_lstm", "model.keras", "
 _EXPORTED: Final = [copied(LSTM.path, "saved_model")]
 
 CASES: Final = {
-    "When it does not work": Paragraph([checkpoint(TAGGER)]),
+    "Troubleshooting": Paragraph([checkpoint(TAGGER)]),
     f"{_NO_KERNEL}'": Paragraph(
         [copied(FROZEN.prefix, "model.pb")],
         [("frozen_graph", f"{_NO_KERNEL}'")],

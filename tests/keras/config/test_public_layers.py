@@ -44,6 +44,6 @@ def test_an_attention_of_keras_is_told_by_its_config() -> None:
 
 
 def test_the_pages_name_each_class() -> None:
-    for page in ("troubleshooting.md", "tutorials/keras-files.md"):
+    for page in ("troubleshooting/old-keras.md", "tutorials/keras-files.md"):
         text = (DOCS / page).read_text(encoding="utf-8")
         assert [name for name in public_layers._KNOWN if f"`{name}`" not in text] == [], page

@@ -1,4 +1,4 @@
-"""The failures that docs/troubleshooting.md is about: each function runs in the folder of its files.
+"""The failures that docs/troubleshooting/ is about: each function runs in the folder of its files.
 
 A user's process calls them (user.py), in which cudnn_convert cannot be imported.
 """
