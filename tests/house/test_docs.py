@@ -36,6 +36,7 @@ DOCS = ROOT / "docs"
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))}
 TF1, KERAS = "tests/data/tf1/1.15.5", "tests/data/keras/keras-2.2.4"
 EXPORTS = "tests/data/keras3_exports"
+BROKEN = "tests/data/broken"
 MODEL = "models/crf_tagger/model.ckpt"
 TAGGER = f"{TF1}/bilstm_tagger/model.ckpt"
 WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5", "model.json")}
@@ -89,6 +90,11 @@ FILES: dict[str, dict[str, str]] = {
         "averages/model.ckpt": f"{TF1}/averages_saver/model.ckpt",
         "either/model.ckpt": f"{TF1}/cond_training/model.ckpt",
     },
+    "docs/security.md": {"upload.h5": f"{BROKEN}/lambda.h5"},
+    "docs/security/reading.md": {"upload": f"{BROKEN}/asset_outside"},
+    "docs/security/limits.md": {"upload.pb": f"{BROKEN}/functions_nested.pb"},
+    "docs/security/graphs.md": {"model.pb": f"{BROKEN}/read_file.pb"},
+    "docs/security/your-files.md": {"model.ckpt": TAGGER},
     "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/batch.md": {
         "runs/new/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
@@ -419,7 +425,7 @@ def test_the_page_of_ops_has_each_op_that_may_run() -> None:
 def test_the_number_of_ops_that_may_run_is_that_of_the_list() -> None:
     lines = (ROOT / "cudnn_convert" / "graph" / "pure_ops.txt").read_text(encoding="utf-8").splitlines()
     listed = {op for line in lines if not line.startswith("#") for op in line.split()}
-    text = (DOCS / "security.md").read_text(encoding="utf-8")
+    text = (DOCS / "security" / "graphs.md").read_text(encoding="utf-8")
     assert re.findall(r"pure_ops\.txt`, (\d+) ops", text) == [str(len(listed))]
 
 
