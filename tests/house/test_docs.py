@@ -381,6 +381,15 @@ def test_modules_that_pages_name_exist() -> None:
     assert not wrong, wrong
 
 
+def test_tests_that_the_pages_on_security_name_exist() -> None:
+    """They name a test's file by its path, or by its name alone."""
+    names = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    text = "".join(path.read_text(encoding="utf-8") for path in (DOCS / "security").glob("*.md"))
+    named = {*re.findall(r"\btest_\w+", text)}
+    assert named
+    assert named <= names, named - names
+
+
 def anchors(path: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
