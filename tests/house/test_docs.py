@@ -104,6 +104,7 @@ FILES: dict[str, dict[str, str]] = {
     "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
     "docs/feeding.md": {"model.ckpt": MODEL},
+    "docs/proof.md": {"model.ckpt": TAGGER},
     "docs/benchmark.md": {"model.ckpt": MODEL},
     "docs/adding-a-reader.md": PREFIX,
     "docs/adding-a-target.md": PREFIX,
@@ -139,6 +140,7 @@ SLOW = {
     "docs/serving.md": (),
     "docs/batch.md": ("cudnn_convert/batch/",),
     "docs/feeding.md": ("cudnn_convert/feeds/",),
+    "docs/proof.md": ("cudnn_convert/verification/check.py", "cudnn_convert/cli/terminal.py"),
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
 }
 #: Languages of blocks that nothing here runs.
