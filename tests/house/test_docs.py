@@ -68,12 +68,15 @@ FILES: dict[str, dict[str, str]] = {
     },
     "docs/tutorials/keras-files.md": {"custom.h5": f"{KERAS}/custom_layer/model.h5", **TEXT, **WEIGHTS},
     "docs/keras-versions.md": TEXT,
-    "docs/tutorials/streaming.md": {
-        "speech/model.ckpt": "models/gru_speech/model.ckpt",
-        "characters.h5": "models/char_lm/model.h5",
-        "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
-        "learned/model.ckpt": "tests/data/streams/learned_start/model.ckpt",
+    "docs/tutorials/streaming.md": {"speech/model.ckpt": "models/gru_speech/model.ckpt"},
+    "docs/tutorials/streaming-begin.md": {
+        "learned/model.ckpt": "tests/data/streams/learned_start/model.ckpt"
+    },
+    "docs/tutorials/streaming-onnx.md": {"characters.h5": "models/char_lm/model.h5"},
+    "docs/tutorials/streaming-variables.md": {"characters.h5": "models/char_lm/model.h5"},
+    "docs/tutorials/streaming-which.md": {
         "fixed.pb": "tests/data/streams/fixed_graph/frozen.pb",
+        "heads/model.ckpt": f"{TF1}/two_heads/model.ckpt",
     },
     "docs/library.md": {
         "tagger/model.ckpt": TAGGER,
@@ -120,6 +123,8 @@ ELSEWHERE = ("docs/stories.md", "docs/testing.md", "docs/troubleshooting")
 #: Commands whose own tests run them whole.
 TRIED_ELSEWHERE = {"demo": "tests/cli/test_demo.py"}
 ABOUT_PROOF = {"--data", "--max-error", "--report", "--json", "--seed", "--atol", "--rtol", "--help"}
+#: What the pages about streaming show.
+STREAMING = ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py")
 #: Pages that take seconds, and what they are about: each step of theirs is one that other tests take.
 SLOW = {
     "docs/tutorials/frozen-graph.md": ("cudnn_convert/read/graph_def.py",),
@@ -128,12 +133,11 @@ SLOW = {
     "docs/tutorials/keras-files.md": ("cudnn_convert/keras/", "cudnn_convert/read/keras"),
     "docs/tutorials/saved-model-1.md": ("cudnn_convert/read/saved_model.py",),
     "docs/tutorials/saved-model-2.md": ("cudnn_convert/read/saved_model.py",),
-    "docs/tutorials/streaming.md": (
-        "cudnn_convert/plan/streaming.py",
-        "cudnn_convert/plan/beginnings.py",
-        "cudnn_convert/plan/fixed_steps.py",
-        "cudnn_convert/verification/streaming.py",
-    ),
+    "docs/tutorials/streaming.md": STREAMING,
+    "docs/tutorials/streaming-begin.md": (*STREAMING, "cudnn_convert/plan/beginnings.py"),
+    "docs/tutorials/streaming-onnx.md": STREAMING,
+    "docs/tutorials/streaming-variables.md": (*STREAMING, "cudnn_convert/plan/beginnings.py"),
+    "docs/tutorials/streaming-which.md": (*STREAMING, "cudnn_convert/plan/fixed_steps.py"),
     "docs/tutorials/training-on.md": ("cudnn_convert/compat/", "cudnn_convert/recurrences/named_weights.py"),
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
