@@ -44,8 +44,9 @@ TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
 PREFIX = {f"main/{name}": f"{TF1}/build_prefix/{name}" for name in ("model.ckpt", "golden.npz")}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
-    "README.md": {"model.ckpt": TAGGER, "trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
+    "README.md": {"model.ckpt": TAGGER},
     "docs/index.md": {"model.ckpt": TAGGER},
+    "docs/first-flags.md": {"trained.ckpt": f"{TF1}/dropout_needs_set/model.ckpt"},
     "docs/tutorials/checkpoint.md": {
         "tagger/model.ckpt": TAGGER,
         "drop/model.ckpt": f"{TF1}/dropout_needs_set/model.ckpt",
