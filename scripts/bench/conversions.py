@@ -108,7 +108,7 @@ _LARGE_JOBS: Final = (
         once=True,
         writes=True,
     ),
-    # What docs/cli.md promises of large weights that are proven.
+    # What docs/large-models.md promises of large weights that are proven.
     _Job(
         "checkpoint to ONNX, verified",
         "weights",

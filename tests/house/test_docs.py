@@ -42,6 +42,16 @@ TAGGER = f"{TF1}/bilstm_tagger/model.ckpt"
 WEIGHTS = {name: f"{KERAS}/weights_sequential/{name}" for name in ("weights.h5", "model.json")}
 TEXT = {"model.h5": f"{KERAS}/text_classifier/model.h5"}
 PREFIX = {f"main/{name}": f"{TF1}/build_prefix/{name}" for name in ("model.ckpt", "golden.npz")}
+TWINS = {"model.ckpt": f"{TF1}/twins_training/model.ckpt"}
+TWINS_PAGES = (
+    "bounds checkpoint-weights inputs inspect large-models onnx out report report-fields report-proof run "
+    "tensorflow tflite verify"
+).split()
+RUNS = {
+    "runs/new/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
+    "runs/old/net.h5": f"{KERAS}/sequential_lstm/model.h5",
+    "runs/old/circle.pb": "tests/data/broken/circle.pb",
+}
 #: The names on a page, and the samples that they are.
 FILES: dict[str, dict[str, str]] = {
     "README.md": {"model.ckpt": TAGGER},
@@ -99,13 +109,14 @@ FILES: dict[str, dict[str, str]] = {
     "docs/security/limits.md": {"upload.pb": f"{BROKEN}/functions_nested.pb"},
     "docs/security/graphs.md": {"model.pb": f"{BROKEN}/read_file.pb"},
     "docs/security/your-files.md": {"model.ckpt": TAGGER},
-    "docs/cli.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
-    "docs/batch.md": {
-        "runs/new/model.ckpt": f"{TF1}/build_prefix/model.ckpt",
-        "runs/old/net.h5": f"{KERAS}/sequential_lstm/model.h5",
-        "runs/old/circle.pb": "tests/data/broken/circle.pb",
-    },
-    "docs/inspect.md": {"model.ckpt": f"{TF1}/twins_training/model.ckpt"},
+    **{f"docs/{name}.md": TWINS for name in TWINS_PAGES},
+    "docs/sources.md": {**TWINS, "notes.txt": "LICENSE"},
+    "docs/saved-models.md": {"exported": f"{EXPORTS}/keras-3.15.1/lstm/saved_model"},
+    "docs/keras-rules.md": TEXT,
+    "docs/states.md": {"speech/model.ckpt": "models/gru_speech/model.ckpt"},
+    "docs/decoder.md": {"characters.h5": "models/char_lm/model.h5"},
+    "docs/batch.md": RUNS,
+    "docs/batch-results.md": RUNS,
     "docs/map.md": {"model.ckpt": TAGGER, MODEL: MODEL},
     "docs/feeding.md": {"model.ckpt": MODEL},
     "docs/proof.md": {"model.ckpt": TAGGER},
@@ -143,7 +154,10 @@ SLOW = {
     "docs/tutorials/weights.md": ("cudnn_convert/recurrences/",),
     "docs/library.md": ("cudnn_convert/__init__.py", "cudnn_convert/calls.py"),
     "docs/serving.md": (),
+    "docs/states.md": ("cudnn_convert/plan/streaming.py", "cudnn_convert/verification/streaming.py"),
+    "docs/decoder.md": ("cudnn_convert/decode/", "cudnn_convert/plan/decoding.py"),
     "docs/batch.md": ("cudnn_convert/batch/",),
+    "docs/batch-results.md": ("cudnn_convert/batch/",),
     "docs/feeding.md": ("cudnn_convert/feeds/",),
     "docs/proof.md": ("cudnn_convert/verification/check.py", "cudnn_convert/cli/terminal.py"),
     "docs/benchmark.md": ("cudnn_convert/benchmark/",),
@@ -231,8 +245,9 @@ def samples(page: str, folder: Path) -> None:
         source = ROOT / TF1 / "gru_bi" / "model.ckpt.meta"
         meta = meta_graph_pb2.MetaGraphDef.FromString(source.read_bytes())
         (folder / "runs" / "graph.pbtxt").write_text(text_format.MessageToString(meta.graph_def))
-    if page == "docs/cli.md":
+    if page == "docs/verify.md":
         theirs(folder)
+    if page == "docs/onnx.md":
         with np.load(ROOT / TF1 / "twins_training" / "golden.npz") as golden:
             np.savez(folder / "feeds.npz", x=golden["feed0/x:0"])
 
