@@ -259,7 +259,8 @@ class Options:
             value, flag = getattr(self, option.name), flag_of(option.name)
             choices, most = option.metadata.get("choices"), option.metadata.get("most")
             if choices and value not in choices and (value is not None or option.default is not None):
-                raise UsageError(f"{flag}: expected {', '.join(choices)}, found {value!r}")
+                expected = f"{'one of ' * (len(choices) > 1)}{', '.join(choices)}"
+                raise UsageError(f"{flag}: expected {expected}, found {value!r}")
             if option.name in _COUNTS and value is not None and not 1 <= value <= (most or value):
                 expected = f"1 or {most}" if most else "at least 1"
                 raise UsageError(f"{flag}: expected {expected}, found {value}")
@@ -294,7 +295,7 @@ class Options:
             kinds, value = _KINDS_OF_SEARCH.get(option.name, ()), getattr(self, option.name)
             if kinds and value != option.default and self.decode not in kinds:
                 expected = f"expected --decode {' or '.join(kinds)}"
-                actual = f"found {self.decode or 'none'}; leave out {flag_of(option.name)}"
+                actual = f"found {self.decode or 'no --decode'}; leave out {flag_of(option.name)}"
                 raise UsageError(f"{flag_of(option.name)}: {expected}, {actual}")
         if self.decode is not None and self.steps is None:
             raise UsageError(f"--decode {self.decode} needs --steps: how many tokens a sequence has at most")
@@ -400,12 +401,14 @@ def choose_format(out: str | PathLike[str], given: str | None) -> str:
     if named and is_folder:
         cure = "leave out the slash, or the suffix"
         raise UsageError(
-            f"OUT {text}: expected no suffix of a format on a folder, found {path.suffix}; {cure}"
+            f"OUT {text}: expected a folder without the suffix of a format, found {path.suffix}; {cure}"
         )
     if given in FORMATS and named not in (given, None):
         expected = f"no suffix of another format with --format {given}"
         cure = "leave out --format, or rename OUT"
-        raise UsageError(f"OUT {text}: expected {expected}, found {path.suffix} of {named}; {cure}")
+        raise UsageError(
+            f"OUT {text}: expected {expected}, found {path.suffix}, the suffix of {named}; {cure}"
+        )
     if named and FORMATS[named].is_keras3 and path.suffix not in FORMATS[named].suffixes:
         name = path.with_suffix(path.suffix.lower()).name
         raise UsageError(
@@ -424,12 +427,10 @@ def _refuse_suffix(text: str, path: Path, given: str | None) -> None:
     near = get_close_matches(path.suffix.lower(), known, n=1, cutoff=_NEAR)
     if given and not near:
         return
-    closest = (
-        f"did you mean {path.with_suffix(near[0]).name}?" if near else f"formats have {', '.join(known)}"
-    )
+    closest = f"name it {path.with_suffix(near[0]).name}" if near else f"choose one of {', '.join(known)}"
     raise UsageError(
-        f"OUT {text}: expected the suffix of a format or none, found {path.suffix}; {closest}; "
-        f"{path.name}/ names a folder"
+        f"OUT {text}: expected the suffix of a format or none, found {path.suffix}; {closest}, "
+        f"or write {path.name}/ for a folder"
     )
 
 
@@ -450,7 +451,7 @@ def from_provenance(recorded: Mapping[str, Any], *, where: str) -> dict[str, Any
             or is_huge
             or not all(isinstance(text, str) for text in texts)
         ):
-            expected = "expected what this tool writes"
+            expected = "expected a value as this tool writes it"
             raise UsageError(f"{where}: {flag_of(name)}: {expected}, found {value!r}")
     return defaults | known
 

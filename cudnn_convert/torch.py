@@ -23,7 +23,9 @@ try:
     import torch
 except ImportError as cause:
     advice = "install it: pip install 'cudnn-convert[torch]'"
-    raise MissingDependencyError(f"cudnn_convert.torch: expected PyTorch, found none; {advice}") from cause
+    raise MissingDependencyError(
+        f"cudnn_convert.torch: expected PyTorch, found that it is not installed; {advice}"
+    ) from cause
 
 __all__ = ["load_rnn"]
 

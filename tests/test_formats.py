@@ -79,7 +79,7 @@ def test_the_suffix_of_out_names_the_format(out: str, form: str) -> None:
     assert FORMATS[form].target(Path(out)) == (not is_file, Path(out))
     if is_file:
         with pytest.raises(
-            UsageError, match=f"--format savedmodel, found {Path(out).suffix} of {form}; leave"
+            UsageError, match=f"--format savedmodel, found {Path(out).suffix}, the suffix of {form}; leave"
         ):
             choose_format(Path(out), "savedmodel")
 
@@ -87,12 +87,12 @@ def test_the_suffix_of_out_names_the_format(out: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("d/m.onxx", "found .onxx; did you mean m.onnx?; m.onxx/ names a folder"),
-        ("m.ONXX", "found .ONXX; did you mean m.onnx?; m.ONXX/ names a folder"),
-        ("m.tflit", "found .tflit; did you mean m.tflite?; m.tflit/ names a folder"),
-        ("m.hd5", "found .hd5; did you mean m.hdf5?; m.hd5/ names a folder"),
-        ("m.pt", f"found .pt; formats have {SUFFIXES}; m.pt/ names a folder"),
-        ("m.v2", f"found .v2; formats have {SUFFIXES}; m.v2/ names a folder"),
+        ("d/m.onxx", "found .onxx; name it m.onnx, or write m.onxx/ for a folder"),
+        ("m.ONXX", "found .ONXX; name it m.onnx, or write m.ONXX/ for a folder"),
+        ("m.tflit", "found .tflit; name it m.tflite, or write m.tflit/ for a folder"),
+        ("m.hd5", "found .hd5; name it m.hdf5, or write m.hd5/ for a folder"),
+        ("m.pt", f"found .pt; choose one of {SUFFIXES}, or write m.pt/ for a folder"),
+        ("m.v2", f"found .v2; choose one of {SUFFIXES}, or write m.v2/ for a folder"),
     ],
 )
 def test_a_suffix_of_no_format_is_refused(out: str, message: str) -> None:
@@ -107,7 +107,9 @@ def test_a_folder_may_have_any_suffix_where_that_is_said(tmp_path: Path) -> None
     assert choose_format("m.v2", "onnx") == "onnx"
     (tmp_path / "m.v2").mkdir()
     assert choose_format(tmp_path / "m.v2", None) == "savedmodel"
-    with pytest.raises(UsageError, match=r"OUT m\.onxx: .*; did you mean m\.onnx\?; m\.onxx/ names a folder"):
+    with pytest.raises(
+        UsageError, match=r"OUT m\.onxx: .*; name it m\.onnx\, or write m\.onxx/ for a folder"
+    ):
         choose_format("m.onxx", "onnx")
     with pytest.raises(UsageError, match=r"OUT m\.onnx/: .*found \.onnx; leave out the slash, or the suffix"):
         choose_format("m.onnx/", None)

@@ -166,11 +166,11 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": (
         {"format": "pickle"},
-        "format: expected savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, npz, safetensors, "
+        "format: expected one of savedmodel, frozen, checkpoint, onnx, tflite, keras, h5, npz, safetensors, "
         "found 'pickle'",
     ),
-    "weights": ({"weights": "best"}, "weights: expected auto, canonical, raw, ema, found 'best'"),
-    "lowering": ({"lowering": "magic"}, "lowering: expected fast, portable, found 'magic'"),
+    "weights": ({"weights": "best"}, "weights: expected one of auto, canonical, raw, ema, found 'best'"),
+    "lowering": ({"lowering": "magic"}, "lowering: expected one of fast, portable, found 'magic'"),
     "custom object": ({"custom_objects": "Scale"}, "custom_objects: expected MODULE:NAME, found 'Scale'"),
     "negative atol": ({"atol": -1.0}, "atol: expected a number of at least 0, found -1.0"),
     "nan rtol": ({"rtol": float("nan")}, "rtol: expected a number of at least 0, found nan"),

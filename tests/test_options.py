@@ -16,10 +16,10 @@ def test_options_are_kept_as_they_were_written() -> None:
     told = OPTIONS | {"forget_bias": 1, "layers": 2**63 - 1, "mode": "lstm", "states": True}
     assert from_provenance(told | {"lowering": "fast"}, where="a: provenance") == told
     with pytest.raises(
-        UsageError, match="--layers: expected what this tool writes, found 9223372036854775808"
+        UsageError, match="--layers: expected a value as this tool writes it, found 9223372036854775808"
     ):
         from_provenance(told | {"layers": 2**63}, where="a: provenance")
-    with pytest.raises(UsageError, match="--forget-bias: expected what this tool writes, found -1"):
+    with pytest.raises(UsageError, match="--forget-bias: expected a value as this tool writes it, found -1"):
         from_provenance(told | {"forget_bias": -(10**400)}, where="a: provenance")
 
 
@@ -29,7 +29,10 @@ def test_an_option_of_another_type_is_refused(name: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         from_provenance(OPTIONS | {name: value}, where="a: provenance")
     flag = name.replace("_", "-")
-    assert str(caught.value) == f"a: provenance: --{flag}: expected what this tool writes, found {value!r}"
+    assert (
+        str(caught.value)
+        == f"a: provenance: --{flag}: expected a value as this tool writes it, found {value!r}"
+    )
 
 
 @pytest.mark.parametrize("name", READING)

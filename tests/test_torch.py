@@ -118,8 +118,8 @@ def test_without_pytorch_the_extra_is_named() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.stderr.splitlines()[-1] == (
-        "cudnn_convert.errors.MissingDependencyError: cudnn_convert.torch: expected PyTorch, found none; "
-        "install it: pip install 'cudnn-convert[torch]'"
+        "cudnn_convert.errors.MissingDependencyError: cudnn_convert.torch: expected PyTorch, found that it "
+        "is not installed; install it: pip install 'cudnn-convert[torch]'"
     )
 
 

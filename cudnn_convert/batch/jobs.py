@@ -194,8 +194,8 @@ def decide(job: Job, earlier: JobResult | None, retry: str | None) -> str:
         return CONVERT
     is_same = digest_source(Path(job.source)) == known.get("source")
     if is_other and not is_same:
-        cure = "choose another --out, give both together, or replace it with --force"
-        what = f"expected the OUT of {job.source}, found that of {earlier.source}"
+        cure = "choose another --out, give both models in one call, or replace it with --force"
+        what = f"expected the converted {job.source}, found the converted {earlier.source}"
         raise UsageError(f"{remote.name_of(job.path)}: {what}; {cure}")
     if not (is_alike and is_same) or earlier.exit_code not in _OF_SOURCE:
         return CONVERT

@@ -215,7 +215,9 @@ def connect(address: str | None, tasks: int | None, *, work: str = worker.CONVER
         import ray
     except ImportError as cause:
         advice = "install it: pip install 'cudnn-convert[ray]'"
-        raise MissingDependencyError(f"--engine ray: expected Ray, found none; {advice}") from cause
+        raise MissingDependencyError(
+            f"--engine ray: expected Ray, found that it is not installed; {advice}"
+        ) from cause
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Where the driver's accelerators are none, Ray 2.60 warns of a change to come.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -86,8 +86,8 @@ def _parse(path: object, content: bytes) -> Iterator[JobResult]:
         except (ValueError, RecursionError) as cause:
             if not line.endswith(b"\n"):
                 return  # the power went while it was written
-            actual = f"another in line {number}; choose another --out, or move the file away"
-            raise UsageError(f"{path}: expected lines of cudnn-convert batch, found {actual}") from cause
+            actual = f"something else in line {number}; choose another --out, or move the file away"
+            raise UsageError(f"{path}: expected results of cudnn-convert batch, found {actual}") from cause
         yield JobResult(**{**row, "reasons": tuple(row["reasons"])})
 
 

@@ -115,7 +115,9 @@ def _resolve(word: str, apart: Path, notes: list[str]) -> tuple[Path, list[Path]
         models = [model for match in matches for model in _search(match, apart, notes)]
         if not models:
             what = f"{len(matches)} files and folders without a model" if matches else "nothing"
-            raise UsageError(f"{word}: expected a pattern of models, found {what}; check the pattern")
+            raise UsageError(
+                f"{word}: expected a pattern that matches models, found {what}; check the pattern"
+            )
         return _root_of_pattern(path), models
     if not path.is_dir() or saved_model.recognise(path):
         extra = [*_search(path, apart, notes)] if path.is_dir() else []
@@ -337,7 +339,9 @@ def name_outputs(search: FoundModels) -> list[str]:
             names[k] = _free(names[k], taken | folders)
             taken.add(_fold(names[k]))
         elif _fold(source.out) in folders:
-            raise UsageError(f"--manifest: {source.out}: expected an out that is no folder of others")
+            raise UsageError(
+                f"--manifest: {source.out}: expected an out of its own, found the folder of another row's out"
+            )
     return names
 
 
@@ -371,13 +375,13 @@ def read_manifest(path: Path, read_flags: Callable[[Sequence[str]], Mapping[str,
     try:
         text = _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise UsageError(f"--manifest: {path}: expected text in UTF-8, found other bytes") from cause
+        raise UsageError(f"--manifest: {path}: expected a text in UTF-8, found one that is not") from cause
     except OSError as cause:
         raise AccessError(path, cause.strerror or str(cause)) from cause
     rows = _from_json(path, text) if text.lstrip()[:1] == "{" else _from_csv(path, text)
     sources = [_source(path, f"{path}:{line}", row, read_flags) for line, row in rows]
     if not sources:
-        raise UsageError(f"--manifest: {path}: expected a model a line, found none")
+        raise UsageError(f"--manifest: {path}: expected a model in each line, found no model")
     return sources
 
 
@@ -406,9 +410,11 @@ def _from_json(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as cause:
-            raise UsageError(f"--manifest: {path}:{number}: expected an object of JSON a line") from cause
+            raise UsageError(
+                f"--manifest: {path}:{number}: expected a JSON object, found another text"
+            ) from cause
         if not isinstance(row, dict):
-            raise UsageError(f"--manifest: {path}:{number}: expected an object of JSON, found {line[:40]}")
+            raise UsageError(f"--manifest: {path}:{number}: expected a JSON object, found {line[:40]}")
         yield number, row
 
 
@@ -418,14 +424,15 @@ def _from_csv(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         heads = [head.strip() for head in next(lines, [])]
         for cells in lines:
             if len(cells) > len(heads):
-                actual = f"{len(cells)} cells for {len(heads)} heads; quote a cell with commas"
-                raise UsageError(
-                    f"--manifest: {path}:{lines.line_num}: expected a cell a head, found {actual}"
-                )
+                most = f"{len(heads)} cell{'' if len(heads) == 1 else 's'}, as in the first line"
+                what = f"expected at most {most}, found {len(cells)}; put a cell with commas in quotes"
+                raise UsageError(f"--manifest: {path}:{lines.line_num}: {what}")
             if any(cells):
                 yield lines.line_num, {head: cell for head, cell in zip(heads, cells, strict=False) if cell}
     except csv.Error as cause:
-        raise UsageError(f"--manifest: {path}:{lines.line_num}: expected CSV: {cause}") from cause
+        raise UsageError(
+            f"--manifest: {path}:{lines.line_num}: expected CSV, found an error: {cause}"
+        ) from cause
 
 
 def _source(
@@ -433,13 +440,13 @@ def _source(
 ) -> ModelEntry:
     if unknown := row.keys() - {*_FIELDS}:
         actual = f"{sorted(map(str, unknown))[0]!r}"
-        raise UsageError(f"--manifest: {where}: expected {', '.join(_FIELDS)}, found {actual}")
+        raise UsageError(f"--manifest: {where}: expected the fields {', '.join(_FIELDS)}, found {actual}")
     source, out = row.get("source"), row.get("out")
     if not isinstance(source, str) or not source:
-        raise UsageError(f"--manifest: {where}: expected a source, found {source!r}")
+        raise UsageError(f"--manifest: {where}: expected a path as source, found {source!r}")
     if out is not None and not _is_below(out):
         actual = f"{out!r}; leave it out, or name a path in that folder without .."
-        raise UsageError(f"--manifest: {where}: expected an out of the batch's folder, found {actual}")
+        raise UsageError(f"--manifest: {where}: expected an out inside the batch's folder, found {actual}")
     words = _words(where, row.get("flags", []))
     try:
         options = read_flags(words)
@@ -461,7 +468,9 @@ def _words(where: str, flags: Any) -> list[str]:
         try:
             return shlex.split(flags)
         except ValueError as cause:
-            raise UsageError(f"--manifest: {where}: flags: expected words of a shell: {cause}") from cause
+            raise UsageError(
+                f"--manifest: {where}: flags: expected words as in a shell, found an error: {cause}"
+            ) from cause
     if isinstance(flags, list) and all(isinstance(word, str) for word in flags):
         return flags
     raise UsageError(f"--manifest: {where}: flags: expected a text or a list of texts, found {flags!r}")

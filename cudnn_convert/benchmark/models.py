@@ -53,7 +53,7 @@ def _plan_interface(form: str, path: Path, options: Options) -> Interface:
     plan = make_plan(read_source(path, options, tag=options.tag), options)
     if plan.recurrences:
         nodes = ", ".join(recurrence.node for recurrence in plan.recurrences)
-        reason = f"graph: expected one that runs on a CPU, found cuDNN's ops in {nodes}; convert it first"
+        reason = f"graph: expected a graph that runs on a CPU, found cuDNN's ops in {nodes}; convert it first"
         raise UnsupportedModelError(path, [reason])
     named = {"inputs": dict(plan.source.inputs), "outputs": dict(plan.source.outputs)}
     graph = runners.load_graph(form, path)[0].graph_def
@@ -81,7 +81,7 @@ def pair_feed(interface: Interface, feed: Mapping[str, Array], path: Path) -> di
         pairs = {key: names[bare(key)] for key in interface.inputs if bare(key) in names}
     if len(pairs) < len(interface.inputs):
         wanted, given = ", ".join(interface.inputs), ", ".join(feed)
-        raise UsageError(f"{path}: expected the inputs {wanted}, found {given} of the first model or --data")
+        raise UsageError(f"{path}: expected the inputs {wanted}, found {given} in the first model or --data")
     return {
         key: casts.cast(feed[name], interface.inputs[key].dtype, where=f"{path}: {key}")
         for key, name in pairs.items()
@@ -133,8 +133,9 @@ def _draw_feeds(opening: Opening, sizes: FeedSizes, seed: int) -> Iterator[dict[
     specs = opening.interface.inputs
     undrawn = [key for key, spec in specs.items() if spec.shape is None or spec.dtype.kind in "OSU"]
     if undrawn:
-        expected = "numbers of a known rank"
-        reasons = [f"input {key}: expected {expected}, found none; give --data" for key in undrawn]
+        expected = "expected numbers of a known rank, found"
+        kinds = {key: "no known shape" if specs[key].shape is None else "strings" for key in undrawn}
+        reasons = [f"input {key}: {expected} {kinds[key]}; give --data" for key in undrawn]
         raise UnsupportedModelError(opening.path, reasons)
     for most in _IDS:
         rng = np.random.default_rng(seed)

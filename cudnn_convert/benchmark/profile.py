@@ -403,7 +403,7 @@ def _trace_tensorflow(
             profiler.start(str(where), options)
         except tf.errors.OpError as cause:
             raise UsageError(
-                f"profile: expected no other profiler of TensorFlow, found: {first_line(cause)}"
+                f"profile: expected a free profiler of TensorFlow, found an error: {first_line(cause)}"
             ) from cause
         try:
             for number, feed in enumerate(feeds):

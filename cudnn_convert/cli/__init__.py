@@ -152,7 +152,7 @@ def _run_conversion(words: Sequence[str], within: Within) -> int:
     is_name = bool(words) and not words[0].startswith("-")
     near = difflib.get_close_matches(words[0], SUBCOMMANDS, n=1, cutoff=NEAR) if is_name else []
     if near and not any(Path(words[0]).parent.glob(f"{escape(Path(words[0]).name)}*")):
-        what = "expected SOURCE or a subcommand, found neither"
+        what = "expected a model or a command, found neither"
         raise UsageError(f"{words[0]}: {what}; did you mean cudnn-convert {near[0]}?")
     return commands.convert(words, within)
 

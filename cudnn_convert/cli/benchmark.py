@@ -79,7 +79,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     """Return whole numbers above 0 apart by commas, each once."""
     words = text.split(",")
     if not all(word.isascii() and word.isdigit() and 0 < int(word) < 1 << 31 for word in words):
-        raise argparse.ArgumentTypeError(f"expected whole numbers above 0 apart by commas, found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected whole numbers above 0 with commas between them, found {text!r}"
+        )
     return tuple(dict.fromkeys(map(int, words)))
 
 
@@ -124,7 +126,8 @@ def _prepare_folder(folder: Path | None) -> Path | None:
     if folder is None:
         return None
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--profile {folder}: expected a new or an empty folder, found another")
+        actual = "one with files" if folder.is_dir() else "a file"
+        raise UsageError(f"--profile {folder}: expected a new or an empty folder, found {actual}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:

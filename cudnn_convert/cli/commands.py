@@ -93,10 +93,10 @@ def _propose(source: str) -> str:
     """Return two commands as advice for a source lacking an OUT."""
     here = any(Path(f"{source}{suffix}").exists() for suffix in ("", ".index", ".meta"))
     if not here and remote.address_of(Path(source)) is None:
-        return f"such as {PROGRAM} model.ckpt model.onnx"
+        return f"give one, as in {PROGRAM} model.ckpt model.onnx"
     stem = Path(source).name.partition(".")[0] or "model"
     calls = [PROGRAM, source, f"{stem}.onnx"], [PROGRAM, "inspect", source]
-    return f"such as {command(calls[0])}; {command(calls[1])} tells more"
+    return f"give one, as in {command(calls[0])}, or see what the file is with {command(calls[1])}"
 
 
 def _convert(flags: argparse.Namespace) -> int:
@@ -337,8 +337,9 @@ def show_help(words: Sequence[str], within: Within = directly) -> int:
     name = parser.parse_args(words).command
     if name not in SUBCOMMANDS:
         near = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=NEAR)
-        cure = f"did you mean {near[0]}?" if near else f"they are {listed}"
-        raise UsageError(f"{name}: expected a command, found none of this name; {cure}")
+        cure = f"did you mean {near[0]}?" if near else f"the commands are {listed}"
+        what = f"expected a command of {PROGRAM}, found a word that is not one"
+        raise UsageError(f"{name}: {what}; {cure}")
     return SUBCOMMANDS[name](["--help"], within)
 
 

@@ -30,9 +30,9 @@ def _look_at_data(pattern: object) -> Iterator[str]:
     where = f"--data {pattern}"
     if pattern.is_file():
         if pattern.suffix == ".npz" and not _is_archive(pattern):
-            yield f"{where}: expected an .npz of plain arrays, found none"
+            yield f"{where}: expected an .npz file of plain arrays, found a file that is not one"
     elif not any(Path(name).is_file() for name in iglob(str(pattern), recursive=True)):  # noqa: PTH207
-        yield f"{where}: expected a file, or a pattern of files, found none"
+        yield f"{where}: expected a file, or a pattern that matches files, found nothing"
 
 
 def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _look_at_file(flag: str, path: Path | None, *, is_arrays: bool) -> Iterator[
     if not path.is_file():
         yield f"{flag} {path}: expected a file, found {'a folder' if path.is_dir() else 'none'}"
     elif is_arrays and not _is_archive(path):
-        yield f"{flag} {path}: expected an .npz of plain arrays, found none"
+        yield f"{flag} {path}: expected an .npz file of plain arrays, found a file that is not one"
 
 
 def _is_archive(path: Path) -> bool:

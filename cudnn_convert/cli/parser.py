@@ -81,7 +81,9 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, word: str) -> UsageError:
         near = self._find_near(_name(word))
         cure = f"did you mean {near}?" if near else f"see {self.prog} {self.help_flag}"
-        what = f"expected an argument of {self.prog}, found none of this name"
+        what = f"expected a flag of {self.prog}, found an unknown one"
+        if not word.startswith("-"):
+            what = f"expected the end of the call of {self.prog}, found one more word"
         return UsageError(f"{_name(word)}: {what}; {cure}")
 
     def _find_near(self, word: str) -> str | None:

@@ -125,7 +125,7 @@ def share_out(data: Data) -> tuple[list[Shard], DataCalls]:
     """
     files = data.match()
     if not files or isinstance(data.pattern, Mapping):
-        raise UsageError(f"{data}: expected a pattern of .npz files or records, found nothing")
+        raise UsageError(f"{data}: expected a pattern that matches .npz files or records, found nothing")
     kind = _find_one_kind(data, files)
     if kind == "records":
         places, count = _find_places(data, files, feature_specs.parse_features(data.features))
@@ -177,7 +177,7 @@ def read_calls(data: Data) -> DataCalls:
         return _read_arrays(data, [], "npz")
     files = data.match()
     if not files:
-        raise UsageError(f"{data}: expected a file, or a pattern of files, found none")
+        raise UsageError(f"{data}: expected a file, or a pattern that matches files, found nothing")
     with ExitStack() as stack:
         return _read_files(data, [stack.enter_context(staging.local_copy(file)) for file in files])
 
@@ -265,7 +265,9 @@ def _join_rows(feeds: Sequence[Mapping[str, Array]], data: Data) -> dict[str, Ar
     try:
         return {key: np.concatenate([call[key] for call in feeds]) for key in keys}
     except ValueError as cause:
-        raise UsageError(f"{data}: expected calls of one shape but for their rows, found several") from cause
+        raise UsageError(
+            f"{data}: expected arrays that differ in their number of rows alone, found other shapes"
+        ) from cause
 
 
 def _draw(
@@ -308,7 +310,7 @@ def _read_examples(data: Data, files: Sequence[Path], kind: str) -> DataCalls:
         return _read_records(data, files, features)
     if not features:
         raise UsageError(
-            f"{data}: expected the columns of a table by input, found none; give --features KEY=TYPE[SHAPE]"
+            f"{data}: expected a column for each input, found none chosen; give --features KEY=TYPE[SHAPE]"
         )
     reader = records.READERS[kind]
     columns = {key: feature for key, feature in features.items() if feature.length_of is None}
@@ -390,5 +392,5 @@ def _ask_for_features(data: Data, places: Sequence[RecordPlace]) -> UsageError:
     suggested = records.suggest(examples)
     cure = f"; give --features '{suggested}', with the model's keys" if suggested else ""
     return UsageError(
-        f"{data}: expected --features for the features of records, found none; the first has {has}{cure}"
+        f"{data}: expected --features for records, found none, and the first record has {has}{cure}"
     )

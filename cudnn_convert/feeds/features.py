@@ -107,7 +107,7 @@ def parse_features(given: Sequence[str]) -> dict[str, InputFeature]:
     for item in given:
         for key, spec in _items(item):
             if key in specs:
-                raise UsageError(f"{_FLAG}: {key}: expected once, found twice")
+                raise UsageError(f"{_FLAG}: {key}: expected each input once, found this one twice")
             specs[key] = spec
     parsed = {key: _parse(key, spec) for key, spec in specs.items()}
     for key, feature in parsed.items():
@@ -139,13 +139,13 @@ def _items(text: str) -> list[tuple[str, Any]]:
             text = Path(text).read_text(encoding="utf-8")
         except (OSError, ValueError) as cause:
             raise UsageError(
-                f"{_FLAG} {text}: expected a file of JSON, found none that can be read"
+                f"{_FLAG} {text}: expected a JSON file, found nothing that can be read"
             ) from cause
     if text.lstrip().startswith("{"):
         try:
             specs = json.loads(text)
         except (ValueError, RecursionError) as cause:
-            raise UsageError(f"{_FLAG}: expected a JSON object, found text that is none") from cause
+            raise UsageError(f"{_FLAG}: expected a JSON object, found another text") from cause
         return [*specs.items()]
     items = []
     for item in _COMMA.split(text):

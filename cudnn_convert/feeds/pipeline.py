@@ -81,7 +81,7 @@ def batch_examples(
             if reason := _explain(drawn, features, locate):
                 raise UsageError(f"{flag} {reason}") from cause
             raise UsageError(
-                f"{flag}: expected examples of these features, found: {first_line(cause)}"
+                f"{flag}: expected examples with these features, found an error: {first_line(cause)}"
             ) from cause
         return batches
 

@@ -94,7 +94,7 @@ def scan(path: Path, *, flag: str, values: bool = False) -> Iterator[RecordPlace
                 offset = end + length
     except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
         raise UsageError(
-            f"{flag} {path}: expected a whole file of gzip, found a damaged one; {_AGAIN}"
+            f"{flag} {path}: expected a complete gzip file, found a damaged one; {_AGAIN}"
         ) from cause
 
 
@@ -112,7 +112,9 @@ def read(places: Sequence[RecordPlace], *, flag: str) -> list[bytes]:
                 stream.seek(record.offset)
                 head = stream.read(_HEAD.size)
                 if head[:8] != record.length.to_bytes(8, "little"):
-                    raise UsageError(f"{where}: expected {record.length} bytes, found others than before")
+                    raise UsageError(
+                        f"{where}: expected {record.length} bytes as before, found that the file changed"
+                    )
                 data, tail = stream.read(record.length), stream.read(_TAIL)
                 if len(data) < record.length or len(tail) < _TAIL:
                     raise _too_short(where, record.length, len(data) + len(tail))
@@ -140,8 +142,8 @@ def _explain_bomb(path: Path, stored: int, flag: str) -> UsageError:
     with gzip.open(path) as stream:
         while chunk := stream.read(_CHUNK):
             whole += len(chunk)
-    expected = f"at most {context.current().expansion} times its {stored} bytes"
-    return UsageError(f"{flag} {path}: expected {expected}, found {whole}; {context.raising(whole)}")
+    expected = f"a file that unpacks to at most {context.current().expansion} times its {stored} bytes"
+    return UsageError(f"{flag} {path}: expected {expected}, found {whole} bytes; {context.raising(whole)}")
 
 
 def _too_short(where: str, length: int, there: int) -> UsageError:
@@ -169,7 +171,7 @@ def _check_bytes(stream: Any, length: int, where: str, *, values: bool) -> None:
 
 def _require_checksum(where: str, crc: int, tail: bytes) -> None:
     if int.from_bytes(tail, "little") != mask_crc(crc):
-        raise UsageError(f"{where}: expected bytes of their checksum, found damaged ones; {_AGAIN}")
+        raise UsageError(f"{where}: expected bytes that match their checksum, found damaged ones; {_AGAIN}")
 
 
 def describe(example: Any) -> str:
@@ -222,7 +224,7 @@ def find_fault(serialized: bytes, features: Mapping[str, InputFeature]) -> str |
     try:
         example = tf.train.Example.FromString(serialized)
     except DecodeError:
-        return "expected a tf.train.Example, found other bytes"
+        return "expected a tf.train.Example, found bytes that are not one"
     for feature in features.values():
         if feature.name not in example.features.feature:
             return f"expected the feature {feature.name}, found {describe(example)}"
@@ -273,7 +275,9 @@ def read_csv(path: Path, features: Mapping[str, InputFeature], *, flag: str) -> 
                 }
                 yield where, _make_example(values, features, f"{flag} {where}")
     except (UnicodeDecodeError, csv.Error) as cause:
-        raise UsageError(f"{flag} {path}: expected CSV in UTF-8, found {first_line(cause)}") from cause
+        raise UsageError(
+            f"{flag} {path}: expected CSV in UTF-8, found an error: {first_line(cause)}"
+        ) from cause
 
 
 def _parse_cell(text: str | None, feature: InputFeature, where: str) -> list[Any]:
@@ -303,15 +307,19 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str)
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as cause:
-        raise MissingDependencyError(f"{flag} {path}: expected PyArrow, found none; {_EXTRA}") from cause
+        raise MissingDependencyError(
+            f"{flag} {path}: expected PyArrow, found that it is not installed; {_EXTRA}"
+        ) from cause
     try:
         with parquet.ParquetFile(path) as file:
             size = sum(
                 file.metadata.row_group(k).total_byte_size for k in range(file.metadata.num_row_groups)
             )
             if context.is_bomb(size, stored := path.stat().st_size):
-                expected = f"at most {context.current().expansion} times its {stored} bytes"
-                raise UsageError(f"{flag} {path}: expected {expected}, found {size}; {context.raising(size)}")
+                most = context.current().expansion
+                expected = f"a file that unpacks to at most {most} times its {stored} bytes"
+                actual = f"{size} bytes; {context.raising(size)}"
+                raise UsageError(f"{flag} {path}: expected {expected}, found {actual}")
             _require(f"{flag} {path}", file.schema_arrow.names, features)
             names = sorted({feature.name for feature in features.values()})
             number = 0
@@ -322,7 +330,9 @@ def read_parquet(path: Path, features: Mapping[str, InputFeature], *, flag: str)
                     yield where, _make_example(values, features, f"{flag} {where}")
                     number += 1
     except (ArrowException, OSError) as cause:
-        raise UsageError(f"{flag} {path}: expected Parquet, found {first_line(cause)}") from cause
+        raise UsageError(
+            f"{flag} {path}: expected a Parquet file, found an error: {first_line(cause)}"
+        ) from cause
 
 
 def _flatten(value: Any) -> list[Any]:

@@ -299,7 +299,7 @@ def _refuse(target: Destination) -> None:
         str(out.absolute()).encode()
     except UnicodeEncodeError as cause:  # TensorFlow, ONNX Runtime and JSON take no others
         cure = "choose another, or set PYTHONUTF8=1 where the locale is not UTF-8"
-        raise UsageError(f"{out}: expected a path in UTF-8, found other bytes; {cure}") from cause
+        raise UsageError(f"{out}: expected a path in UTF-8, found one that is not; {cure}") from cause
     with suppress(FileNotFoundError):
         out.parent.stat()  # an error for a link that leads to itself
     if out.is_symlink():
@@ -309,7 +309,7 @@ def _refuse(target: Destination) -> None:
         there = _real(path)
         is_same = here == there or (here.exists() and there.exists() and here.samefile(there))
         if is_same or here in there.parents or there in here.parents:
-            raise UsageError(f"{out}: expected a path apart from {what}; {_ELSE}")
+            raise UsageError(f"{out}: expected a path apart from {what}, found an overlap; {_ELSE}")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     refuse_existing(

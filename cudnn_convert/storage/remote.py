@@ -83,13 +83,12 @@ def check(path: Path) -> None:
     if not scheme or (scheme not in STORES and os.path.lexists(path)):
         return
     if _SIGNED.match(rest):
-        cure = "the store's own settings have them, such as AWS_PROFILE"
+        cure = "put them into the store's own settings, such as AWS_PROFILE"
         raise UsageError(f"{scheme}://...: expected an address without credentials, found some; {cure}")
     if scheme not in STORES:
         known = ", ".join(f"{store}://" for store in STORES)
-        raise UsageError(
-            f"{scheme}://{rest}: expected a path or {known}, found another address; work on a local copy"
-        )
+        what = f"expected a path or {known}, found the address of another store"
+        raise UsageError(f"{scheme}://{rest}: {what}; work on a local copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,12 @@ def fetch(path: Path, listed: Mapping[str, Object], folder: Path, *, tell: Calla
     store, done = _open(path), 0
     for name, entry in listed.items():
         if "\0" in name or {"", ".", ".."} & {*name.split("/")}:
-            raise ReadError(name_of(path), name, expected="a name that is a path", found="another")
+            raise ReadError(
+                name_of(path),
+                name,
+                expected="a name that is a path",
+                found="one with an empty part, dots or a zero byte",
+            )
         target = folder / PurePosixPath(name)
         with _say(path, AccessError):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -269,8 +273,8 @@ def _open(path: Path) -> Any:
             return fsspec.filesystem(scheme)
     except ImportError as cause:
         advice = "install it: pip install 'cudnn-convert[remote]'"
-        reason = f"{name_of(path)}: expected the package {STORES[scheme]}, found none; {advice}"
-        raise MissingDependencyError(reason) from cause
+        reason = f"expected the package {STORES[scheme]}, found that it is not installed; {advice}"
+        raise MissingDependencyError(f"{name_of(path)}: {reason}") from cause
 
 
 @contextmanager

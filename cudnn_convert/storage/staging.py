@@ -305,10 +305,14 @@ def _require_finished(path: Path, listed: Mapping[str, remote.Object], *, is_art
     """
     inside = {name.removeprefix(f"{path.name}/") for name in listed if name.startswith(f"{path.name}/")}
     if inside and not inside & {*MARKS} and (is_artifact or remote.BEGUN in inside):
-        expected = f"a finished one, with {' or '.join(MARKS)}"
-        advice = "its upload did not end; convert it again"
+        expected = f"a finished artifact, with {' or '.join(MARKS)}"
+        advice = "its upload did not end, so convert it again"
         raise ReadError(
-            remote.name_of(path), "artifact", expected=expected, found="one without", advice=advice
+            remote.name_of(path),
+            "artifact",
+            expected=expected,
+            found="one without such a file",
+            advice=advice,
         )
 
 
@@ -324,7 +328,7 @@ def refuse_place(out: Path, reads: Iterable[Path] = (), *, force: bool) -> None:
     for path in reads:
         here, there = paths.prefix(out), paths.prefix(path)
         if here == there or out in path.parents or path in out.parents:
-            what = f"expected a path apart from the source {remote.name_of(path)}"
+            what = f"expected a path apart from the source {remote.name_of(path)}, found an overlap"
             raise UsageError(f"{address}: {what}; choose another path")
     listed = remote.list_below(out)
     is_unfinished = remote.BEGUN in listed and not listed.keys() & {*MARKS}

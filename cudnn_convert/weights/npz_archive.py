@@ -168,7 +168,8 @@ def load_user_arrays(
     try:
         return load(given, strings=strings)
     except (OSError, ValueError) as cause:
-        raise UsageError(f"{where}: expected an .npz of plain arrays, found none") from cause
+        actual = "nothing" if isinstance(cause, FileNotFoundError) else "a file that is not one"
+        raise UsageError(f"{where}: expected an .npz file of plain arrays, found {actual}") from cause
 
 
 def describe(flag: str, given: object) -> str:
@@ -207,7 +208,9 @@ def load_array(path: Path, *, flag: str) -> Array:
             stream.seek(0)
             return np.asarray(npy.read_array(stream, allow_pickle=False))
     except (OSError, ValueError, *_DAMAGED) as cause:
-        raise UsageError(f"{flag} {path}: expected a plain array as .npy, found none") from cause
+        raise UsageError(
+            f"{flag} {path}: expected an .npy file of a plain array, found a file that is not one"
+        ) from cause
 
 
 def calls(arrays: Mapping[str, Array], *, where: str) -> list[dict[str, Array]]:

@@ -164,8 +164,10 @@ def test_the_out_of_another_source_is_not_replaced(folder: Path) -> None:
     write_sources(folder / "other", a="convert 9")
     run(call("in/a"))
     before = contents(folder)
-    cure = "choose another --out, give both together, or replace it with --force"
-    with pytest.raises(UsageError, match=f"out/a: expected the OUT of other/a, found that of in/a; {cure}"):
+    cure = "choose another --out, give both models in one call, or replace it with --force"
+    with pytest.raises(
+        UsageError, match=f"out/a: expected the converted other/a, found the converted in/a; {cure}"
+    ):
         run(call("other/a"))
     assert contents(folder) == before
     assert run(call("other/a", options=Options(force=True)))[1] == ["a"]

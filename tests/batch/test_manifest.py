@@ -42,27 +42,42 @@ def test_rows_have_sources_outs_and_flags(tmp_path: Path, text: str) -> None:
 
 
 REFUSED = {
-    "empty": ("", "{}: expected a model a line, found none"),
-    "heads alone": ("source,out\n", "{}: expected a model a line, found none"),
-    "no source": ("path\nx\n", "{}:2: expected source, out, flags, found 'path'"),
-    "an empty source": ("source,out\n,x\n", "{}:2: expected a source, found None"),
-    "more cells": ("source\na,b\n", "{}:2: expected a cell a head, found 2 cells for 1 heads; quote a cell"),
-    "a number": ('{"source": 1}', "{}:1: expected a source, found 1"),
-    "no object": ('{"source": "a"}\n[]', "{}:2: expected an object of JSON, found []"),
-    "no JSON": ('{"source": "a"}\n{', "{}:2: expected an object of JSON a line"),
-    "a field": ('{"source": "a", "format": "onnx"}', "{}:1: expected source, out, flags, found 'format'"),
-    "above": ('{"source": "a", "out": "../b"}', "{}:1: expected an out of the batch's folder, found '../b';"),
-    "the root": ('{"source": "a", "out": "/b"}', "{}:1: expected an out of the batch's folder, found '/b';"),
-    "no out": ('{"source": "a", "out": ""}', "{}:1: expected an out of the batch's folder, found '';"),
+    "empty": ("", "{}: expected a model in each line, found no model"),
+    "heads alone": ("source,out\n", "{}: expected a model in each line, found no model"),
+    "no source": ("path\nx\n", "{}:2: expected the fields source, out, flags, found 'path'"),
+    "an empty source": ("source,out\n,x\n", "{}:2: expected a path as source, found None"),
+    "more cells": (
+        "source\na,b\n",
+        "{}:2: expected at most 1 cell, as in the first line, found 2; put a cell with commas",
+    ),
+    "a number": ('{"source": 1}', "{}:1: expected a path as source, found 1"),
+    "no object": ('{"source": "a"}\n[]', "{}:2: expected a JSON object, found []"),
+    "no JSON": ('{"source": "a"}\n{', "{}:2: expected a JSON object, found another text"),
+    "a field": (
+        '{"source": "a", "format": "onnx"}',
+        "{}:1: expected the fields source, out, flags, found 'format'",
+    ),
+    "above": (
+        '{"source": "a", "out": "../b"}',
+        "{}:1: expected an out inside the batch's folder, found '../b';",
+    ),
+    "the root": (
+        '{"source": "a", "out": "/b"}',
+        "{}:1: expected an out inside the batch's folder, found '/b';",
+    ),
+    "no out": ('{"source": "a", "out": ""}', "{}:1: expected an out inside the batch's folder, found '';"),
     "a flag": (
         "source,flags\na,--fast\n",
-        "{}:2: --fast: expected an argument of cudnn-convert batch, found none of this name; see cudnn-",
+        "{}:2: --fast: expected a flag of cudnn-convert batch, found an unknown one; see cudnn-",
     ),
-    "of the call": ("source,flags\na,--jobs 2\n", "{}:2: --jobs: expected an argument of"),
+    "of the call": ("source,flags\na,--jobs 2\n", "{}:2: --jobs: expected a flag of"),
     "a value": ("source,flags\na,--seed -1\n", "{}:2: --seed: expected a whole number from 0"),
-    "quotes": ("source,flags\na,--set 'x\n", "{}:2: flags: expected words of a shell: No closing quotation"),
+    "quotes": (
+        "source,flags\na,--set 'x\n",
+        "{}:2: flags: expected words as in a shell, found an error: No closing quotation",
+    ),
     "flags": ('{"source": "a", "flags": {"a": 1}}', "{}:1: flags: expected a text or a list of texts, found"),
-    "bytes": (b"source\n\xff\n", "{}: expected text in UTF-8, found other bytes"),
+    "bytes": (b"source\n\xff\n", "{}: expected a text in UTF-8, found one that is not"),
 }
 
 

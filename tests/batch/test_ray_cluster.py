@@ -30,7 +30,8 @@ def test_without_ray_the_line_installs_it(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", None)
     (tmp_path / "a.h5").touch()
     ended = command("batch", tmp_path / "a.h5", "--out", tmp_path / "out", "--engine", "ray")
-    line = "--engine ray: expected Ray, found none; install it: pip install 'cudnn-convert[ray]'"
+    line = "--engine ray: expected Ray, found that it is not installed; "
+    line += "install it: pip install 'cudnn-convert[ray]'"
     assert (ended.code, ended.stdout, ended.stderr) == (4, "", f"cudnn-convert: {line}\n")
     assert not (tmp_path / "out").exists()
 

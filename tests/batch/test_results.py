@@ -84,7 +84,7 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, length: int) -> None:
 )
 def test_a_file_of_another_program_is_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / RESULTS).write_bytes(content)
-    message = r"results\.jsonl: expected lines of cudnn-convert batch, found another"
+    message = r"results\.jsonl: expected results of cudnn-convert batch, found something else"
     with pytest.raises(UsageError, match=message), results.open_results(tmp_path):
         raise AssertionError
     assert (tmp_path / RESULTS).read_bytes() == content
@@ -170,7 +170,9 @@ def test_results_in_a_store_are_there_while_a_batch_runs(store: Any, monkeypatch
     with results.open_results(folder) as written:
         assert (written.is_resumed, written.earlier) == (True, {"a": ONE, "b\n": TWO})
     store.pipe_file("/bucket/out/results.jsonl", b"words\n")
-    message = "^memory://bucket/out/results.jsonl: expected lines of cudnn-convert batch, found another"
+    message = (
+        "^memory://bucket/out/results.jsonl: expected results of cudnn-convert batch, found something else"
+    )
     with pytest.raises(UsageError, match=message), results.open_results(folder):
         raise AssertionError
 

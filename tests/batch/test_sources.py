@@ -143,8 +143,14 @@ def test_what_is_named_is_a_model_whatever_it_is(archive: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("runs/*.tflite", "runs/*.tflite: expected a pattern of models, found nothing; check the pattern"),
-        ("runs/a/*.txt", "runs/a/*.txt: expected a pattern of models, found 1 files and folders without a"),
+        (
+            "runs/*.tflite",
+            "runs/*.tflite: expected a pattern that matches models, found nothing; check the pattern",
+        ),
+        (
+            "runs/a/*.txt",
+            "runs/a/*.txt: expected a pattern that matches models, found 1 files and folders without a",
+        ),
         ("empty", "empty: expected a model or a folder with models, found a folder without any"),
         ("out", "out: expected a model or a folder with models, found a folder without any"),
     ],
@@ -213,7 +219,7 @@ def test_rows_have_names_of_their_own(archive: Path) -> None:
     [
         (("x", "X"), "expected an out of its own for each row, found x twice"),
         (("results.jsonl",), "expected an out of its own for each row, found results.jsonl twice"),
-        (("x", "x/y"), "x: expected an out that is no folder of others"),
+        (("x", "x/y"), "x: expected an out of its own, found the folder of another row's out"),
     ],
 )
 def test_rows_that_would_replace_each_other_are_refused(

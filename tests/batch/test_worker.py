@@ -82,25 +82,25 @@ PASSED_OVER: dict[str, tuple[Path, str, dict[str, Any], str]] = {
         SOURCE,
         "TensorFlow checkpoint without a graph",
         {"custom_objects": ["nowhere:Own"]},
-        "--custom-objects is passed over: it is of Keras models",
+        "--custom-objects is ignored: it is for Keras models",
     ),
     "a tag": (
         SOURCE,
         "TensorFlow checkpoint without a graph",
         {"tag": "train"},
-        "--tag is passed over: it is of SavedModels",
+        "--tag is ignored: it is for SavedModels",
     ),
     "sizes": (
         KERAS,
         "Keras HDF5 file",
         {"mode": "lstm", "lengths": True},
-        "--mode is passed over: it is of sources without a graph",
+        "--mode is ignored: it is for sources without a graph",
     ),
     "layers": (
         KERAS,
         "Keras HDF5 file",
         {"architecture": Path("nowhere.json")},
-        "--architecture is passed over: it is of weights of Keras and checkpoints without .meta",
+        "--architecture is ignored: it is for weights of Keras and checkpoints without .meta",
     ),
 }
 
@@ -113,7 +113,7 @@ def test_a_shared_flag_of_other_kinds_is_passed_over(
     flags = {"format": "onnx", "verify": False}
     outcome = worker.convert_model(request(source, tmp_path / "batch", shared=(*given,), **flags, **given))
     assert outcome["status"] == "converted", outcome["reasons"]
-    told = [reason for reason in outcome["reasons"] if "is passed over" in reason]
+    told = [reason for reason in outcome["reasons"] if "is ignored" in reason]
     assert len(told) == len(given) and told[0] == f"{source}: {what}, and this is a {kind}"
     worker.convert_model(request(source, tmp_path / "plain", **flags))
     assert contents(tmp_path / "batch" / "out") == contents(tmp_path / "plain" / "out")
@@ -132,7 +132,7 @@ def test_what_is_portable_has_the_note_too(tmp_path: Path) -> None:
         request(PORTABLE, tmp_path, shared=("custom_objects",), custom_objects=["nowhere:Own"])
     )
     assert outcome["status"] == "portable"
-    assert "--custom-objects is passed over" in outcome["reasons"][0]
+    assert "--custom-objects is ignored" in outcome["reasons"][0]
 
 
 def test_a_source_that_is_not_there_is_refused(tmp_path: Path) -> None:

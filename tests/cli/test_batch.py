@@ -107,7 +107,10 @@ USAGE = {
         ["runs", "--out", "out", "--report", "r.json"],
         "--report: expected a name that ends in .html",
     ),
-    "a pattern": (["runs/*.h5", "--out", "out"], "runs/*.h5: expected a pattern of models, found nothing"),
+    "a pattern": (
+        ["runs/*.h5", "--out", "out"],
+        "runs/*.h5: expected a pattern that matches models, found nothing",
+    ),
 }
 
 

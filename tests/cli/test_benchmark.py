@@ -91,9 +91,9 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
     for words, code, told in (
         ([base, tmp_path / "broken.onnx"], 1, "broken.onnx: file: expected an ONNX model, found none"),
         ([base, "--threads", "9999"], 2, "--threads: expected at most "),
-        ([base, "--batch", "0"], 2, "expected whole numbers above 0 apart by commas, found '0'"),
+        ([base, "--batch", "0"], 2, "expected whole numbers above 0 with commas between them, found '0'"),
         ([base, "--rounds", "0"], 2, "--rounds: expected at least 1, found 0"),
-        ([base, "--profile", tmp_path], 2, "expected a new or an empty folder, found another"),
+        ([base, "--profile", tmp_path], 2, "expected a new or an empty folder, found one with files"),
         ([tmp_path / "no.onnx"], 1, "expected a SavedModel"),
     ):
         ended = benchmark(*words, *(() if "--batch" in words else QUICK[:2]))

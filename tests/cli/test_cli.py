@@ -229,7 +229,7 @@ def test_an_out_whose_variables_tensorflow_would_not_find_is_refused(
 def test_a_file_of_the_source_is_never_replaced(source: Path, tmp_path: Path) -> None:
     words = ("--format", "savedmodel", "--force")
     [line] = refused(tmp_path, source, beside(source, ".meta"), *words, code=2)
-    assert f"expected a path apart from the source {source}; choose another path" in line
+    assert f"expected a path apart from the source {source}, found an overlap; choose another path" in line
 
 
 def test_an_empty_folder_may_be_out(source: Path, tmp_path: Path) -> None:

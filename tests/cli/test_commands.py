@@ -59,7 +59,7 @@ def test_a_suffix_of_another_format_is_refused(source: Path, tmp_path: Path) -> 
     [line] = refused(tmp_path, source, tmp_path / "m.onnx", "--format", "tflite", code=2)
     assert line == (
         f"OUT {tmp_path / 'm.onnx'}: expected no suffix of another format with --format tflite, "
-        "found .onnx of onnx; leave out --format, or rename OUT"
+        "found .onnx, the suffix of onnx; leave out --format, or rename OUT"
     )
 
 
@@ -138,10 +138,13 @@ NEAR = "expected one of the graph, found no node"
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
-    "unknown output": (["--outputs=rnn_oot"], f"tensor rnn_oot:0: {NEAR} rnn_oot; the nearest are rnn_out:0"),
-    "unknown input": (["--inputs=xx"], f"tensor xx:0: {NEAR} xx; the nearest are x:0"),
-    "unknown in set": (["--set=h1=1"], f"tensor h1:0: {NEAR} h1; the nearest are h0:0"),
-    "far from all": (["--outputs=zzzzzzz"], f"tensor zzzzzzz:0: {NEAR} zzzzzzz; nothing is near"),
+    "unknown output": (
+        ["--outputs=rnn_oot"],
+        f"tensor rnn_oot:0: {NEAR} rnn_oot; similar names are rnn_out:0",
+    ),
+    "unknown input": (["--inputs=xx"], f"tensor xx:0: {NEAR} xx; similar names are x:0"),
+    "unknown in set": (["--set=h1=1"], f"tensor h1:0: {NEAR} h1; similar names are h0:0"),
+    "far from all": (["--outputs=zzzzzzz"], f"tensor zzzzzzz:0: {NEAR} zzzzzzz; no name is similar"),
     "glob of nothing": (["--set=zz*=1"], f"tensor zz*:0: {NEAR} zz*"),
     "output past the last": (["--outputs=rnn_out:7"], "tensor rnn_out:7: expected one of the graph, found"),
     "input past the last": (["--inputs=x:1,h0"], "tensor x:1: expected one of the graph, found"),
@@ -179,7 +182,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "no such opset": (["--format=onnx", "--opset=99"], "--opset: expected 11 to 18, found 99"),
     "no data": (
         ["--data=nowhere.npz"],
-        "--data nowhere.npz: expected a file, or a pattern of files, found none",
+        "--data nowhere.npz: expected a file, or a pattern that matches files, found nothing",
     ),
     "negative tolerance": (["--atol=-1"], "--atol: expected a number of at least 0, found -1.0"),
     "negative seed": (["--seed=-1"], "--seed: expected a whole number from 0 to 2^63 - 1, found -1"),

@@ -18,13 +18,13 @@ def source(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("flag", "name", "found"),
     [
-        ("--data", "none.npz", "a file, or a pattern of files, found none"),
-        ("--data", "[a-c]*.npz", "a file, or a pattern of files, found none"),
-        ("--data", "folder", "a file, or a pattern of files, found none"),
-        ("--data", "text.npz", "an .npz of plain arrays, found none"),
+        ("--data", "none.npz", "a file, or a pattern that matches files, found nothing"),
+        ("--data", "[a-c]*.npz", "a file, or a pattern that matches files, found nothing"),
+        ("--data", "folder", "a file, or a pattern that matches files, found nothing"),
+        ("--data", "text.npz", "an .npz file of plain arrays, found a file that is not one"),
         ("--golden", "none.npz", "a file, found none"),
         ("--golden", "folder", "a file, found a folder"),
-        ("--golden", "text.npz", "an .npz of plain arrays, found none"),
+        ("--golden", "text.npz", "an .npz file of plain arrays, found a file that is not one"),
         ("--architecture", "none.json", "a file, found none"),
         ("--architecture", "folder", "a file, found a folder"),
     ],

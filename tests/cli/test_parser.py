@@ -16,13 +16,13 @@ from support.samples import ROOT
 from cudnn_convert.options import Options
 from cudnn_convert.text import flag_of
 
-NO_ARGUMENT = "expected an argument of cudnn-convert, found none of this name"
+NO_ARGUMENT = "expected a flag of cudnn-convert, found an unknown one"
 
 
 USAGE: dict[str, tuple[list[str], str]] = {
     "no OUT": (
         ["a b"],
-        "OUT: expected a path to write to, found none; such as cudnn-convert model.ckpt model.onnx",
+        "OUT: expected a path to write to, found none; give one, as in cudnn-convert model.ckpt model.onnx",
     ),
     "unknown flag": (["a", "b", "--zip"], f"--zip: {NO_ARGUMENT}; see cudnn-convert --help-all"),
     "abbreviated flag": (["a", "b", "--out=x"], f"--out: {NO_ARGUMENT}; did you mean --outputs?"),
@@ -32,7 +32,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     "mistyped flag for OUT": (["a", "--ouputs=y"], f"--ouputs: {NO_ARGUMENT}; did you mean --outputs?"),
     "help of nothing": (
         ["help", "verfy"],
-        "verfy: expected a command, found none of this name; did you mean",
+        "verfy: expected a command of cudnn-convert, found a word that is not one; did you mean",
     ),
     "bad choice": (["a", "b", "--format=pickle"], "argument --format: invalid choice: 'pickle'"),
     "bad number": (["a", "b", "--opset=x"], "argument --opset: invalid int value: 'x'"),
@@ -49,7 +49,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
     ),
     "formats": (
         ["formats", "x"],
-        "x: expected an argument of cudnn-convert formats, found none of this name; see cudnn-convert",
+        "x: expected the end of the call of cudnn-convert formats, found one more word; see cudnn-convert",
     ),
     "completion": (["completion", "tcsh"], "argument SHELL: invalid choice: 'tcsh'"),
 }

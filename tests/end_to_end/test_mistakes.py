@@ -20,8 +20,8 @@ from support.samples import ROOT, fixture
 KINDS: Final = (
     "expected TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive, "
 )
-NO_FLAG: Final = "expected an argument of cudnn-convert, found none of this name; "
-SUFFIXES: Final = "formats have .pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors; "
+NO_FLAG: Final = "expected a flag of cudnn-convert, found an unknown one; "
+SUFFIXES: Final = "choose one of .pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors, or write "
 NO_TENSORFLOW: Final = "give a model of TensorFlow or Keras"
 SHAPE: Final = "--inputs: expected a shape like [?,?,39], found "
 NEW: Final = "expected a new path, found "
@@ -74,18 +74,19 @@ def _mistake(
 #: `<` and `>` stand around the advice in a line, a regular expression.
 MISTAKES: Final = (
     # Words.
-    _mistake("conver model.ckpt o1", 2, "conver: expected SOURCE or a subcommand, found neither; "
+    _mistake("conver model.ckpt o1", 2, "conver: expected a model or a command, found neither; "
              "did you mean cudnn-convert <convert>?", 0),
-    _mistake("inspct model.ckpt", 2, "inspct: expected SOURCE or a subcommand, found neither; "
+    _mistake("inspct model.ckpt", 2, "inspct: expected a model or a command, found neither; "
              "did you mean cudnn-convert <inspect>?", 0),
-    _mistake("help verfy", 2, "verfy: expected a command, found none of this name; did you mean "
-             "<verify>?", 1),
+    _mistake("help verfy", 2, "verfy: expected a command of cudnn-convert, found a word that is not one; "
+             "did you mean <verify>?", 1),
     _mistake("--versoin", 2, f"--versoin: {NO_FLAG}did you mean <--version>?", 0),
     _mistake("model.ckpt o2 --fromat onnx", 2, f"--fromat: {NO_FLAG}did you mean <--format>?", 2),
     _mistake("model.ckpt o3 --ouputs rnn_out", 2, f"--ouputs: {NO_FLAG}did you mean <--outputs>?", 2),
-    _mistake("model.ckpt o4 o5", 2, f"o5: {NO_FLAG}see cudnn-convert <--help-all>", None),
-    _mistake("model.ckpt", 2, "OUT: expected a path to write to, found none; such as cudnn-convert "
-             "model.ckpt model.onnx; cudnn-convert <inspect model.ckpt> tells more", None),
+    _mistake("model.ckpt o4 o5", 2, "o5: expected the end of the call of cudnn-convert, found one more "
+             "word; see cudnn-convert <--help-all>", None),
+    _mistake("model.ckpt", 2, "OUT: expected a path to write to, found none; give one, as in cudnn-convert "
+             "model.ckpt model.onnx, or see what the file is with cudnn-convert <inspect model.ckpt>", None),
     _mistake("verify model.ckpt", 2, "the following arguments are required: ARTIFACT; "
              "see cudnn-convert <verify --help>", None),
     _mistake("model.ckpt o6 --decode beem", 2, "argument --decode: invalid choice: 'beem' (choose from "
@@ -98,15 +99,15 @@ MISTAKES: Final = (
              "see cudnn-convert <--help-all>", None),
     # OUT.
     _mistake("model.ckpt o.onxx", 2, "OUT o.onxx: expected the suffix of a format or none, found .onxx; "
-             "did you mean <o.onnx>?; o.onxx/ names a folder", 1),
+             "name it <o.onnx>, or write o.onxx/ for a folder", 1),
     _mistake("model.ckpt p.onxx", 2, "OUT p.onxx: expected the suffix of a format or none, found .onxx; "
-             "did you mean p.onnx?; <p.onxx/> names a folder", 1, is_slow=True),
+             "name it p.onnx, or write <p.onxx/> for a folder", 1, is_slow=True),
     _mistake("model.ckpt o.pt", 2, "OUT o.pt: expected the suffix of a format or none, found .pt; "
-             f"{SUFFIXES}<o.pt/> names a folder", 1, is_slow=True),
+             f"{SUFFIXES}<o.pt/> for a folder", 1, is_slow=True),
     _mistake("model.ckpt o.Keras", 2, "OUT o.Keras: expected .keras, the only suffix that Keras 3 loads, "
              "found .Keras; name it <o.keras>", 1, is_slow=True),
     _mistake("model.ckpt q.onnx --format tflite", 2, "OUT q.onnx: expected no suffix of another format with "
-             "--format tflite, found .onnx of onnx; leave out --format, or rename OUT"),
+             "--format tflite, found .onnx, the suffix of onnx; leave out --format, or rename OUT"),
     _mistake("model.ckpt -", 2, "-: expected a path, found the name of a stream; name a file or folder"),
     _mistake("model.ckpt old.onnx", 2, f"old.onnx: {NEW}what this tool wrote before; choose another path, "
              f"or replace "
@@ -115,11 +116,11 @@ MISTAKES: Final = (
              "choose another path"),
     _mistake("model.ckpt thesis/notes.txt/o.onnx", 4, "thesis/notes.txt/o.onnx: cannot write here: File "
              "exists"),
-    _mistake("saved saved/new", 2, "saved/new: expected a path apart from the source saved; choose "
-             "another path"),
+    _mistake("saved saved/new", 2, "saved/new: expected a path apart from the source saved, found an "
+             "overlap; choose another path"),
     _mistake("model.ckpt http://here/model", 2, "http://here/model: expected a path or s3://, gs://, "
              "memory://, "
-             "found another address; work on a local copy"),
+             "found the address of another store; work on a local copy"),
     _mistake("model.ckpt o8 --report thesis", 2, f"thesis: {NEW}a folder that this tool did not write; "
              "choose another path"),
     _mistake("demo thesis", 2, "DIR thesis: expected a new or an empty folder, found one with files; "
@@ -173,13 +174,12 @@ MISTAKES: Final = (
              "TensorFlow 1 checkpoint that needs a GPU; convert it first: cudnn-convert model.ckpt model_cpu",
              is_slow=True),
     # Flags and their files.
-    _mistake("model.ckpt o9 --data feds.npz", 2, "--data feds.npz: expected a file, or a pattern of "
-             "files, found none"),
+    _mistake("model.ckpt o9 --data feds.npz", 2, "--data feds.npz: expected a file, or a pattern that "
+             "matches files, found nothing"),
     _mistake("model.ckpt o9 --architecture graph.pb", 2, "--architecture graph.pb: expected a file, found "
              "none"),
-    _mistake("verify model.ckpt old.onnx --golden old.onnx", 2, "--golden old.onnx: expected an .npz of "
-             "plain "
-             "arrays, found none"),
+    _mistake("verify model.ckpt old.onnx --golden old.onnx", 2, "--golden old.onnx: expected an .npz file "
+             "of plain arrays, found a file that is not one"),
     _mistake("verify model.ckpt old.onnx --golden feeds.npz --data feeds.npz", 2, "--golden cannot be "
              "combined with "
              "--data: it has its own inputs; leave one out"),

@@ -188,7 +188,7 @@ def test_an_out_of_bytes_that_are_no_text(tmp_path: Path, name: str) -> None:
     ended = command(WEIGHTS, tmp_path / name, "--quiet")
     (line,) = ended.stderr.splitlines()
     assert ended.code == 2
-    assert "expected a path in UTF-8, found other bytes; choose another" in line
+    assert "expected a path in UTF-8, found one that is not; choose another" in line
     assert line.isprintable()
     assert list(tmp_path.iterdir()) == []
 

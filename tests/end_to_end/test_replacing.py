@@ -57,9 +57,8 @@ def test_a_report_is_apart_from_all_else(source: Path, tmp_path: Path, report: s
     names = {"source": source, "out": tmp_path / "out", "data": tmp_path / "in.npz"}
     flags = ["--report", tmp_path / report, "--data", names["data"], "--force", "--no-verify"]
     [line] = refused(tmp_path, source, names["out"], *flags, code=2)
-    assert (
-        line == f"{tmp_path / report}: expected a path apart from {told.format(**names)}; choose another path"
-    )
+    expected = f"expected a path apart from {told.format(**names)}, found an overlap"
+    assert line == f"{tmp_path / report}: {expected}; choose another path"
 
 
 def test_the_json_beside_a_page_is_no_other_file(source: Path, tmp_path: Path) -> None:
@@ -195,9 +194,8 @@ def test_a_file_of_a_saved_model_stands_for_its_folder(tmp_path: Path, given: st
     shutil.copytree(SAVED, tmp_path / "sm", ignore=shutil.ignore_patterns("*.json", "*.npz"))
     source = next(path.parent for path in (tmp_path / "sm").rglob("saved_model.pb"))
     [line] = refused(tmp_path, source / given, source / "new", code=2)
-    assert line == (
-        f"{source / 'new'}: expected a path apart from the source {source / given}; choose another path"
-    )
+    expected = f"expected a path apart from the source {source / given}, found an overlap"
+    assert line == f"{source / 'new'}: {expected}; choose another path"
 
 
 @pytest.mark.parametrize("out", ["ftp://bucket/model", "-"])
@@ -216,7 +214,7 @@ def test_an_address_is_refused(
 def test_a_mistyped_subcommand_is_told_of(source: Path, tmp_path: Path, word: str) -> None:
     (tmp_path / "model.h5").write_text("years of work")
     [line] = refused(tmp_path, word, tmp_path / "model.h5", code=2)
-    assert line.startswith(f"{word}: expected SOURCE or a subcommand, found neither; did you mean cudnn-conv")
+    assert line.startswith(f"{word}: expected a model or a command, found neither; did you mean cudnn-conv")
 
 
 def test_a_source_that_is_not_there_is_told_before_an_out_that_is(tmp_path: Path) -> None:

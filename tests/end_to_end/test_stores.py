@@ -113,9 +113,9 @@ def test_an_upload_that_cannot_be_removed_is_not_taken_for_whole(server: Server,
     assert {*server.contents("stuck/sm/")} == {".cudnn_convert", "saved_model.pb"}
     for words in (("verify", SOURCE, out), ("inspect", out)):
         ended = convert(owner, *words)
-        expected = f"a finished one, with conversion.json or {MARK}"
-        what = f"artifact: expected {expected}, found one without"
-        line = f"{out}: {what}; its upload did not end; convert it again"
+        expected = f"a finished artifact, with conversion.json or {MARK}"
+        what = f"artifact: expected {expected}, found one without such a file"
+        line = f"{out}: {what}; its upload did not end, so convert it again"
         assert (ended.code, ended.stderr) == (1, f"cudnn-convert: {line}\n")
     assert convert(owner, SOURCE, out, "--quiet").code == 0  # it is replaced without --force
     assert server.contents("stuck/sm/") == files(local)

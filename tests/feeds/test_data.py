@@ -49,7 +49,7 @@ def test_all_sources_of_the_same_numbers_are_the_same_feeds(tmp_path: Path) -> N
 
 
 def test_files_that_are_no_data(tmp_path: Path) -> None:
-    assert "expected a file, or a pattern of files, found none" in refused(tmp_path / "*.npz")
+    assert "expected a file, or a pattern that matches files, found nothing" in refused(tmp_path / "*.npz")
     assert refused(Path("https://b/x.npz")).startswith("https://b/x.npz: expected a path or s3://, gs://")
     written(tmp_path)
     np.savez(tmp_path / "a.npz", x=np.zeros(2))
@@ -58,6 +58,8 @@ def test_files_that_are_no_data(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", x=np.zeros(2), y=np.zeros(3))
     assert "expected arrays whose first axis lists the same examples" in refused(tmp_path / "b.npz", batch=2)
     np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
-    assert "expected a plain array as .npy, found none" in refused(tmp_path / "o.npy")
+    assert "expected an .npy file of a plain array, found a file that is not one" in refused(
+        tmp_path / "o.npy"
+    )
     (tmp_path / "e.tfrecord").write_bytes(b"")
     assert "expected at least one example, found none" in refused(tmp_path / "e.tfrecord", "x=int64[]")

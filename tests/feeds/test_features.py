@@ -78,16 +78,16 @@ def test_packed_bits_of_varying_length(tmp_path: Path) -> None:
         ("ids=int64[4,?]", "ids: shape: expected sizes, ? for the first where lengths vary"),
         ("ids=int64[99999,99999]", "ids: shape: expected fewer elements than 2^31"),
         ("ids=int64[]/0", "ids: divisor: expected a number other than 0, found 0"),
-        ("ids=int64[],ids=int8[]", "ids: expected once, found twice"),
+        ("ids=int64[],ids=int8[]", "ids: expected each input once, found this one twice"),
         ("n=lengths:i,i=int64[4]", "n: expected the lengths of another input of a shape [?,...], found 'i'"),
         ("b=bits[?,3]", "b: shape: expected steps of whole bytes where lengths vary, found 3 bits"),
         (
             '{"a": {"type": "int8", "shape": ["?"], "feature": "ids"}, "ids": "int64[4]"}',
             "ids: expected the feature ids with as many values as in a=int8[?], found ids=int64[4]",
         ),
-        ("{", "expected a JSON object, found text that is none"),
+        ("{", "expected a JSON object, found another text"),
         ('{"a": {"type": "int8"}}', "a: expected type, shape and perhaps divisor, feature, pad, found"),
-        ("no.json", "expected a file of JSON, found none that can be read"),
+        ("no.json", "expected a JSON file, found nothing that can be read"),
     ],
 )  # fmt: skip
 def test_features_that_say_nothing(tmp_path: Path, spec: str, told: str) -> None:

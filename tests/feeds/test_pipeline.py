@@ -27,11 +27,11 @@ def test_what_does_not_fit_has_what_the_file_has(tmp_path: Path) -> None:
     )
     assert "record at byte 0: ids: expected bool as ids=bool[2] says, found" in refused(wide, "ids=bool[2]")
     other = written(tmp_path, [*examples(), b"\xff\xfe"], "d.tfrecord")
-    assert "expected a tf.train.Example, found other bytes" in refused(other)
+    assert "expected a tf.train.Example, found bytes that are not one" in refused(other)
     without = written(tmp_path, [*examples(), example({"ids": [1]})], "c.tfrecord")
     assert "expected the feature frames, found ids int64[1]" in refused(without, "frames=float32[?,3]")
     told = refused(path)
-    assert "the first has bits bytes[1] of 2 bytes, frames float[9], ids int64[4]" in told
+    assert "the first record has bits bytes[1] of 2 bytes, frames float[9], ids int64[4]" in told
     assert (
         "; give --features 'bits=bytes:uint8[2],frames=float32[?],ids=int64[4],image=bytes:uint8[6],sound"
         in told

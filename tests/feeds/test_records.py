@@ -44,14 +44,16 @@ def test_parquet(tmp_path: Path) -> None:
         parquet.write_table(zeros, tmp_path / "z.parquet", compression="zstd")
         assert "; if that is meant, give --limit expanded=" in refused(tmp_path / "z.parquet", "z=int64[100]")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 and no more")
-    assert "expected Parquet, found " in refused(tmp_path / "b.parquet", "one=int32[]")
+    assert "expected a Parquet file, found " in refused(tmp_path / "b.parquet", "one=int32[]")
 
 
 def test_a_missing_extra_names_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     with mock.patch.dict(sys.modules, {"pyarrow": None}), pytest.raises(MissingDependencyError) as caught:
         read(tmp_path / "a.parquet", "x=int64[]")
-    assert str(caught.value).endswith("found none; install it: pip install 'cudnn-convert[parquet]'")
+    assert str(caught.value).endswith(
+        "found that it is not installed; install it: pip install 'cudnn-convert[parquet]'"
+    )
     assert caught.value.exit_code == 4
 
 
@@ -68,7 +70,7 @@ def test_a_broken_record_names_its_file_and_offset(tmp_path: Path) -> None:
         (damaged(whole, second + 3), "expected the head of a record, found a length that is damaged"),
         (whole[: second + 20], "bytes, found 8 to the end of the file"),
         (whole[: second + 5], "expected the head of a record, found the end of the file"),
-        (parts[0] + record(b"\xff\xfe"), "expected a tf.train.Example, found other bytes"),
+        (parts[0] + record(b"\xff\xfe"), "expected a tf.train.Example, found bytes that are not one"),
         (parts[0] + record(example({"id": [1]})), "expected the feature ids, found id int64[1]"),
         (
             parts[0] + record(example({"ids": [1, 2, 3], "x": [1.0]})),
@@ -96,7 +98,7 @@ def test_compressed_records_are_bounded(tmp_path: Path) -> None:
         assert len(read(path, "x=bytes:uint8[3000]", limit=40).feeds) == 2
     cut = tmp_path / "cut.tfrecord.gz"
     cut.write_bytes(path.read_bytes()[:-9])
-    assert "expected a whole file of gzip, found a damaged one" in refused(cut, "x=bytes:uint8[3000]")
+    assert "expected a complete gzip file, found a damaged one" in refused(cut, "x=bytes:uint8[3000]")
     head = struct.pack("<Q", 1 << 40)
     for name in ("liar.tfrecord", "liar.tfrecord.gz"):
         liar = tmp_path / name
@@ -130,7 +132,7 @@ def test_a_csv_names_its_line(tmp_path: Path) -> None:
     path.write_text("x\n" + "9" * 30 + "\n")
     assert refused(path, "x=int64[1]").startswith("--data a.csv: line 2: x: expected x=int64[1], found ")
     path.write_text("x,y\n1 2,3\n4 five,6\n")
-    assert "expected the columns of a table by input, found none" in refused(path)
+    assert "expected a column for each input, found none chosen" in refused(path)
     path.write_text("x\n1 2\n4 5 6\n")
     assert "line 3: feature x: expected 2 values for x=int64[2], found 3" in refused(path, "x=int64[2]")
 

@@ -193,11 +193,8 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
         (["--mode", "gru"], "expected a source without a graph, found TensorFlow 1 checkpoint"),
         (["--outputs", "nothing:0"], "nothing"),
         (["--format", "h5"], "--format h5: expected the layers of a Keras model, found TensorFlow 1"),
-        (["--format", "h5", "--set", "x=1"], "--set: expected a format of graphs, found h5"),
-        (
-            ["--opset", "17"],
-            "--opset: expected an argument of cudnn-convert inspect, found none of this name",
-        ),
+        (["--format", "h5", "--set", "x=1"], "--set: expected a format that keeps a graph, found h5"),
+        (["--opset", "17"], "--opset: expected a flag of cudnn-convert inspect, found an unknown one"),
     ],
 )
 def test_flags_that_do_not_fit_the_source(flags: list[str], message: str) -> None:

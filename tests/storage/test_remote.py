@@ -166,7 +166,7 @@ def test_what_is_replaced_counts_as_not_finished_first(
 @pytest.mark.parametrize("name", ["m/../../x", "m//x", "m/./x"])
 def test_a_name_that_would_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     listed = {name: remote.Object(1, "")}
-    with pytest.raises(ReadError, match="expected a name that is a path, found another"):
+    with pytest.raises(ReadError, match="expected a name that is a path, found one with an empty part, dots"):
         remote.fetch(Path("memory://bucket/m"), listed, tmp_path, tell=lambda _: None)
     assert not [*tmp_path.iterdir()]
 
@@ -201,7 +201,7 @@ def test_without_the_package_the_line_installs_it(
     monkeypatch.delitem(sys.modules[fsspec.get_filesystem_class.__module__]._registry, "s3", raising=False)
     ended = command("s3://bucket/model.ckpt", tmp_path / "out", "--quiet")
     cure = "install it: pip install 'cudnn-convert[remote]'"
-    line = f"s3://bucket/model.ckpt: expected the package s3fs, found none; {cure}"
+    line = f"s3://bucket/model.ckpt: expected the package s3fs, found that it is not installed; {cure}"
     assert (ended.code, ended.stdout, ended.stderr) == (4, "", f"cudnn-convert: {line}\n")
 
 
@@ -232,7 +232,8 @@ CALLS: dict[str, tuple[list[str], str]] = {
     "a bucket": (["memory://bucket/w.h5", "memory://bucket"], "memory://bucket: expected a name in a bucket"),
     "the source": (
         ["memory://bucket/w.h5", "memory://bucket/w.h5/x"],
-        "memory://bucket/w.h5/x: expected a path apart from the source memory://bucket/w.h5",
+        "memory://bucket/w.h5/x: expected a path apart from the source memory://bucket/w.h5, found an "
+        "overlap",
     ),
     "too large": (
         ["memory://bucket/w.h5", "x", "--limit", "staged=2"],

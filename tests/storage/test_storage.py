@@ -182,7 +182,9 @@ def test_a_file_is_apart_from_itself_under_another_name(tmp_path: Path, source: 
     (tmp_path / "data").write_text("ours")
     os.link(tmp_path / "data", tmp_path / "out")
     apart = storage.Destination(tmp_path / "out", is_ours, [("--data data", tmp_path / "data")], force=True)
-    with pytest.raises(UsageError, match="expected a path apart from --data data; choose another path"):
+    with pytest.raises(
+        UsageError, match="expected a path apart from --data data, found an overlap; choose another path"
+    ):
         storage.refuse(apart)
 
 

@@ -351,7 +351,7 @@ class Bomb:
         return exec, ("raise SystemExit('a pickle was run')",)
 
 
-NO_ARRAYS = "expected an .npz of plain arrays, found none"
+NO_ARRAYS = "expected an .npz file of plain arrays, found a file that is not one"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ NO_ARRAYS = "expected an .npz of plain arrays, found none"
         pytest.param(pickle.dumps(Bomb()), NO_ARRAYS, id="pickle"),
         pytest.param(b"", NO_ARRAYS, id="empty"),
         pytest.param(b"PK\x03\x04 and no more", NO_ARRAYS, id="cut-off"),
-        pytest.param(None, "expected a file, or a pattern of files, found none", id="no-file"),
+        pytest.param(None, "expected a file, or a pattern that matches files, found nothing", id="no-file"),
     ],
 )  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, data: Any, message: str) -> None:
@@ -380,7 +380,7 @@ def test_other_files_are_refused(tmp_path: Path, data: Any, message: str) -> Non
 
 def test_an_array_in_place_of_an_archive_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(UsageError, match=r"expected an \.npz of plain arrays"):
+    with pytest.raises(UsageError, match=r"expected an \.npz file of plain arrays"):
         given(tmp_path, (tmp_path / "array.npy").read_bytes())
 
 

@@ -92,7 +92,7 @@ def test_what_no_device_runs_is_refused_before_it_is_tried(tmp_path: Path) -> No
     data = fed(sample, tmp_path / "in.npz")
     [line] = refused(tmp_path, "record", sample.prefix, "--data", data, "--out", tmp_path / "out", code=1)
     assert line == (
-        f"{sample.prefix}: op CudnnRNN: expected one that TensorFlow {tf.__version__} runs, "
+        f"{sample.prefix}: op CudnnRNN: expected an op that TensorFlow {tf.__version__} can run, "
         "found one that it runs on no device; record with scripts/record_tf1.py where the model was trained"
     )
 
@@ -118,7 +118,7 @@ def test_an_out_that_exists_needs_force(tmp_path: Path) -> None:
     [
         ({"x": np.ones(3, np.float32)}, "expected the keys ['c0', 'h0', 'lengths', 'x'], found ['x']"),
         ({"feed1/x": np.ones(3)}, "expected feed0 to feed0, found feed1"),
-        (None, "expected a file, or a pattern of files, found none"),
+        (None, "expected a file, or a pattern that matches files, found nothing"),
     ],
     ids=["keys", "numbers", "nothing"],
 )

@@ -129,7 +129,7 @@ def test_a_difference_is_told_as_by_one_process(folder: Path) -> None:
 def test_shards_need_data(folder: Path) -> None:
     with pytest.raises(UsageError, match="--jobs: expected shards of feeds, found none; give --data with a"):
         pipeline.verify(fixture(SAMPLE).prefix, folder / "m.onnx", Options(), Here())
-    line = r"shards\*\.npz: expected a pattern of .npz files or records, found nothing$"
+    line = r"shards\*\.npz: expected a pattern that matches .npz files or records, found nothing$"
     with pytest.raises(UsageError, match=line):
         pipeline.verify(
             fixture(SAMPLE).prefix, folder / "m.onnx", Options(data=folder / "shards*.npz"), Here()
@@ -171,7 +171,7 @@ def test_records_that_changed_meanwhile_are_told(records: Path, tmp_path: Path) 
     second = part[0][1].offset
     for content, said in (
         (whole[: second + 40], f"found {40 - 12} to the end of the file; write it again"),
-        (whole[:second] + b"\1" + whole[second + 1 :], "bytes, found others than before"),
+        (whole[:second] + b"\1" + whole[second + 1 :], "bytes as before, found that the file changed"),
         (whole[: second + 30] + b"\1" + whole[second + 31 :], "found damaged ones; write it again"),
     ):
         path.write_bytes(content)
