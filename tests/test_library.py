@@ -205,7 +205,10 @@ def test_a_damaged_source_is_a_read_error(tmp_path: Path) -> None:
 def test_what_is_no_artifact_cannot_be_verified(tmp_path: Path) -> None:
     source = fixture("1.15.5-v3_batch_major").prefix
     (tmp_path / "notes.txt").write_text("text")
-    for name, found in (("notes.txt", "something else"), ("nothing", "nothing")):
+    for name, found in (
+        ("notes.txt", "a file or folder that is none of these"),
+        ("nothing", "no such file or folder"),
+    ):
         with pytest.raises(cudnn_convert.ReadError) as caught:
             cudnn_convert.verify(source, tmp_path / name)
         assert str(caught.value) == (

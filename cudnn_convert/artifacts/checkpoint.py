@@ -58,9 +58,9 @@ def graph_interfaces(
 ) -> list[runners.Interface]:
     """Return a graph's signature from a provenance. Raises ReadError if missing."""
     if recorded is None:
-        expected = "a graph that says what it takes and gives, as this tool writes it"
-        advice = "a source runs once it is converted"
-        raise ReadError(path, "provenance", expected=expected, found="none", advice=advice)
+        expected = "a graph with the list of its inputs and outputs, as this tool writes it"
+        advice = "convert it first, and run the result"
+        raise ReadError(path, "provenance", expected=expected, found="no such list", advice=advice)
     tensors = recorded["tensors"]
     nodes = {node.name: node for node in graph.node}
     specs = {}

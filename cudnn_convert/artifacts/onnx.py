@@ -24,7 +24,7 @@ def provenance(path: Path) -> dict[str, Any] | None:
     try:
         model = onnx.load(str(path), load_external_data=False)
     except DecodeError as cause:
-        raise ReadError(path, "file", expected="an ONNX model", found="none") from cause
+        raise ReadError(path, "file", expected="an ONNX model", found="a file that is not one") from cause
     text = next((entry.value for entry in model.metadata_props if entry.key == "cudnn_convert"), None)
     return None if text is None else runners.parse_provenance(path, text)
 

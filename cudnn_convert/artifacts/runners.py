@@ -66,7 +66,7 @@ def _read(artifact: Path) -> tuple[str, Path, dict[str, Any] | None]:
             return name, artifact, read_record(artifact / RECORD)
     if artifact.is_file() and (name := _by_suffix(artifact)):
         return name, artifact, opener(name).provenance(artifact)
-    actual = "something else" if artifact.exists() else "nothing"
+    actual = "a file or folder that is none of these" if artifact.exists() else "no such file or folder"
     *suffixes, last = (form.suffix for form in FORMATS.values() if form.suffix)
     known = f"a SavedModel, a checkpoint with its .meta, a {', '.join(suffixes)} or {last}"
     raise ReadError(artifact, "artifact", expected=f"{known}, or an OUT folder", found=actual)
@@ -114,7 +114,9 @@ def parse_provenance(path: Path, text: Any) -> dict[str, Any]:
 
 def _foreign(path: Path) -> ReadError:
     expected = "JSON as this tool writes it"
-    return ReadError(path, "provenance", expected=expected, found="a damaged or another one")
+    return ReadError(
+        path, "provenance", expected=expected, found="content that is damaged or of another program"
+    )
 
 
 #: Takes arrays by signature key, gives arrays by signature key.
@@ -192,7 +194,7 @@ class OpenArtifact:
                 with context.on(self.path):
                     answered = runner(fed)
             except Exception as cause:
-                raise _refusal(self.path, f"one that {self.form}'s runtime can run", cause) from cause
+                raise _refusal(self.path, f"a model that {self.form}'s runtime can run", cause) from cause
             answers |= {part.prefix + key: value for key, value in answered.items()}
         return answers
 
@@ -280,7 +282,7 @@ def _loading(form: str, path: Path) -> Iterator[None]:
     except CudnnConvertError:  # ours, which say more
         raise
     except Exception as cause:  # each runtime has exceptions of its own
-        raise _refusal(path, f"one that loads as {form}", cause) from cause
+        raise _refusal(path, f"a model that loads as {form}", cause) from cause
 
 
 def _refusal(path: Path, expected: str, cause: Exception) -> CudnnConvertError:
@@ -307,7 +309,7 @@ def pair_inputs(path: Path, wanted: Mapping[str, str], there: Collection[str]) -
     lost = [key for key in wanted if key not in names]
     unfed = [name for name in there if name not in names.values()]
     if lost or unfed:
-        what = f"the artifact's {', '.join(sorted(there)) or 'none'}"
+        what = f"the artifact's inputs {', '.join(sorted(there)) or 'none'}"
         raise UsageError(
             f"{path}: inputs: expected {what}, found {', '.join(wanted)}; name them with --inputs NAME=TENSOR"
         )

@@ -393,7 +393,9 @@ def provenance(path: Path) -> dict[str, Any] | None:
     try:
         text = tflite_provenance(path)
     except (struct.error, IndexError, TypeError, ValueError, AssertionError, AttributeError) as cause:
-        raise ReadError(path, "file", expected="a TensorFlow Lite model", found="none") from cause
+        raise ReadError(
+            path, "file", expected="a TensorFlow Lite model", found="a file that is not one"
+        ) from cause
     return None if text is None else runners.parse_provenance(path, text)
 
 

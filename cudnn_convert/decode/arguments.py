@@ -154,7 +154,7 @@ class SearchArguments:
         states = tf.nest.map_structure(tf.convert_to_tensor, states)
         for state in tf.nest.flatten(states):
             if state.shape.rank is not None and not state.shape[:1].is_compatible_with(tokens.shape):
-                raise refuse("states", f"the rows of tokens, {describe(tokens)}, first", describe(state))
+                raise refuse("states", f"as many rows as tokens {describe(tokens)}", describe(state))
         check_count("pad", pad, least=tokens.dtype.min)
         floats = [tensor.dtype for tensor in [*tf.nest.flatten(states), scores] if tensor is not None]
         dtype = tf.float64 if tf.float64 in floats else tf.float32

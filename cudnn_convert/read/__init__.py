@@ -34,7 +34,7 @@ from cudnn_convert.read import checkpoint, graph_def, keras_archive, keras_hdf5,
 
 READERS: Final[tuple[ModuleType, ...]] = (*(checkpoint, saved_model, graph_def), *(keras_hdf5, keras_archive))
 
-_KINDS: Final = ", ".join(reader.KIND for reader in READERS)
+_KINDS: Final = ", ".join(f"a {reader.KIND}" for reader in READERS[:-1]) + f" or a {READERS[-1].KIND}"
 _NOTHING: Final = "no such file or folder"
 #: Bytes that are digested at a time.
 _BLOCK: Final = 1 << 20
@@ -58,7 +58,9 @@ def _recognise(path: Path, tag: str | None, trust: bool) -> Model:
     known = [(reader, recognised) for reader in READERS if (recognised := reader.recognise(path)) is not None]
     if len(known) > 1:
         kinds = " and ".join(f"a {reader.KIND}" for reader, _ in known)
-        raise AmbiguousSourceError(path, [f"source: expected one model, found {kinds}; give a file of one"])
+        raise AmbiguousSourceError(
+            path, [f"source: expected one model, found {kinds}; give the file of one of them"]
+        )
     for reader, recognised in known:
         if tag is not None and not reader.TAGS:
             raise UsageError(f"--tag: {path}: expected a SavedModel, found a {reader.KIND}")

@@ -47,13 +47,16 @@ def _require_nodes(path: Path, where: str, nodes: Any, arguments: Iterable[str])
     inputs = {node.name: [_op(name) for name in node.input] for node in nodes}
     known = {*names, *arguments}
     lost = [
-        f"{name} without {_show(op)}" for name, above in inputs.items() for op in above if op not in known
+        f"{name} without its input {_show(op)}"
+        for name, above in inputs.items()
+        for op in above
+        if op not in known
     ]
     if lost:
         raise ReadError(path, where, expected="nodes with all their inputs", found=_join_names(lost))
     back = {node.name for node in nodes if node.op in ops.NEXT_ITERATIONS}
     if circle := _circle({name: [op for op in above if op not in back] for name, above in inputs.items()}):
-        raise ReadError(path, where, expected="inputs that lead to an end", found=f"a circle: {circle}")
+        raise ReadError(path, where, expected="inputs that form no circle", found=f"a circle: {circle}")
     for node in nodes:
         if fault := node_fault(node, is_template=where != "graph"):
             expected = f"a {_show(node.op)} as TensorFlow writes it"
@@ -116,8 +119,13 @@ def _require_stored(path: Path, where: str, tensor: Any) -> None:
         raise ReadError(path, where, expected="a shape of known sizes", found=f"{sizes}")
     claimed = prod(sizes) * _LARGEST
     if context.is_bomb(claimed, tensor.ByteSize()):
-        actual, advice = f"{claimed // _LARGEST} of {tensor.ByteSize()} bytes", context.raising(claimed)
-        raise ReadError(path, where, expected="the values of its shape", found=actual, advice=advice)
+        actual, advice = (
+            f"{claimed // _LARGEST} values in {tensor.ByteSize()} bytes",
+            context.raising(claimed),
+        )
+        raise ReadError(
+            path, where, expected="as many bytes as the values of its shape need", found=actual, advice=advice
+        )
 
 
 def _require_finite(path: Path, graph: Any) -> None:
@@ -132,7 +140,7 @@ def _require_finite(path: Path, graph: Any) -> None:
             sizes[opened.pop()] = _size(functions[name].node_def, sizes)
         elif name in opened:
             actual = " -> ".join(map(_show, [*opened[opened.index(name) :][:_SHOWN], name]))
-            raise ReadError(path, "functions", expected="none that calls itself", found=actual)
+            raise ReadError(path, "functions", expected="no function that calls itself", found=actual)
         elif name not in sizes:
             opened.append(name)
             todo.append((name, True))

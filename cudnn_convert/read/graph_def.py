@@ -86,7 +86,7 @@ def read(path: Path) -> Model:
     left = [node.name for node in graph.node if node.op in ops.VARIABLES]
     if left:
         shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
-        cure = f"freeze it, or give its checkpoint with --architecture {path}"
+        cure = f"freeze the graph, or convert its checkpoint with --architecture {path}"
         reason = f"graph: expected constants in the place of variables, found the variables {shown}; {cure}"
         raise UnsupportedModelError(path, [reason])
     return Model(path, KIND, graph, {}, assets=beside(graph, path.parent))
@@ -103,10 +103,10 @@ def _parse(path: Path) -> Any:
     from tensorflow.core.framework import graph_pb2
 
     graph, data = graph_pb2.GraphDef(), path.read_bytes()
-    actual = "a damaged or cut-off one"
+    actual = "a damaged or incomplete one"
     try:
         if _TEXT.match(data):
-            actual = "text that is none"
+            actual = "a text that is not one"
             text_format.Parse(data, graph)
         else:
             graph.ParseFromString(data)

@@ -103,19 +103,23 @@ def member(path: Path, name: str, *, default: bytes | None = None) -> bytes:
             if default is not None and name not in archive.namelist():
                 return default
             if archive.namelist().count(name) > 1:
-                raise ReadError(path, name, expected="one member of the name", found="several", advice=AGAIN)
+                raise ReadError(
+                    path, name, expected="one file of this name in the archive", found="several", advice=AGAIN
+                )
             info: Any = archive.getinfo(name)
             if info.flag_bits & _ENCRYPTED:
-                raise ReadError(path, name, expected="a plain member", found="an encrypted one")
+                raise ReadError(path, name, expected="a file without encryption", found="an encrypted one")
             if context.is_bomb(info.file_size, info.compress_size):
-                actual = f"{info.file_size} bytes in {info.compress_size}"
+                actual = f"{info.file_size} bytes packed into {info.compress_size}"
                 advice = context.raising(info.file_size)
-                raise ReadError(path, name, expected="a plain member", found=actual, advice=advice)
+                raise ReadError(
+                    path, name, expected="a file of usual compression", found=actual, advice=advice
+                )
             return archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, KeyError, OSError) as cause:
         if isinstance(cause, OSError) and cause.filename is not None:
             raise  # the archive cannot be opened; an impossible offset in it has no file name
-        expected = "a readable zip member"
+        expected = "a readable file in the archive"
         raise ReadError(path, name, expected=expected, found=first_line(cause), advice=AGAIN) from cause
 
 

@@ -41,7 +41,9 @@ def with_architecture(model: Model, path: Path) -> Model:
     if len(able) != len(layers):
         expected = f"expected {len(able)} layers with weights, as {path.name} has"
         actual = f"found {len(layers)} of the form layer_with_weights-0"
-        raise UnsupportedModelError(model.path, [f"checkpoint: {expected}, {actual}; is it of this model?"])
+        raise UnsupportedModelError(
+            model.path, [f"checkpoint: {expected}, {actual}; does it belong to this model?"]
+        )
     weights = {
         name: tuple(_order(model.path, f"layer_with_weights-{number}", layers[number]))
         for name, number in zip(able, sorted(layers), strict=True)

@@ -118,11 +118,11 @@ def _weights(store: Store, holder: Any) -> Weights:
     layers = hdf5.names(holder, "layer_names")
     if layers is None:
         actual = ", ".join(list(holder)[:5]) or "nothing"
-        expected = "layer_names, as Keras writes"
+        expected = "layer_names, as Keras writes them"
         raise ReadError(store.path, f"{store.where} {holder.name}", expected=expected, found=actual)
     if _TOP_LEVEL in holder and _list_weights(store, holder, _TOP_LEVEL):
         reason = "model: expected weights in layers alone, found some of the model itself"
-        raise UnsupportedModelError(store.path, [f"{reason}; save it with those in a layer"])
+        raise UnsupportedModelError(store.path, [f"{reason}; save the model with those in a layer"])
     listed = {name: _list_weights(store, holder, name) for name in layers}
     return {name: weights for name, weights in listed.items() if weights}
 

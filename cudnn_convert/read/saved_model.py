@@ -49,7 +49,7 @@ def read(folder: Path, tag: str | None) -> Model:
     of_objects = bool(meta.object_graph_def.nodes)
     if of_objects and len(saved.meta_graphs) > 1:
         actual = f"{len(saved.meta_graphs)}, one of them with objects"
-        reason = f"meta_graphs: expected one where objects are saved, found {actual}; save it with one"
+        reason = f"meta_graphs: expected one in a file with objects, found {actual}; save the model with one"
         raise UnsupportedModelError(folder, [reason])
     files = graph_def.list_assets(meta, folder)
     values: dict[str, Tensor]
@@ -89,10 +89,10 @@ def _parse(folder: Path) -> Any:
         else:
             text_format.Parse(path.read_text(encoding="utf-8"), saved)
     except (DecodeError, UnicodeDecodeError, RecursionError, text_format.ParseError) as cause:
-        actual = "a damaged or cut-off one"
+        actual = "a damaged or incomplete one"
         raise ReadError(path, "file", expected="a SavedModel", found=actual, advice=AGAIN) from cause
     if not saved.meta_graphs:
-        raise ReadError(path, "meta_graphs", expected="at least one", found="none", advice=AGAIN)
+        raise ReadError(path, "meta_graphs", expected="at least one MetaGraph", found="none", advice=AGAIN)
     return saved
 
 
@@ -116,7 +116,7 @@ def _choose(folder: Path, metas: Any, tag: str | None) -> tuple[Any, tuple[str, 
             return without_tags[0], (f"{start} the one without tags; --tag chooses another",)
     if tag is not None and not fitting:
         raise UsageError(f"{folder}: --tag: expected one of {_list_tags(metas)}, found {tag or 'no tags'}")
-    reason = f"MetaGraphs: expected one of tags {tag or _SERVE}, found {_list_tags(metas)}"
+    reason = f"MetaGraphs: expected one with the tags {tag or _SERVE}, found {_list_tags(metas)}"
     sets = Counter(frozenset(meta.meta_info_def.tags) for meta in metas)
     is_choice = any(tags and count == 1 for tags, count in sets.items())
     cure = "choose with --tag" if is_choice else "save them again with tags that differ"

@@ -39,7 +39,9 @@ _HEAD: Final = 1 << 10
 _NEAR: Final = 0.6
 #: Files of a folder that are looked at.
 _LISTED: Final = 1000
-_ON_CPU: Final = "it runs on a CPU as it is: see `cudnn-convert run`; a call of verify names the source first"
+_ON_CPU: Final = (
+    "it runs on a CPU as it is: see `cudnn-convert run`, or name the source first for `cudnn-convert verify`"
+)
 _PYTORCH: Final = "give a model of TensorFlow or Keras"
 
 
@@ -56,7 +58,7 @@ def describe(path: Path) -> tuple[str, str]:
         _describe_archive(path, head)
         or _describe_model(path, head)
         or _describe_text(path, head)
-        or ("a file of another kind", "")
+        or ("a file that is none of these", "")
     )
 
 
@@ -103,8 +105,8 @@ def refuse_part(path: Path) -> None:
         return
     if _is_saved(real.parent):
         whole = real.parent if path.name in ("", ".", "..") else path.parent
-        actual = f"its folder {real.name}"
-        raise ReadError(path, "source", expected="a SavedModel whole", found=actual, advice=f"give {whole}")
+        actual = f"its folder {real.name} alone"
+        raise ReadError(path, "source", expected="a whole SavedModel", found=actual, advice=f"give {whole}")
 
 
 def find_near(path: Path) -> str:
@@ -199,7 +201,7 @@ def _describe_text(path: Path, head: bytes) -> tuple[str, str] | None:
         return "TensorFlow's list of checkpoints", f"give its folder {path.parent}, or a prefix that it names"
     if text.lstrip().startswith("{") and _is_architecture(path):
         return "the JSON of a Keras model, without weights", "give the weights, and this with --architecture"
-    return "text", ""
+    return "a text file", ""
 
 
 def _is_architecture(path: Path) -> bool:

@@ -27,8 +27,10 @@ def parse_yaml(path: Path, content: bytes) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError as cause:
-        expected = "expected PyYAML, which reads YAML, found none"
-        raise MissingDependencyError(f"{path}: {expected}; pip install 'cudnn-convert[yaml]'") from cause
+        expected = "expected PyYAML, which reads YAML, found that it is not installed"
+        raise MissingDependencyError(
+            f"{path}: {expected}; install it: pip install 'cudnn-convert[yaml]'"
+        ) from cause
 
     class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
         """The safe loader with Python's plain types."""

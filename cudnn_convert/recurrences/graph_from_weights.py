@@ -15,7 +15,7 @@ from cudnn_convert.recurrences import graphless
 from cudnn_convert.recurrences.graphless import Alone, Described, SignatureOptions
 from cudnn_convert.weights import parameter_blob
 
-_CURE: Final = "a format without a graph has no such names: --format onnx or --format npz"
+_CURE: Final = "choose a format without such names: --format onnx or --format npz"
 
 
 def assemble_graph(
@@ -27,7 +27,7 @@ def assemble_graph(
     """
     alone = graphless.find_blob_recurrences(model, description, wanted=wanted)
     if reasons := [
-        f"{name}: expected a name that TensorFlow takes for an op, found another; {_CURE}"
+        f"{name}: expected a name that TensorFlow allows for an op, found one that it refuses; {_CURE}"
         for name in dict.fromkeys(
             name for recurrence in alone for name in (recurrence.variable, recurrence.name)
         )

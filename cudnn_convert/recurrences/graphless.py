@@ -315,8 +315,8 @@ def _canonical(model: Model, scope: str, key: str, description: Described) -> Al
     if not fitting:
         if description.directions == 2 and all(parameters.may_be_half for parameters in sets):
             return None
-        lead = f"{where}: expected what the flags say, found"
-        reason = _list_sizes(lead, [sizes for _, sizes in readings], "; ", "; say that")
+        lead = f"{where}: expected the sizes that the flags say, found"
+        reason = _list_sizes(lead, [sizes for _, sizes in readings], " or ", "; give these flags")
         raise UnsupportedModelError(model.path, [reason])
     mode, note = mode_by_name(scope), None
     if len(fitting) > 1 and mode is not None:

@@ -52,9 +52,7 @@ def explain_keras_refusal(name: str, sizes: Sizes) -> str | None:
     """
     if not sizes.projection:
         return None
-    return (
-        f"{name}: expected no projection, which layers of Keras 3 have not, found {sizes.projection} values"
-    )
+    return f"{name}: expected no projection, which layers of Keras 3 lack, found {sizes.projection} values"
 
 
 def build_keras_model(

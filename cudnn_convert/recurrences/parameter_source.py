@@ -157,7 +157,7 @@ def value(model: Model, index: Index, origin: ParameterRoot) -> Array:
             return np.asarray(running.run(origin.tensor)).reshape(-1)
     except (tf.errors.OpError, ValueError) as cause:
         expected = "parameters that can be computed from the variables"
-        reason = f"{origin.op}: expected {expected}, found {first_line(cause)}; {_CURE}"
+        reason = f"{origin.op}: expected {expected}, found an error: {first_line(cause)}; {_CURE}"
         raise UnsupportedModelError(model.path, [reason]) from cause
 
 

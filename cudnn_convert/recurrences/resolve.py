@@ -230,7 +230,7 @@ def _misfits(tensors: Any, facts: Facts, sizes: Sizes, *, time_major: bool) -> I
     wanted |= {INPUT_C: cell} if sizes.mode is Mode.LSTM else {}
     if weight_copies.skips(facts.input_mode, sizes) != sizes.skip_input:
         message = f"{facts.input_mode} with an input of {sizes.input_size} for {sizes.units} units"
-        expected = "expected one that the weights' input matrices go with"
+        expected = "expected a mode that fits the input matrices of the weights"
         yield f"input_mode: {expected}, found {message}; are graph and weights of one model?"
     for position, shape in wanted.items():
         static = tensors[position].shape

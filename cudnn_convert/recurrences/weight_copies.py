@@ -255,7 +255,7 @@ def take(
     wanted = {"canonical": f"canonical keys under {scope}", "raw": f"the blob {variable}"}
     expected = wanted.get(copy, f"{wanted['raw']} or {wanted['canonical']}")
     half = describe_missing_half(model, facts)
-    lost = f"neither{half}" if half else "neither; is the checkpoint this graph's?"
+    lost = f"neither{half}" if half else "neither; does the checkpoint belong to this graph?"
     if copy in wanted and not half:
         lost = "none; take either copy, without --weights"
     raise _refusal(model, facts, f"weights: expected {expected}, found {lost}")
@@ -300,7 +300,9 @@ def _from_blob(model: Model, facts: Facts, variable: str, blob: Array) -> Decode
     if facts.layers is None or facts.units is None:
         state = "input_c" if facts.projection else "input_h"
         expected = "expected a static shape [layers*directions, batch, units]"
-        raise _refusal(model, facts, f"{state}: {expected}, found none; refine its input with --inputs")
+        raise _refusal(
+            model, facts, f"{state}: {expected}, found none; give the shape of its input with --inputs"
+        )
     known = Sizes(facts.mode, facts.layers, facts.directions, facts.units, facts.input_size or 0)
     known = replace(known, projection=facts.projection)
     sizes = solve_sizes(blob.size, known, facts.input_mode)

@@ -44,7 +44,9 @@ def judge_sides(
     keys = [*feeds[0]]
     own_names = {theirs: ours for ours, theirs in parameters.inputs.items()}
     if strange := [key for key in own_names if key not in keys]:
-        raise UsageError(f"inputs: expected those of expected, {', '.join(keys)}, found {', '.join(strange)}")
+        raise UsageError(
+            f"inputs: expected {', '.join(keys)}, the inputs of expected, found {', '.join(strange)}"
+        )
     taken = pair_inputs(actual, keys, own_names)
     wanted = _answers(expected, feeds, pair_inputs(expected, keys, {}))
     answers = _answers(actual, feeds, taken)

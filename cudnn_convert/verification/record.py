@@ -107,7 +107,7 @@ def record_source(
             doing="recording",
         )
     if dead := sorted({node.op for node in graph.node} & _NOWHERE):
-        expected = f"one that TensorFlow {tf.__version__} runs, found one that it runs on no device"
+        expected = f"an op that TensorFlow {tf.__version__} can run, found one that it runs on no device"
         reasons = [f"op {op}: expected {expected}; record with {_WHERE_TRAINED}" for op in dead]
         raise UnsupportedModelError(plan.model.path, reasons)
     try:
@@ -222,7 +222,9 @@ def _plain(value: Any) -> Array:
         return np.char.encode(plain_value, "utf-8") if plain_value.dtype.kind == "U" else plain_value
     texts = [item.encode() if isinstance(item, str) else bytes(item) for item in plain_value.ravel()]
     if any(text.endswith(b"\0") for text in texts):
-        raise UsageError("strings: expected none that ends in a zero byte, which a file of arrays would drop")
+        raise UsageError(
+            "strings: expected no zero byte at the end, which a file of arrays would drop, found one"
+        )
     return np.reshape(np.array(texts, "S"), plain_value.shape)
 
 

@@ -203,7 +203,7 @@ def _meta(stored: Array | None, where: str) -> dict[str, Any]:
         meta = json.loads((np.zeros(0, np.uint8) if stored is None else stored).tobytes())
         name, version = meta["format"], meta["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as cause:
-        actual = "no meta" if stored is None else "a meta of another kind"
+        actual = "a file without meta" if stored is None else "meta of another program"
         raise UsageError(f"{where}: expected a recording, found {actual}; make one with record") from cause
     if (name, version) != (FORMAT, VERSION):
         cure = "record again, or take a newer cudnn-convert"

@@ -155,7 +155,9 @@ def test_a_model_that_takes_no_random_inputs_asks_for_some(tmp_path: Path) -> No
     module = Module()
     tf.saved_model.save(module, tmp_path / "saved", signatures=module.add)
     [line] = refused(tmp_path, "run", tmp_path / "saved", code=1)
-    assert line.startswith(f"{tmp_path / 'saved'}: artifact: expected one that savedmodel's runtime can run")
+    assert line.startswith(
+        f"{tmp_path / 'saved'}: artifact: expected a model that savedmodel's runtime can run"
+    )
     assert line.endswith("; give inputs with --data")
     answers = cudnn_convert.run(tmp_path / "saved", data={"x": np.ones([2, 3], np.float32)})
     np.testing.assert_array_equal(answers.outputs[0]["y"], [[2, 3, 4], [5, 6, 7]])
@@ -172,7 +174,7 @@ def test_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", ids=np.full([1, 1], 7))
     words = ["run", path, "--data", tmp_path / "feeds.npz", "--out", tmp_path / "out.npz"]
     [line] = refused(tmp_path, *words, code=1)
-    assert line.startswith(f"{path}: artifact: expected one that onnx's runtime can run, found ")
+    assert line.startswith(f"{path}: artifact: expected a model that onnx's runtime can run, found ")
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_another_form_is_refused(tmp_path: Path, carrier: Callable[[Path, str], 
     with pytest.raises(ReadError) as caught:
         runners.identify(path)
     where = path / "conversion.json" if carrier is record else path
-    found = "provenance: expected JSON as this tool writes it, found a damaged or another one"
-    assert str(caught.value) == f"{where}: {found}"
+    found = "found content that is damaged or of another program"
+    assert str(caught.value) == f"{where}: provenance: expected JSON as this tool writes it, {found}"
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_text_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
     for name, told in (
-        ("m.onnx", "file: expected an ONNX model, found none"),
+        ("m.onnx", "file: expected an ONNX model, found a file that is not one"),
         ("m.h5", "HDF5: expected a readable HDF5 file"),
-        ("m.keras", "metadata.json: expected a readable zip member"),
-        ("m.npz", "file: expected weights as --format npz or safetensors writes them, found a damaged"),
+        ("m.keras", "metadata.json: expected a readable file in the archive"),
+        ("m.npz", "file: expected weights as --format npz or safetensors writes them, found a file"),
     ):
         (tmp_path / name).write_bytes(b"\xff\xff\xff")
         with pytest.raises(ReadError) as caught:
@@ -123,7 +123,9 @@ def test_a_buffer_without_bytes_is_no_provenance(tmp_path: Path) -> None:
     model.buffers = [schema.BufferT()]
     model.metadata = [schema.MetadataT(name="cudnn_convert", buffer=0)]
     (tmp_path / "m.tflite").write_bytes(flatbuffer_utils.convert_object_to_bytearray(model))
-    with pytest.raises(ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found none"):
+    with pytest.raises(
+        ReadError, match=r"m.tflite: file: expected a TensorFlow Lite model, found a file that is not one"
+    ):
         runners.identify(tmp_path / "m.tflite")
 
 
@@ -182,7 +184,7 @@ def test_meta_of_another_form_is_refused(tmp_path: Path, name: str, value: Any) 
 
 
 def test_meta_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected a recording, found a meta of another kind"):
+    with pytest.raises(UsageError, match="expected a recording, found meta of another program"):
         recordings.read_recording(recorded(tmp_path, "[" * 100_000))
 
 

@@ -21,7 +21,7 @@ def test_a_key_comes_before_a_tensor_and_a_tensor_before_its_op() -> None:
     wanted = {"a": "scope/x:0", "b": "y:0", "c": "z:1"}
     there = ["b:0", "a", "scope/x:0", "z:1"]
     with pytest.raises(
-        UsageError, match="expected the artifact's a, b:0, scope/x:0, z:1, found a, b, c; name"
+        UsageError, match="expected the artifact's inputs a, b:0, scope/x:0, z:1, found a, b, c; name"
     ):
         runners.pair_inputs(PATH, wanted, there)
     assert runners.pair_inputs(PATH, wanted, ["b:0", "a", "z:1"]) == {"a": "a", "b": "b:0", "c": "z:1"}
@@ -73,5 +73,5 @@ def test_a_full_disk_of_temporary_files_is_no_damage_of_the_artifact(
         runners.open_artifact("keras", PATH, PARTS)
     expected = f"{tmp_path}: cannot write: {os.strerror(number)}; set TMPDIR to a folder with more space"
     if number == errno.EIO:
-        expected = "artifact: artifact: expected one that loads as keras, found the file does not load"
+        expected = "artifact: artifact: expected a model that loads as keras, found the file does not load"
     assert str(caught.value) == expected

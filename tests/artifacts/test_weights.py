@@ -19,6 +19,6 @@ def test_weights_and_graphs_without_a_signature_are_refused(tmp_path: Path) -> N
     )
     [line] = refused(tmp_path, "run", SPEECH / "model.ckpt", code=1)
     assert line == (
-        f"{SPEECH / 'model.ckpt'}: artifact: expected one that runs on a CPU, found a TensorFlow 1 "
+        f"{SPEECH / 'model.ckpt'}: artifact: expected a model that runs on a CPU, found a TensorFlow 1 "
         f"checkpoint that needs a GPU; convert it first: cudnn-convert {SPEECH / 'model.ckpt'} model_cpu"
     )

@@ -42,7 +42,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def test_a_folder_is_converted_and_then_skipped(folder: Path) -> None:
     ended = command("batch", "runs", "--out", "out", "--format", "npz", "--jobs", 2, "--report", "all.html")
     assert (ended.code, ended.stdout) == (1, "out/results.jsonl\n")
-    broken = "cudnn-convert: runs/circle.pb: graph: expected inputs that lead to an end, found a circle"
+    broken = "cudnn-convert: runs/circle.pb: graph: expected inputs that form no circle, found a circle"
     assert ended.stderr.startswith(broken)
     assert re.search(r"^converted +3 *\n", ended.stderr, re.MULTILINE)
     assert re.search(r"^refused +1 *\n", ended.stderr, re.MULTILINE)

@@ -89,7 +89,11 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
     base = dense(tmp_path / "a.onnx")
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     for words, code, told in (
-        ([base, tmp_path / "broken.onnx"], 1, "broken.onnx: file: expected an ONNX model, found none"),
+        (
+            [base, tmp_path / "broken.onnx"],
+            1,
+            "broken.onnx: file: expected an ONNX model, found a file that is not one",
+        ),
         ([base, "--threads", "9999"], 2, "--threads: expected at most "),
         ([base, "--batch", "0"], 2, "expected whole numbers above 0 with commas between them, found '0'"),
         ([base, "--rounds", "0"], 2, "--rounds: expected at least 1, found 0"),

@@ -236,7 +236,7 @@ FULL = "{'place': 'int64 [6]', 'more': ('int32 [6, 2]', 'float32 [6, 1]')}"
         ({"step": flat}, "log_probs: expected rank 2, [m, vocabulary], found float32 [6]"),
         ({"tokens": [[0, 1]]}, "tokens: expected rank 1, [n], found int32 [1, 2]"),
         ({"tokens": [0.5, 1]}, "tokens: expected int32 or int64, found float32 [2]"),
-        ({"tokens": [0, 1, 2]}, "states: expected the rows of tokens, int32 [3], first, found int32 [2, 2]"),
+        ({"tokens": [0, 1, 2]}, "states: expected as many rows as tokens int32 [3], found int32 [2, 2]"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -255,7 +255,7 @@ def test_a_wrong_argument_gets_a_line(flags: dict[str, Any], line: str, how: str
 
 def test_a_state_without_rows_gets_a_line() -> None:
     with pytest.raises(
-        ValueError, match=r"^states: expected the rows of tokens, int32 \[2\], first, found float32 \[\]$"
+        ValueError, match=r"^states: expected as many rows as tokens int32 \[2\], found float32 \[\]$"
     ):
         decode.beam_search(MACHINE.step, MACHINE.tokens, tf.constant(1.0), width=2, steps=2)
 

@@ -33,7 +33,7 @@ CODE = f"which runs code that the file names; {VOUCH}"
 OWN = "layer {0}: expected a layer of Keras itself, found {1}"
 ONE_FILE = "save the model as one file"
 BY_SHAPES = "found weights of 1 x lstm of 2 units by their shapes"
-CIRCLE = "graph: expected inputs that lead to an end, found a circle:"
+CIRCLE = "graph: expected inputs that form no circle, found a circle:"
 JSON = "expected JSON, found maximum recursion depth exceeded"
 
 #: What is said where a source is converted, and whether to look at it already fails.
@@ -44,9 +44,15 @@ REFUSED: dict[str, tuple[str, bool]] = {
     "circle.pb": (f"{CIRCLE} rnn, a, b and 1 more", True),
     "itself.pb": (f"{CIRCLE} scores", True),
     "names_twice.pb": ("graph: expected nodes of different names, found blob twice", True),
-    "missing_input.pb": ("graph: expected nodes with all their inputs, found rnn without blob", True),
-    "shape_bomb.pb": (f"blob: expected the values of its shape, found {1 << 60} of 22 bytes; if", True),
-    "nested_proto.pb": ("file: expected a GraphDef, found a damaged or cut-off one", True),
+    "missing_input.pb": (
+        "graph: expected nodes with all their inputs, found rnn without its input blob",
+        True,
+    ),
+    "shape_bomb.pb": (
+        f"expected as many bytes as the values of its shape need, found {1 << 60} values in 22 bytes; if",
+        True,
+    ),
+    "nested_proto.pb": ("file: expected a GraphDef, found a damaged or incomplete one", True),
     "huge_units.pb": (f"graph: zeros: expected sizes of at most {2**31 - 1}, found {1 << 40}", True),
     "functions_each_other.pb": ("functions: expected none that calls itself, found g -> f -> g", True),
     "functions_nested.pb": ("expected at most 1048576 nodes with all functions laid flat, found 3221", True),
@@ -80,10 +86,13 @@ REFUSED: dict[str, tuple[str, bool]] = {
     "many_layers.h5": ("model_config: JSON: expected at most 100 levels", True),
     "units.h5": ("1000000000000", True),
     "dense_units.h5": ("config: expected a model that tf_keras can build, found one it refuses", False),
-    "only_climbing.keras": ("source: expected TensorFlow 1 checkpoint", True),
+    "only_climbing.keras": ("source: expected a TensorFlow 1 checkpoint", True),
     "member_link.keras": ("model.weights.h5: expected a readable HDF5 file", True),
-    "member_twice.keras": ("config.json: expected one member of the name, found several", True),
-    "zip_bomb.keras": ("config.json: expected a plain member, found 314572800 bytes in", True),
+    "member_twice.keras": ("config.json: expected one file of this name in the archive, found several", True),
+    "zip_bomb.keras": (
+        "config.json: expected a file of usual compression, found 314572800 bytes packed into",
+        True,
+    ),
     "index_enormous": (f"opaque_kernel: a blob of {1 << 60} values without its graph", False),
     "index_outside": ("opaque_kernel: a blob of 56 values without its graph", False),
 }

@@ -272,7 +272,7 @@ def test_names_that_pair_with_nothing_are_a_usage_error(tmp_path: Path) -> None:
     ended = command("verify", LSTM, artifact, "--inputs=x", "--outputs=answer=probs", "--quiet")
     assert ended.code == 2
     assert ended.stderr == (
-        f"cudnn-convert: {artifact}: inputs: expected the artifact's feed, found x; "
+        f"cudnn-convert: {artifact}: inputs: expected the artifact's inputs feed, found x; "
         "name them with --inputs NAME=TENSOR\n"
     )
 
@@ -298,4 +298,4 @@ def test_an_artifact_that_its_runtime_cannot_run_is_no_bug_of_ours(tmp_path: Pat
         "verify", LSTM, tmp_path / "broken.onnx", "--inputs=feed=x", "--outputs=answer=probs", "--quiet"
     )
     assert ended.code == 1
-    assert f"{tmp_path / 'broken.onnx'}: artifact: expected one that " in ended.stderr
+    assert f"{tmp_path / 'broken.onnx'}: artifact: expected a model that " in ended.stderr

@@ -163,9 +163,7 @@ def test_flags_of_other_interfaces_are_refused(tmp_path: Path, flag: str) -> Non
 
 def test_a_projection_is_refused(tmp_path: Path) -> None:
     source = FIXTURES / "op_proj_lstm" / "model.ckpt"
-    with pytest.raises(
-        UnsupportedModelError, match="no projection, which layers of Keras 3 have not, found 4"
-    ):
+    with pytest.raises(UnsupportedModelError, match="no projection, which layers of Keras 3 lack, found 4"):
         cudnn_convert.convert(source, tmp_path / "out.keras", recurrences_only=True)
     with pytest.raises(UnsupportedModelError, match="found 4 values"):
         cudnn_convert.load(source).to_keras()

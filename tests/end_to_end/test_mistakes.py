@@ -18,7 +18,8 @@ from support.command_line import command, contents, copied
 from support.samples import ROOT, fixture
 
 KINDS: Final = (
-    "expected TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive, "
+    "expected a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file or a "
+    "Keras archive, "
 )
 NO_FLAG: Final = "expected a flag of cudnn-convert, found an unknown one; "
 SUFFIXES: Final = "choose one of .pb, .onnx, .tflite, .keras, .h5, .hdf5, .npz, .safetensors, or write "
@@ -132,10 +133,10 @@ MISTAKES: Final = (
              "did you mean <model.ckpt.meta>?", 1),
     _mistake("inspect checkpoint", 1, f"checkpoint: source: {KINDS}found TensorFlow's list of checkpoints; "
              r"give its folder <\.>, or a prefix that it names", 1),
-    _mistake("inspect saved/variables", 1, "saved/variables: source: expected a SavedModel whole, "
-             "found its folder variables; give <saved>", 1),
-    _mistake("inspect saved/assets", 1, "saved/assets: source: expected a SavedModel whole, "
-             "found its folder assets; give <saved>", 1),
+    _mistake("inspect saved/variables", 1, "saved/variables: source: expected a whole SavedModel, "
+             "found its folder variables alone; give <saved>", 1),
+    _mistake("inspect saved/assets", 1, "saved/assets: source: expected a whole SavedModel, "
+             "found its folder assets alone; give <saved>", 1),
     _mistake("inspect kept", 1, f"kept: source: {KINDS}found a folder that holds models; give "
              f"<kept/saved>", 1),
     _mistake("inspect empty", 1, f"empty: source: {KINDS}found an empty folder"),
@@ -158,18 +159,19 @@ MISTAKES: Final = (
     _mistake("inspect model.json", 1, f"model.json: source: {KINDS}found the JSON of a Keras model, "
              f"without weights; "
              "give the weights, and this with --architecture"),
-    _mistake("inspect notes.txt", 1, f"notes.txt: source: {KINDS}found text"),
+    _mistake("inspect notes.txt", 1, f"notes.txt: source: {KINDS}found a text file"),
     _mistake("inspect old.onnx", 1, f"old.onnx: source: {KINDS}found an ONNX model; it runs on a CPU as "
              f"it is: "
-             "see `cudnn-convert <run>`; a call of verify names the source first", 0, is_slow=True),
+             "see `cudnn-convert <run>`, or name the source first for `cudnn-convert verify`", 0,
+             is_slow=True),
     _mistake("verify old.onnx model.ckpt", 1, f"old.onnx: source: {KINDS}found an ONNX model; it runs on "
              f"a CPU as it "
-             "is: see `cudnn-convert run`; a call of verify names the source first"),
-    _mistake("run model.ckpt", 1, "model.ckpt: artifact: expected one that runs on a CPU, found a "
+             "is: see `cudnn-convert run`, or name the source first for `cudnn-convert verify`"),
+    _mistake("run model.ckpt", 1, "model.ckpt: artifact: expected a model that runs on a CPU, found a "
              "TensorFlow 1 "
              "checkpoint that needs a GPU; convert it first: cudnn-convert <model.ckpt model_cpu>", None,
              is_slow=True),
-    _mistake("benchmark model.ckpt --rounds 1", 1, "model.ckpt: artifact: expected one that runs on a "
+    _mistake("benchmark model.ckpt --rounds 1", 1, "model.ckpt: artifact: expected a model that runs on a "
              "CPU, found a "
              "TensorFlow 1 checkpoint that needs a GPU; convert it first: cudnn-convert model.ckpt model_cpu",
              is_slow=True),

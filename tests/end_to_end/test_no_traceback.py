@@ -23,7 +23,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 DATA = ROOT / "tests" / "data" / "tf1" / "1.15.5"
 WEIGHTS = DATA / "keras_weights_lstm" / "model.ckpt"
 BLOB = ("--mode", "lstm", "--layers", 1, "--units", 5, "--directions", 1)
-NAME = "expected a name that TensorFlow takes for an op, found another"
+NAME = "expected a name that TensorFlow allows for an op, found one that it refuses"
 
 
 def lines(error: str) -> list[str]:
@@ -39,7 +39,7 @@ def test_two_graphs_of_equal_tags_cannot_be_chosen(tmp_path: Path, tags: list[st
         meta.meta_info_def.tags[:] = tags
     (source / "saved_model.pb").write_bytes(saved.SerializeToString())
     found = " | ".join([",".join(tags) or "no tags"] * 2)
-    said = f"cudnn-convert: {source}: MetaGraphs: expected one of tags serve, found {found}; "
+    said = f"cudnn-convert: {source}: MetaGraphs: expected one with the tags serve, found {found}; "
     for words in (("inspect", source), (source, tmp_path / "out")):
         ended = command(*words)
         assert (ended.code, ended.stderr) == (1, f"{said}save them again with tags that differ\n")
@@ -163,7 +163,7 @@ def to_itself(path: Path) -> Path:
         (lambda source, loop: (loop, "out"), 1, "found no such file or folder; check the path"),
         (lambda source, loop: (loop / "model.ckpt", "out"), 1, "found no such file or folder; check"),
         (lambda source, loop: ("inspect", loop), 1, "found no such file or folder; check the path"),
-        (lambda source, loop: ("verify", source, loop), 1, "or an OUT folder, found nothing"),
+        (lambda source, loop: ("verify", source, loop), 1, "or an OUT folder, found no such file or folder"),
         (lambda source, loop: (source, loop / "out"), 4, "Too many levels of symbolic links"),
         (lambda source, loop: (source, loop), 2, "expected a new path, found a symbolic link"),
     ],

@@ -54,5 +54,5 @@ def test_json_of_a_model_is_told_from_other_json(tmp_path: Path) -> None:
     assert architecture_file.read_config(path) == config("Flatten")
     path.write_text('{"name": "another"}')
     assert not architecture_file.is_config(path)
-    with pytest.raises(ReadError, match=r"expected class_name and config, .* found neither"):
+    with pytest.raises(ReadError, match=r"expected class_name and config, .* found a file without them"):
         architecture_file.read_config(path)

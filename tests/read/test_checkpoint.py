@@ -172,7 +172,7 @@ def test_two_models_under_one_name_are_a_choice(tmp_path: Path) -> None:
     prefix = copied(tmp_path)
     shutil.copytree(fixture("1.15.5-saved_model_tags").prefix, prefix)
     [line] = refused(tmp_path, prefix, tmp_path / "out", code=1)
-    found = "a TensorFlow 1 checkpoint and a TensorFlow SavedModel; give a file of one"
+    found = "a TensorFlow 1 checkpoint and a TensorFlow SavedModel; give the file of one of them"
     assert line == f"{prefix}: source: expected one model, found {found}"
     assert read(prefix.parent / "model.ckpt.index").kind == checkpoint.KIND
     assert read(prefix / "saved_model.pb").kind == "TensorFlow SavedModel"
@@ -183,7 +183,7 @@ def test_two_models_under_one_name_are_a_choice(tmp_path: Path) -> None:
     [
         (lambda path: None, "found no such file or folder; check the path"),
         (lambda path: path.mkdir(), "found an empty folder"),
-        (lambda path: path.write_text("text"), "found text"),
+        (lambda path: path.write_text("text"), "found a text file"),
     ],
     ids=["nothing", "empty folder", "text"],
 )
@@ -191,7 +191,8 @@ def test_what_is_no_source_is_refused(tmp_path: Path, make: Damage, found: str) 
     path = tmp_path / "thing"
     make(path)
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    kinds = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive"
+    kinds = "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file "
+    kinds += "or a Keras archive"
     assert line == f"{path}: source: expected {kinds}, {found}"
 
 
@@ -259,13 +260,16 @@ LAST = (
     "expected readable bytes that match their checksum, found "
 )
 NAME = f"model.ckpt{DATA}"
-META = ".meta: file: expected a MetaGraphDef, found a damaged or cut-off one"
+META = ".meta: file: expected a MetaGraphDef, found a damaged or incomplete one"
 
 #: What is broken, and how the message goes on after the checkpoint's path.
 BROKEN: dict[str, tuple[Damage, str]] = {
     "no index": (remove(".index"), ": checkpoint: expected model.ckpt.index, found no such file"),
     "no data": (remove(DATA), ": checkpoint: expected model.ckpt.data-*, found no such file"),
-    "no V1 either": (make_other, ": checkpoint: expected model.ckpt.index, found a file of another kind"),
+    "no V1 either": (
+        make_other,
+        ": checkpoint: expected model.ckpt.index, found the file model.ckpt, which is no checkpoint",
+    ),
     "other shard": (rename_shard, BLOB + f"no file {NAME}"),
     "index empty": (keep(".index", 0), INDEX),
     "index cut": (keep(".index", 100), INDEX),

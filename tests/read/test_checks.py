@@ -57,13 +57,13 @@ def test_a_loop_comes_back_by_the_one_edge_that_may() -> None:
     nodes = {"e": [], "m": ["e", "n"], "s": ["m"], "n": ["s:1"]}
     for op in ("NextIteration", "RefNextIteration"):
         checks.require(PATH, graph(nodes, ops={"n": op}))
-    told = "graph: expected inputs that lead to an end, found a circle: m, s, n"
+    told = "graph: expected inputs that form no circle, found a circle: m, s, n"
     assert refused(graph(nodes, ops={"n": "Another"})) == told
 
 
 def test_a_circle_of_many() -> None:
     nodes = {f"n{k}": [f"n{(k + 1) % 6}"] for k in range(6)}
-    told = "graph: expected inputs that lead to an end, found a circle: n0, n1, n2 and 3 more"
+    told = "graph: expected inputs that form no circle, found a circle: n0, n1, n2 and 3 more"
     assert refused(graph(nodes)) == told
     assert refused(graph({"a": ["^a"]})).endswith("found a circle: a")
 
@@ -76,17 +76,17 @@ def test_names_that_stand_twice() -> None:
 
 def test_inputs_that_are_not_there() -> None:
     made = graph({"a": ["lost:1"], "b": ["^gone"]})
-    told = "graph: expected nodes with all their inputs, found a without lost, b without gone"
-    assert refused(made) == told
+    told = "found a without its input lost, b without its input gone"
+    assert refused(made) == f"graph: expected nodes with all their inputs, {told}"
 
 
 def test_a_function_is_a_graph_too() -> None:
     made = graph({"a": []})
     function(made, "f", {"y": ["z:out:0"], "z": ["y:out:0"]}, {})
-    assert refused(made) == "function f: expected inputs that lead to an end, found a circle: y, z"
+    assert refused(made) == "function f: expected inputs that form no circle, found a circle: y, z"
     made = graph({"a": []})
     function(made, "f", {"y": ["a"]}, {})
-    assert refused(made) == "function f: expected nodes with all their inputs, found y without a"
+    assert refused(made) == "function f: expected nodes with all their inputs, found y without its input a"
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -95,7 +95,7 @@ def test_functions_that_come_back_to_themselves(depth: int) -> None:
     for k in range(depth):
         function(made, f"f{k}", {"y": ["x"]}, {"y": [f"f{(k + 1) % depth}"]})
     found = refused(made)
-    assert re.fullmatch(r"functions: expected none that calls itself, found (f\d -> ){1,3}f\d", found)
+    assert re.fullmatch(r"functions: expected no function that calls itself, found (f\d -> ){1,3}f\d", found)
     names = found.rpartition("found ")[2].split(" -> ")
     assert len(names) == min(depth, 3) + 1
     assert depth > 3 or names[0] == names[-1]
@@ -108,14 +108,14 @@ def test_what_leads_to_a_circle_of_functions_is_no_part_of_it() -> None:
         calls = {"lead": "one", "one": "two", "two": "one"}
         for name in sorted(calls, key=last.__eq__):
             function(made, name, {"y": ["x"]}, {"y": [calls[name]]})
-        told = refused(made).removeprefix("functions: expected none that calls itself, found ")
+        told = refused(made).removeprefix("functions: expected no function that calls itself, found ")
         assert told in ("one -> two -> one", "two -> one -> two")
 
 
 def test_a_function_of_the_name_of_an_op_is_called_by_it() -> None:
     made = graph({"a": []})
     function(made, "Call", {"y": ["x"]}, {})
-    assert refused(made) == "functions: expected none that calls itself, found Call -> Call"
+    assert refused(made) == "functions: expected no function that calls itself, found Call -> Call"
 
 
 def nested(levels: int, *, calls: int = 2) -> Any:
@@ -175,12 +175,12 @@ def test_a_constant_of_a_few_bytes_may_be_large_but_not_any_size() -> None:
     with context.within(Limits(expanded=1 << 10, expansion=10)):
         checks.require(PATH, constant(8, 8))
         checks.require(PATH, constant(8, 9, stored=72))
-        told = "graph: c: expected the values of its shape, found 72 of"
+        told = "graph: c: expected as many bytes as the values of its shape need, found 72 values in"
         found = refused(constant(8, 9))
         assert found.startswith(told)
         assert found.endswith("bytes; if that is meant, give --limit expanded=1152")
     assert refused(constant(1 << 60)).startswith(
-        f"graph: c: expected the values of its shape, found {1 << 60}"
+        f"graph: c: expected as many bytes as the values of its shape need, found {1 << 60}"
     )
 
 
@@ -188,7 +188,7 @@ def test_a_constant_within_a_function_is_looked_at_too() -> None:
     made = graph({"a": []})
     function(made, "f", {}, {})
     made.library.function[0].node_def.append(constant(1 << 60).node[0])
-    assert refused(made).startswith("function f: c: expected the values of its shape")
+    assert refused(made).startswith("function f: c: expected as many bytes as the values of its shape need")
 
 
 @pytest.mark.parametrize("is_list", [False, True])

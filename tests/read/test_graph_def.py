@@ -83,10 +83,10 @@ def test_a_file_cut_off_is_a_read_error(tmp_path: Path) -> None:
     for length in (len(whole) - 1, len(whole) // 2, 100):
         path.write_bytes(whole[:length])
         [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-        assert line == f"{path}: file: expected a GraphDef, found a damaged or cut-off one; copy it again"
+        assert line == f"{path}: file: expected a GraphDef, found a damaged or incomplete one; copy it again"
     path.write_text(TEXT.read_text()[:-10])
     [line] = refused(tmp_path, path, tmp_path / "out", code=1)
-    assert line == f"{path}: file: expected a GraphDef, found text that is none; copy it again"
+    assert line == f"{path}: file: expected a GraphDef, found a text that is not one; copy it again"
 
 
 def test_a_graph_with_variables_is_not_frozen(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_graph_with_variables_is_not_frozen(tmp_path: Path) -> None:
     assert line.startswith(
         f"{path}: graph: expected constants in the place of variables, found the variables "
     )
-    assert line.endswith(f"; freeze it, or give its checkpoint with --architecture {path}")
+    assert line.endswith(f"; freeze the graph, or convert its checkpoint with --architecture {path}")
 
 
 def test_a_graph_without_nodes(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_few_of_the_variables_are_named(tmp_path: Path, count: int, told: str)
     (tmp_path / "model.pb").write_bytes(graph.as_graph_def().SerializeToString())
     with pytest.raises(UnsupportedModelError) as caught:
         read(tmp_path / "model.pb")
-    assert f"found the variables {told}; freeze it" in str(caught.value)
+    assert f"found the variables {told}; freeze the graph" in str(caught.value)
 
 
 def field(tag: int, content: bytes) -> bytes:

@@ -66,7 +66,7 @@ def no_weight_names(file: Any) -> None:
         (no_class, "model_config: expected class_name and config, found name, config"),
         (
             no_names,
-            "HDF5 /model_weights: expected layer_names, as Keras writes, "
+            "HDF5 /model_weights: expected layer_names, as Keras writes them, "
             "found layer0, layer1, layer2, layer3, layer4",
         ),
         (no_weight_names, "HDF5 /dense: expected a group with weight_names, found none"),
@@ -580,7 +580,7 @@ def test_a_member_that_stands_twice(tmp_path: Path, name: str) -> None:
             archive.writestr(name, held)
     with pytest.raises(ReadError) as caught:
         keras_archive.member(path, name)
-    told = "expected one member of the name, found several; copy it again"
+    told = "expected one file of this name in the archive, found several; copy it again"
     assert str(caught.value) == f"{path}: {name}: {told}"
 
 

@@ -152,7 +152,7 @@ def refused(path: Path) -> str:
 )
 def test_a_member_that_would_fill_memory_is_not_unpacked(tmp_path: Path, size: int, stored: int) -> None:
     path = listed(archive(tmp_path / "model.keras", {}), size=size, stored=stored)
-    found = f"config.json: expected a plain member, found {size} bytes in {stored}"
+    found = f"config.json: expected a file of usual compression, found {size} bytes packed into {stored}"
     assert refused(path) == f"{found}; if that is meant, give --limit expanded={size}"
 
 
@@ -164,13 +164,13 @@ def test_a_member_may_be_large_or_well_packed(tmp_path: Path, size: int, stored:
         assert architecture(path).config == CONFIG
     except ReadError as error:  # newer Pythons see that it would reach into the next member
         assert stored is not None
-        assert "expected a readable zip member" in str(error)
+        assert "expected a readable file in the archive" in str(error)
 
 
 def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "model.keras", {NAMES[0]: b"secret" * 9}, zipfile.ZIP_STORED)
     listed(path, flags=1)
-    assert refused(path) == "config.json: expected a plain member, found an encrypted one"
+    assert refused(path) == "config.json: expected a file without encryption, found an encrypted one"
 
 
 def test_how_well_a_member_was_packed_is_no_encryption(tmp_path: Path) -> None:
@@ -183,29 +183,29 @@ def test_two_members_of_one_name_are_refused(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "model.keras", {})
     with zipfile.ZipFile(path, "a") as more, pytest.warns(UserWarning, match="Duplicate name"):
         more.writestr(name, b"{}")
-    assert refused(path).startswith(f"{name}: expected one member of the name, found several")
+    assert refused(path).startswith(f"{name}: expected one file of this name in the archive, found several")
 
 
 def test_a_member_packed_in_another_way_is_refused(tmp_path: Path) -> None:
     path = listed(archive(tmp_path / "model.keras", {}), method=97)
-    told = "config.json: expected a readable zip member, found That compression method is not supported"
+    told = (
+        "config.json: expected a readable file in the archive, found That compression method is not supported"
+    )
     assert refused(path) == f"{told}; copy it again"
 
 
 @pytest.mark.parametrize("name", [NAMES[0], NAMES[2]])
 def test_a_member_that_is_not_there_is_refused(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "model.keras", {name: None})
-    told = f"{name}: expected a readable zip member, found"
+    told = f"{name}: expected a readable file in the archive, found"
     assert refused(path).startswith(told)
 
 
 def test_a_member_with_other_bytes_is_refused(tmp_path: Path) -> None:
     path = archive(tmp_path / "model.keras", {}, zipfile.ZIP_STORED)
     path.write_bytes(path.read_bytes().replace(b'"class_name"', b'"clash_name"'))
-    told = (
-        "config.json: expected a readable zip member, found Bad CRC-32 for file 'config.json'; copy it again"
-    )
-    assert refused(path) == told
+    told = "config.json: expected a readable file in the archive, found Bad CRC-32 for file 'config.json'"
+    assert refused(path) == f"{told}; copy it again"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,9 @@ def test_the_first_line_of_a_failure_is_told(
 
     path = archive(tmp_path / "model.keras", {})
     monkeypatch.setattr(zipfile.ZipFile, "read", failing)
-    assert refused(path) == f"config.json: expected a readable zip member, found {told}; copy it again"
+    assert (
+        refused(path) == f"config.json: expected a readable file in the archive, found {told}; copy it again"
+    )
 
 
 def test_what_the_system_says_of_the_file_itself_is_no_damage(
@@ -249,7 +251,7 @@ def test_each_part_of_a_whole_archive_is_looked_at(tmp_path: Path) -> None:
     keras_archive.require_whole(archive(path, {}))
     for name in NAMES:
         listed(archive(path, {}), name, flags=1)
-        assert told().startswith(f"{path}: {name}: expected a plain member")
+        assert told().startswith(f"{path}: {name}: expected a file without encryption")
     listed(listed(archive(path, {}), NAMES[1], flags=1), NAMES[0], flags=1)
     assert told().startswith(f"{path}: {NAMES[0]}: ")
     content = io.BytesIO()

@@ -166,7 +166,7 @@ def test_a_file_of_another_program_is_told_by_what_is_in_it(tmp_path: Path, coun
     with h5py.File(path, "w") as file:
         for k in range(count):
             file.create_group(f"g{k}")
-    assert refused(path) == f"HDF5 /: expected layer_names, as Keras writes, found {told}"
+    assert refused(path) == f"HDF5 /: expected layer_names, as Keras writes them, found {told}"
 
 
 def test_weights_outside_of_layers_are_refused(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_weights_outside_of_layers_are_refused(tmp_path: Path) -> None:
         group.attrs["weight_names"] = [b"scale:0"]
         group["scale:0"] = np.arange(3.0)
     told = "model: expected weights in layers alone, found some of the model itself"
-    assert refused(path, UnsupportedModelError) == f"{told}; save it with those in a layer"
+    assert refused(path, UnsupportedModelError) == f"{told}; save the model with those in a layer"
 
 
 def test_layers_without_weights_are_not_listed(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_a_config_beside_the_weights_is_a_whole_one(tmp_path: Path) -> None:
         path.write_text(json.dumps(told))
         with pytest.raises(ReadError) as caught:
             keras_hdf5.with_architecture(model, path)
-        expected = "model.json: expected class_name and config, as model.to_json() writes, found neither"
-        assert str(caught.value) == f"{path}: {expected}"
+        expected = "expected class_name and config, as model.to_json() writes them, found a file without them"
+        assert str(caught.value) == f"{path}: model.json: {expected}"
 
 
 def test_what_the_config_claims_is_looked_at(tmp_path: Path) -> None:
@@ -721,7 +721,7 @@ def _nameless(file: h5py.File) -> None:
         (_missing, "expected an object in the file itself, found nothing"),
         (_group, "expected an array, found a group"),
         (_nested, "expected JSON, found"),
-        (_nameless, "expected layer_names, as Keras writes, found fast"),
+        (_nameless, "expected layer_names, as Keras writes them, found fast"),
     ],
 )
 def test_a_file_that_lies_is_refused_in_one_line(tmp_path: Path, change, told: str) -> None:

@@ -14,7 +14,9 @@ from cudnn_convert import context
 from cudnn_convert.errors import AccessError, AmbiguousSourceError, ReadError, UsageError
 from cudnn_convert.read import digest_files, is_model, paths, read, require
 
-KINDS = "TensorFlow 1 checkpoint, TensorFlow SavedModel, frozen graph, Keras HDF5 file, Keras archive"
+KINDS = (
+    "a TensorFlow 1 checkpoint, a TensorFlow SavedModel, a frozen graph, a Keras HDF5 file or a Keras archive"
+)
 
 
 def test_nothing_there_is_told(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def test_something_else_is_told(tmp_path: Path, folder: bool) -> None:
         read(path)
     assert (
         str(caught.value)
-        == f"{path}: source: expected {KINDS}, found {'an empty folder' if folder else 'text'}"
+        == f"{path}: source: expected {KINDS}, found {'an empty folder' if folder else 'a text file'}"
     )
 
 
@@ -50,7 +52,7 @@ def test_a_file_of_two_kinds_is_told(tmp_path: Path) -> None:
         archive.writestr("model.weights.h5", b"")
     with pytest.raises(AmbiguousSourceError) as caught:
         read(path)
-    found = "found a Keras HDF5 file and a Keras archive; give a file of one"
+    found = "found a Keras HDF5 file and a Keras archive; give the file of one of them"
     assert str(caught.value) == f"{path}: source: expected one model, {found}"
 
 

@@ -139,17 +139,15 @@ def test_no_graph_of_such_a_tag(tmp_path: Path) -> None:
 def test_several_graphs_and_none_to_serve(tmp_path: Path) -> None:
     folder = changed(tmp_path, TAGS, lambda saved: saved.meta_graphs[0].meta_info_def.tags.append("tpu"))
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    expected = "MetaGraphs: expected one of tags serve, found serve,tpu | serve,gpu; choose with --tag"
+    expected = "MetaGraphs: expected one with the tags serve, found serve,tpu | serve,gpu; choose with --tag"
     assert line == f"{folder}: {expected}"
 
 
 def test_several_graphs_to_serve(tmp_path: Path) -> None:
     folder = changed(tmp_path, TAGS, lambda saved: saved.meta_graphs[1].meta_info_def.tags.remove("gpu"))
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    expected = (
-        "MetaGraphs: expected one of tags serve, found serve | serve; save them again with tags that differ"
-    )
-    assert line == f"{folder}: {expected}"
+    expected = "MetaGraphs: expected one with the tags serve, found serve | serve"
+    assert line == f"{folder}: {expected}; save them again with tags that differ"
 
 
 def test_ops_that_stand_among_the_signatures_are_none(tmp_path: Path) -> None:
@@ -213,8 +211,8 @@ def test_a_damaged_proto_is_a_read_error(tmp_path: Path, length: int) -> None:
     path = folder / "saved_model.pb"
     path.write_bytes(path.read_bytes()[:length])
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    found = "file: expected a SavedModel, found a damaged or cut-off one"
-    told = found if length else "meta_graphs: expected at least one, found none"
+    found = "file: expected a SavedModel, found a damaged or incomplete one"
+    told = found if length else "meta_graphs: expected at least one MetaGraph, found none"
     assert line == f"{path}: {told}; copy it again"
 
 
@@ -237,8 +235,8 @@ def test_objects_belong_to_one_graph(tmp_path: Path) -> None:
     saved.meta_graphs[1].meta_info_def.tags[:] = ["train"]
     path.write_bytes(saved.SerializeToString())
     [line] = refused(tmp_path, folder, tmp_path / "out", code=1)
-    found = "found 2, one of them with objects; save it with one"
-    assert line == f"{folder}: meta_graphs: expected one where objects are saved, {found}"
+    found = "found 2, one of them with objects; save the model with one"
+    assert line == f"{folder}: meta_graphs: expected one in a file with objects, {found}"
 
 
 def x() -> object:

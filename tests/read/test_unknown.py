@@ -86,9 +86,9 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: path.write_text(json.dumps({"class_name": "Sequential", "config": []})),
         "the JSON of a Keras model, without weights; give the weights, and this with --architecture",
     ),
-    "text": (lambda path: path.write_text("Liebe Grüße\n"), "text"),
+    "text": (lambda path: path.write_text("Liebe Grüße\n"), "a text file"),
     "empty": (lambda path: path.write_bytes(b""), "an empty file; copy it again"),
-    "bytes": (lambda path: path.write_bytes(bytes(range(7, 250))), "a file of another kind"),
+    "bytes": (lambda path: path.write_bytes(bytes(range(7, 250))), "a file that is none of these"),
     "empty folder": (lambda path: path.mkdir(), "an empty folder"),
     "folder": (
         lambda path: (path.mkdir(), (path / "thesis.txt").write_text("years of work")),
@@ -121,7 +121,7 @@ def test_a_part_of_a_model_names_the_whole(tmp_path: Path) -> None:
     shutil.copytree(SAVED, tmp_path / "models" / "words")
     whole = tmp_path / "models" / "words"
     for part in ("variables", "assets"):
-        assert told(whole / part) == f"its folder {part}; give {whole}"
+        assert told(whole / part) == f"its folder {part} alone; give {whole}"
     assert told(tmp_path / "models") == f"a folder that holds models; give {whole}"
 
 

@@ -80,9 +80,8 @@ def test_tanh_and_relu_are_told_by_the_scope_or_the_flag(tmp_path: Path) -> None
 def test_flags_that_contradict_the_keys(tmp_path: Path) -> None:
     source = alone("1.15.5-gru_bi", tmp_path / "source")
     (line,) = refused(tmp_path, source, tmp_path / "out", "--units", "7", code=1)
-    assert (
-        "cudnn_gru: expected what the flags say, found --mode gru --layers 1 --units 6 --directions 2" in line
-    )
+    found = "--mode gru --layers 1 --units 6 --directions 2"
+    assert f"cudnn_gru: expected the sizes that the flags say, found {found}" in line
 
 
 def test_a_blob_that_its_user_named() -> None:

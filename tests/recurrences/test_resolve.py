@@ -168,7 +168,7 @@ def test_a_projection_needs_the_width_of_the_cell_state() -> None:
     case = Case(Mode.LSTM, 2, 2, "CudnnRNNV3", projection=3)
     assert reasons(case, cell=-1) == (
         "rnn: input_c: expected a static shape [layers*directions, batch, units], found none; "
-        "refine its input with --inputs",
+        "give the shape of its input with --inputs",
     )
 
 

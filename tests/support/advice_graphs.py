@@ -246,10 +246,10 @@ ASKED: Final = (
         {"--outputs": "others"},
     ),
     Advice(
-        ["recurrences/weight_copies.py: refine its input"],
+        ["recurrences/weight_copies.py: give the shape of its input"],
         asking_graphs.states_of_unknown_shape,
         [],
-        r"refine its input with (--inputs)",
+        r"give the shape of its input with (--inputs)",
         {"--inputs": "x,h[1,?,2]"},
     ),
     Advice(

@@ -186,7 +186,7 @@ def test_inputs_that_differ_are_told_never_guessed() -> None:
         assert_equivalent(actual, expected, feed, inputs={"first": "a", "second": "b"})
     with pytest.raises(UsageError, match=r"expected the parameters \(first, second\), found the inputs a, b"):
         assert_equivalent(actual, expected, feed)
-    with pytest.raises(UsageError, match="inputs: expected those of expected, a, b, found z"):
+    with pytest.raises(UsageError, match="inputs: expected a, b, the inputs of expected, found z"):
         assert_equivalent(actual, expected, feed, inputs={"first": "z"})
     with pytest.raises(UsageError, match="inputs: expected a name for each, found b, b"):
         assert_equivalent(lambda **_: drawn, expected, feed, inputs={"b": "a"})

@@ -364,7 +364,7 @@ def test_what_is_no_model_is_refused_in_one_line(lstm: Any, tmp_path: Path) -> N
         assert len(str(caught.value).splitlines()) == 1
     broken = onnx_file(lstm, tmp_path / "broken.onnx")
     broken.write_bytes(broken.read_bytes().replace(b"Squeeze", b"Squirze"))
-    with pytest.raises(ReadError, match="expected one that loads as onnx, found"):
+    with pytest.raises(ReadError, match="expected a model that loads as onnx, found"):
         assert_equivalent(broken, lstm, feed)
 
 

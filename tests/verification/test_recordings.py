@@ -200,10 +200,13 @@ def test_what_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "expected a recording, found no meta; make one with record"),
-        ({"meta": X}, "expected a recording, found a meta of another kind; make one with record"),
-        (None, "expected an .npz of plain arrays, found none"),
-        ({"meta": np.array({"a": 1}, object)}, "expected an .npz of plain arrays, found none"),
+        ({"x": X}, "expected a recording, found a file without meta; make one with record"),
+        ({"meta": X}, "expected a recording, found meta of another program; make one with record"),
+        (None, "expected an .npz file of plain arrays, found a file that is not one"),
+        (
+            {"meta": np.array({"a": 1}, object)},
+            "expected an .npz file of plain arrays, found a file that is not one",
+        ),
     ],
     ids=["feeds", "other", "no-archive", "pickle"],
 )

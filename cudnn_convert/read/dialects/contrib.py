@@ -153,7 +153,9 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
         if keys.form.may_be_dense:
             return None
         expected = (
-            f"more than {units} rows, the units of its bias" if summed and units else "units and inputs"
+            f"more than {units} rows, the units of its bias"
+            if summed and units
+            else "a kernel with units and inputs"
         )
         key = keys.key(0, 0, "kernel" if summed else "candidate/input_projection/kernel")
         raise ReadError(
@@ -161,7 +163,7 @@ def _parameters(keys: _Set) -> CanonicalParameters | None:
             key,
             expected=expected,
             found=f"shape {kernel.shape}, with a bias of {bias.shape}",
-            advice="is all of the checkpoint of one model?",
+            advice="does the whole checkpoint belong to one model?",
         )
 
     def decode(mode: Mode) -> LazyLayers:
@@ -212,6 +214,6 @@ def _read_cell(
         tensor = keys.tensors.get(key)
         if tensor is None or tensor.shape != shape:
             actual = "no such key" if tensor is None else f"shape {tensor.shape}"
-            advice = "is all of the checkpoint of one model?"
+            advice = "does the whole checkpoint belong to one model?"
             raise ReadError(keys.path, key, expected=f"shape {shape}", found=actual, advice=advice)
     return {name: keys.tensors[keys.key(layer, direction, name)] for name in shapes}

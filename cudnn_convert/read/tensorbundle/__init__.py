@@ -134,7 +134,7 @@ def _files(prefix: Path) -> list[Path]:
         return []
     if is_v1(prefix):
         return [prefix] if prefix.is_file() else _complete(prefix, _shards(prefix))
-    actual = "a file of another kind" if prefix.is_file() else "no such file"
+    actual = f"the file {prefix.name}, which is no checkpoint" if prefix.is_file() else "no such file"
     raise ReadError(prefix, "checkpoint", expected=f"{prefix.name}.index", found=actual, advice=WHOLE)
 
 
@@ -147,7 +147,10 @@ def _complete(prefix: Path, shards: list[Path]) -> list[Path]:
     numbers = {(int(match[1]), int(match[2])) for match in matches if match}
     counts = sorted({count for _, count in numbers})
     if len(counts) > 1:
-        expected, several = "the files of one save", f"some of {' and of '.join(map(str, counts))}"
+        expected, several = (
+            "the files of one save",
+            f"files of saves in {' and '.join(map(str, counts))} parts",
+        )
         advice = "copy one save to a folder of its own"
         raise ReadError(prefix, "checkpoint", expected=expected, found=several, advice=advice)
     for number in range(counts[0]):

@@ -204,7 +204,7 @@ def test_a_key_that_is_lost_or_of_another_shape_is_told(mode: Mode) -> None:
             found.decode(mode)
         assert (key in found.tensors()) is (value is not None), "the others are there all the same"
         assert {*found.tensors()} | {key} == {*values}
-        advice = "is all of the checkpoint of one model?"
+        advice = "does the whole checkpoint belong to one model?"
         assert str(caught.value) == f"{PATH}: {key}: expected shape {shape}, found {told}; {advice}"
 
 
@@ -230,7 +230,7 @@ def test_sets_are_in_the_order_of_their_scopes() -> None:
 
 
 ROWS = "expected more than 4 rows, the units of its bias"
-SIZES = "expected units and inputs"
+SIZES = "expected a kernel with units and inputs"
 
 
 @pytest.mark.parametrize(
@@ -250,13 +250,15 @@ def test_a_kernel_without_rows_for_inputs_is_refused(
     with pytest.raises(ReadError) as refused:
         find({f"{prefix}kernel": np.ones(kernel, np.float32), f"{prefix}bias": np.ones(bias, np.float32)})
     found = f"shape {kernel}, with a bias of {bias}"
-    advice = "is all of the checkpoint of one model?"
+    advice = "does the whole checkpoint belong to one model?"
     assert str(refused.value) == f"{PATH}: {prefix}kernel: {expected}, found {found}; {advice}"
 
 
 def test_a_gru_without_inputs_is_refused_and_a_dense_layer_of_nothing_is_none() -> None:
     values = made(Mode.GRU, [ALONE["1.4"]])
     empty = next(key for key in values if key.endswith("input_projection/kernel"))
-    with pytest.raises(ReadError, match="input_projection/kernel: expected units and inputs, found shape"):
+    with pytest.raises(
+        ReadError, match="input_projection/kernel: expected a kernel with units and inputs, found shape"
+    ):
         find(values | {empty: np.ones((0, UNITS), np.float32)})
     assert find({f"kernel{VALUE}": np.ones((3, 0), np.float32), f"bias{VALUE}": np.ones(0, np.float32)}) == []

@@ -171,9 +171,9 @@ def test_a_checkpoint_that_is_not_all_there(tmp_path: Path) -> None:
     (tmp_path / "a.data-00000-of-00001").rename(prefix)
     assert missing(prefix) == f"expected a.data-*, found no such file; {advice}"
     (tmp_path / "a.index").unlink()
-    assert missing(prefix) == f"expected a.index, found a file of another kind; {advice}"
+    assert missing(prefix) == f"expected a.index, found the file a, which is no checkpoint; {advice}"
     prefix.write_bytes(b"")
-    assert missing(prefix) == f"expected a.index, found a file of another kind; {advice}"
+    assert missing(prefix) == f"expected a.index, found the file a, which is no checkpoint; {advice}"
 
 
 def test_any_file_of_a_sharded_checkpoint_tells_its_format(tmp_path: Path) -> None:
@@ -691,7 +691,7 @@ def test_v1_files_of_one_save_are_all_needed(tmp_path: Path) -> None:
     kept.rename(tmp_path / "a-00001-of-00002")
     with pytest.raises(ReadError) as caught:
         tensors(prefix)
-    found = "checkpoint: expected the files of one save, found some of 2 and of 3"
+    found = "checkpoint: expected the files of one save, found files of saves in 2 and 3 parts"
     assert str(caught.value) == f"{prefix}: {found}; copy one save to a folder of its own"
 
 
